@@ -26,7 +26,7 @@ from weft._lazy.signature import Output, Requirement, Signature, structs_of
 from weft._lazy.trace import restricted, traced, with_unread
 from weft._lazy.value import Value
 from weft.errors import GradientError, WeftError
-from weft.ops._table import Kind
+from weft.ops._kinds import Kind
 
 Arrays = tuple[jax.Array, ...]
 
@@ -96,7 +96,7 @@ def _derive(signature: Signature, need: tuple[int, ...], from_outputs: tuple[int
     for at, which in enumerate(traced_here.present):
         sources[which] = (False, passed[at]) if at in passed else (True, to_compute.index(at))
     read_arrays = [i for i in read if i < n + m and i not in _numbers(signature)]
-    saves = bool(read_arrays) or (signature.call is not None and signature.call.op.saves)
+    saves = bool(read_arrays) or (signature.call is not None and signature.call.op.derivative.saves)
     if not to_compute:
         return Derivative(None, (), (), (), tuple(sources), saves=saves)
     avals = [*signature.avals, *(o.aval for o in signature.outputs), *(signature.outputs[i].aval for i in from_outputs)]
@@ -244,11 +244,12 @@ def _gradients(
 ) -> Sequence[jax.Array | None]:
     """A gradient or None for each input in `need`, in PyTorch's convention: conjugates of jax's for complex inputs."""
     real = not any(jnp.issubdtype(a.dtype, jnp.complexfloating) for a in (*inputs, *outputs))
-    if signature.derivatives.grads is not None and real and all(i < signature.main for i in from_outputs):
+    grads = signature.grads if isinstance(signature, General) else signature.derivatives.grads
+    if grads is not None and real and all(i < signature.main for i in from_outputs):
         by_output = dict(zip(from_outputs, cotangents, strict=True))
         full = [by_output.get(i) for i in range(signature.main)]
         filled = tuple(jnp.zeros_like(outputs[i]) if g is None else g for i, g in enumerate(full))
-        gradients = signature.derivatives.grads(inputs, outputs, filled)
+        gradients = grads(inputs, outputs, filled)
         return [gradients[i] for i in need]
 
     def smooth(*wanted: jax.Array) -> list[jax.Array]:

@@ -79,6 +79,7 @@ class _Running(threading.local):
     current: BackwardPass | None = None
 
 
+# no cell: a backward pass that runs in a captured function ends there
 _running = _Running()
 
 
@@ -364,8 +365,8 @@ class BackwardPass:
                 self._arrived(key)
 
     def _add(self, key: VertexKey, grad: Value) -> None:
-        if grad.aval.sharding is not None and not isinstance(key, Leaf):  # only leaves have sparse gradients
-            grad = grad.aval.sharding.to_sharding(grad, None)
+        if grad.aval.owner is not None and not isinstance(key, Leaf):  # only leaves have sparse gradients
+            grad = grad.aval.owner.to_owner(grad, None)
         before = self.grads.get(key)
         self.grads[key] = grad if before is None else add_values(before, grad, self.ambient)
 
@@ -458,6 +459,7 @@ def _saves_for(vertex: Vertex, need: Sequence[int], cotangents: Cotangents) -> b
     return derivative_of(vertex.origin.signature, tuple(need), tuple([index for index, _ in cotangents])).saves
 
 
+# no cell: found when it is first needed, and the same ever after
 _ADD: list[Call] = []
 
 
@@ -470,8 +472,8 @@ def add_values(a: Value, b: Value, state: Ambient) -> Value:
     signature = call.signatures.get(avals)
     if signature is None:
         for aval in avals:
-            if aval.sharding is not None:  # a sparse gradient
-                return aval.sharding.apply(call, (a, b))[0]
+            if aval.owner is not None:  # a sparse gradient
+                return aval.owner.apply(call, (a, b))[0]
         signature = signature_of(call, avals)
     return record(signature, (a, b), state)[0]
 

@@ -23,6 +23,7 @@ from weft._lazy.value import Value, tick
 Links = Mapping[Value, tuple[Value, ...]]
 """Values that were recorded off the tape, and the inputs of their applications."""
 
+# no cell: calls within a level with tangents are not captured
 _live: set[int] = set()  # the places of all functions that run; numbers are those of one process
 
 
@@ -71,6 +72,7 @@ class Level:
         return x in self.links or (isinstance(x.tape, Interior) and x.time > self.start)
 
 
+# no cell: calls within a level with tangents are not captured
 _OUTERMOST = Level()
 
 

@@ -9,11 +9,12 @@ from weft._autograd.graph import Vertex, vertex_of
 from weft._lazy.call import BoundOp, kinds_of
 from weft._lazy.role import Interior, Role, custom_of
 from weft._lazy.signature import Signature
-from weft.ops._table import TABLE, Kind
+from weft.ops._kinds import Kind
+from weft.ops._table import TABLE
 
 
 def backward_name(x: Vertex) -> str:
-    """The name of a `grad_fn`: `AddBackward0` for `add`, or from the row's `grad_name` if PyTorch's differs.
+    """The name of a `grad_fn`: `AddBackward0` for `add`, or from the row's `Derivative.name` if PyTorch's differs.
 
     Letters after digits are upper case, as in PyTorch: `MaxPool2DBackward0`.
     """
@@ -26,14 +27,14 @@ def backward_name(x: Vertex) -> str:
 
 def node_name(signature: Signature, output: int = 0) -> str:
     """The name that the nodes of an operator have, for one of its outputs."""
-    name = signature.call.op.grad_name if signature.call is not None else ""
+    name = signature.call.op.derivative.name if signature.call is not None else ""
     if callable(name):
         name = name(tuple(aval.shape for aval in signature.avals), signature.outputs[output].aval.shape)
     if name:
         return name if "Backward" in name or "::" in name else f"{name}Backward0"
     if signature.call is None or signature.call.op.name not in TABLE:  # a user's operator
         return "".join([word[:1].upper() + word[1:] for word in re.split("[ _]", signature.name)]) + "Backward0"
-    module, name = signature.call.op.module, re.sub(r"_dims?$", "", signature.name)
+    module, name = signature.call.op.public.module, re.sub(r"_dims?$", "", signature.name)
     name = f"{module}_{name}" if module in _PREFIXED else name
     return name.title().replace("_", "") + "Backward0"
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from weft._base import config
 from weft._base.autocast import NO_AUTOCAST, Autocast
+from weft._base.cell import Cell
 from weft._base.dtype import DType, float32
 from weft._base.of_pytorch import way_from_pytorch
 from weft._base.overriding import Overrides, raise_overridden
@@ -157,6 +158,7 @@ class OverriddenAmbient(Ambient):
         self.plain = False
 
 
+# no cell: `Compiled` compares the modes itself
 _ambient: ContextVar[Ambient | None] = ContextVar("weft_ambient", default=None)
 peek = _ambient.get
 """The ambient record, or None in a thread that has none yet. The fast path calls it."""
@@ -213,23 +215,20 @@ def set_field(**fields: Any) -> None:
     enter(**fields)
 
 
-class _Defaults:
-    """Settings that are process-wide in PyTorch."""
-
-    dtype: DType = float32
-    on_dtype_change: list[Callable[[], object]] = []  # noqa: RUF012  shared on purpose: caches that depend on the default
+_dtype = Cell[DType]("the default type", float32)
+_dtype_caches: list[Callable[[], object]] = []  # no cell: what forgets what it has computed with another default type
 
 
 def default_dtype() -> DType:
     """Type of Python floats in new tensors."""
-    return _Defaults.dtype
+    return _dtype.get()
 
 
 def set_default_dtype(dtype: DType) -> None:
     """Set the type of Python floats in new tensors: a floating type."""
     _require_floating(dtype)
-    _Defaults.dtype = dtype
-    for forget in _Defaults.on_dtype_change:
+    _dtype.set(dtype)
+    for forget in _dtype_caches:
         forget()
 
 
@@ -243,4 +242,4 @@ def _require_floating(dtype: object) -> None:
 
 def on_dtype_change(forget: Callable[[], object]) -> None:
     """Call `forget()` whenever the default type changes."""
-    _Defaults.on_dtype_change.append(forget)
+    _dtype_caches.append(forget)

@@ -9,7 +9,7 @@ import base64
 import math
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,12 +17,17 @@ from weft._base.device import device
 from weft._base.dtype import DTYPES, QUANTIZED, DType
 from weft._base.layout import NamedConstant, named
 from weft._base.size import Size
+from weft._base.types import Json, PyTree
 from weft._checkpoint.keys import KeyChecker
-from weft._tensor.composed import FORMS, ComposedTensor, rebuilt
+from weft._lazy.aval import AnyOwner
+from weft._lazy.owner import Stored
+from weft._tensor.copying import owner_that_saves, restored
 from weft._tensor.kind_names import advice
 from weft._tensor.tensor import Tensor
 from weft.errors import CheckpointError
 from weft.nn._state_dict import StateDict
+
+T = TypeVar("T")
 
 _DTYPES = {dtype.name: dtype for dtype in (*DTYPES, *QUANTIZED)}
 _NUMPY = {dtype.numpy for dtype in DTYPES}
@@ -42,21 +47,20 @@ class Describer:
         self._numbers: dict[int, int] = {}
         self._open: set[int] = set()  # containers that are being described
 
-    def describe(self, x: Any, path: str = "obj") -> Any:
+    def describe(self, x: PyTree, path: str = "obj") -> Json:
         """The JSON form of `x`; `CheckpointError` names the path of a part that has none."""
         if x is None or type(x) in (bool, str, int):
             return x
         if type(x) is float:
             return x if math.isfinite(x) else {"is": "float", "value": str(x)}
-        if isinstance(x, ComposedTensor):
-            return self._composed(x, path)
         if isinstance(x, Tensor):
-            return {"is": "tensor", "at": self.number(x)}
+            owner = owner_that_saves(x)
+            return {"is": "tensor", "at": self.number(x)} if owner is None else self._owned(x, owner, path)
         if type(x) is list or type(x) in _KIND:
             return self._container(x, path)
         return self._other(x, path)
 
-    def number(self, x: Tensor | np.ndarray[Any, Any]) -> int:
+    def number(self, x: Tensor | np.ndarray) -> int:
         """The place of a tensor or an array in its list, at whose end it is put if it is new."""
         items: list[Any] = self.tensors if isinstance(x, Tensor) else self.arrays
         at = self._numbers.setdefault(id(x), len(items))
@@ -64,13 +68,13 @@ class Describer:
             items.append(x)
         return at
 
-    def _composed(self, x: ComposedTensor, path: str) -> Any:
-        """A tensor that consists of others, such as a sparse one."""
-        form = x._form
-        facts, parts = self.describe(form.facts(), path), self.describe(form.parts(), path)
-        return {"is": "composed", "layout": str(form.layout), "facts": facts, "parts": parts}
+    def _owned(self, x: Tensor, owner: AnyOwner, path: str) -> Any:
+        """A tensor of which files hold what its owner says: that it consists of others, as a sparse one does."""
+        stored: Stored[Tensor] = owner.save(x._read())
+        facts, parts = self.describe(stored.facts, path), self.describe(stored.parts, path)
+        return {"is": "composed", "layout": stored.kind, "facts": facts, "parts": parts}
 
-    def _container(self, x: Any, path: str) -> Any:
+    def _container(self, x: PyTree, path: str) -> Json:
         if id(x) in self._open:
             raise CheckpointError(f"cannot save {path}: it contains itself")
         self._open.add(id(x))
@@ -90,7 +94,7 @@ class Describer:
         self._open.remove(id(x))
         return description
 
-    def _other(self, x: Any, path: str) -> Any:
+    def _other(self, x: object, path: str) -> Json:
         if isinstance(x, DType):
             return {"is": "dtype", "name": x.name}
         if isinstance(x, NamedConstant):
@@ -119,7 +123,7 @@ class Describer:
         )
 
 
-def is_numeric(dtype: np.dtype[Any]) -> bool:
+def is_numeric(dtype: np.dtype) -> bool:
     """Whether arrays of this type are stored beside the object."""
     return dtype in _NUMPY
 
@@ -130,12 +134,12 @@ class Rebuilder:
     `ValueError` for an invalid form.
     """
 
-    def __init__(self, tensor: Callable[[int], Any], array: Callable[[int], Any]) -> None:
+    def __init__(self, tensor: Callable[[int], Tensor], array: Callable[[int], np.ndarray]) -> None:
         self._tensor = tensor
         self._array = array
         self._spread = KeyChecker().spread
 
-    def rebuild(self, x: Any) -> Any:
+    def rebuild(self, x: Json) -> PyTree:
         """The object for a JSON value."""
         if isinstance(x, list):
             return [self.rebuild(item) for item in x]
@@ -151,11 +155,12 @@ class Rebuilder:
             case "tensor":
                 return self._tensor(_field(x, "at", int))
             case "composed":
-                return self._composed(x)
+                return self._owned_from(x)
             case "array":
                 return self._array(_field(x, "at", int))
             case "scalar":
                 return _scalar(dtype_of(_field(x, "dtype", str)), _bytes(x))
+            # NaN and infinities, which JSON lacks, are texts.
             case "float":
                 return float(_field(x, "value", str))
             case "complex":
@@ -172,14 +177,11 @@ class Rebuilder:
                 return device(_field(x, "name", str))
         raise ValueError(f"it holds an object of unknown kind {kind!r}")
 
-    def _composed(self, x: dict[str, Any]) -> Any:
-        names = {str(layout): layout for layout in FORMS}
-        if x.get("layout") not in names:
-            raise ValueError(f"it holds a tensor of unknown layout {x.get('layout')!r}")
+    def _owned_from(self, x: dict[str, Any]) -> Any:
         facts, parts = (self.rebuild(_field(x, name, dict)) for name in ("facts", "parts"))
-        return rebuilt(names[x["layout"]], facts, parts)
+        return restored(Stored(_field(x, "layout", str), facts, parts))
 
-    def _mapping(self, kind: str, x: dict[str, Any]) -> Any:
+    def _mapping(self, kind: str, x: dict[str, Json]) -> dict[PyTree, PyTree]:
         pairs = [(self._spread(self.rebuild(key)), self.rebuild(value)) for key, value in _field(x, "items", list)]
         mapping = _MAPPINGS[kind](pairs)
         if kind == "state":
@@ -197,7 +199,7 @@ def _scalar(dtype: DType, content: bytes) -> np.generic:
     return np.frombuffer(content, dtype.numpy.newbyteorder("<")).astype(dtype.numpy)[0]
 
 
-def _bytes(x: dict[str, Any]) -> bytes:
+def _bytes(x: dict[str, Json]) -> bytes:
     return base64.b64decode(_field(x, "base64", str), validate=True)
 
 
@@ -215,7 +217,7 @@ def _constant(name: str) -> NamedConstant:
         raise ValueError(f"it names a layout or a scheme that there is not: {name!r}") from None
 
 
-def _field(x: dict[str, Any], name: str, kind: type) -> Any:
+def _field(x: dict[str, Json], name: str, kind: type[T]) -> T:
     value = x.get(name)
     if not isinstance(value, kind) or isinstance(value, bool):
         raise ValueError(f"the description of a {x.get('is')} lacks a valid {name!r}")

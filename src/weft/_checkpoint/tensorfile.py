@@ -12,6 +12,7 @@ from typing import IO, Any
 
 from weft._base.device import device
 from weft._base.dtype import DTYPES, DType
+from weft._base.types import Json
 from weft._checkpoint.archive import filled
 from weft._checkpoint.buffers import Bytes, array_on, bytes_of, tensor_of
 from weft._checkpoint.native import computed, elements_of
@@ -22,7 +23,7 @@ from weft._tensor.tensor import Tensor
 from weft.errors import CheckpointError
 
 _LENGTH = 8  # bytes of the header's length
-_MOST_HEADER = 100_000_000
+_MOST_HEADER = 100_000_000  # bytes, which the format allows
 _METADATA = "__metadata__"
 _NAMES = "weft.names"  # an entry of the metadata: the names of dims, by tensor, as JSON
 _WORDS = {
@@ -50,7 +51,7 @@ _DTYPES = {_word(dtype): dtype for dtype in DTYPES}
 # --- writing ----------------------------------------------------------------------------------------------------
 
 
-def writer_of(tensors: Any, metadata: Mapping[str, str] | None) -> Callable[[IO[bytes]], None]:
+def writer_of(tensors: object, metadata: Mapping[str, str] | None) -> Callable[[IO[bytes]], None]:
     """A function that writes named tensors to an open file, one at a time. `CheckpointError` if it cannot save them."""
     if not isinstance(tensors, Mapping):
         raise CheckpointError(
@@ -85,7 +86,7 @@ def writer_of(tensors: Any, metadata: Mapping[str, str] | None) -> Callable[[IO[
     return put
 
 
-def _check_entry(name: Any, tensor: Any) -> None:
+def _check_entry(name: object, tensor: object) -> None:
     if not isinstance(name, str) or name == _METADATA:
         raise CheckpointError(f"cannot save the key {name!r} as safetensors: names of tensors are strings")
     if not isinstance(tensor, Tensor):
@@ -97,7 +98,7 @@ def _check_entry(name: Any, tensor: Any) -> None:
         raise CheckpointError(f"cannot save {name!r} as safetensors: the format has no complex128; use complex64")
 
 
-def _checked_metadata(metadata: Any) -> dict[str, str]:
+def _checked_metadata(metadata: object) -> dict[str, str]:
     if not isinstance(metadata, Mapping) or not all(
         isinstance(key, str) and isinstance(value, str) for key, value in metadata.items()
     ):
@@ -124,6 +125,7 @@ class TensorFile:
         if size < _LENGTH or length > min(_MOST_HEADER, size - _LENGTH):
             raise ValueError("it is truncated: its header is not all there")
         self._begin = start + _LENGTH + length
+        # A million tensors in a header kept the garbage collector busy for longer than reading them.
         with _without_collector():
             header = json.loads(file.read(length).decode(), object_pairs_hook=_read_object)
             if not isinstance(header, dict):
@@ -188,7 +190,7 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _read_object(pairs: list[tuple[str, Any]]) -> Any:
+def _read_object(pairs: list[tuple[str, Json]]) -> Json:
     """An object of the header: the description of a tensor as a tuple, which takes less memory; all others as dicts."""
     fields = dict(pairs)
     if len(fields) != len(pairs):
@@ -198,7 +200,7 @@ def _read_object(pairs: list[tuple[str, Any]]) -> Any:
     return fields["dtype"], tuple(fields["shape"]), tuple(fields["data_offsets"])
 
 
-def _read_names(text: str) -> dict[str, Any]:
+def _read_names(text: str) -> dict[str, list[Json]]:
     """The names of dims, by tensor, from JSON; `ValueError` if the text is invalid."""
     names = json.loads(text)
     if not isinstance(names, dict) or not all(isinstance(entry, list) for entry in names.values()):
@@ -206,7 +208,7 @@ def _read_names(text: str) -> dict[str, Any]:
     return names
 
 
-def _read_metadata(metadata: Any) -> dict[str, str] | None:
+def _read_metadata(metadata: Json) -> dict[str, str] | None:
     if metadata is not None and (
         type(metadata) is not dict or not all(type(value) is str for value in metadata.values())
     ):
@@ -214,7 +216,7 @@ def _read_metadata(metadata: Any) -> dict[str, str] | None:
     return metadata
 
 
-def _read_entry(name: str, entry: Any) -> tuple[tuple[int, ...], DType, int, int]:
+def _read_entry(name: str, entry: Json) -> tuple[tuple[int, ...], DType, int, int]:
     if type(entry) is not tuple:
         raise ValueError(f"its tensor {name!r} is described without 'dtype', 'shape' and 'data_offsets'")
     word, shape, places = entry

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
-from weft._base.layout import SCHEMES, layout, named, per_tensor_affine, sparse_coo
+from weft._base.layout import SCHEMES, NamedConstant, layout, named, per_tensor_affine, sparse_coo
+from weft._checkpoint.keys import Unpickled
 from weft._checkpoint.pickled import short_repr
 from weft._checkpoint.storages import is_shape
 from weft._tensor.composite.quantized import per_channel_from, per_tensor_from
@@ -16,10 +16,10 @@ from weft._tensor.tensor import Tensor
 from weft.errors import PickleError
 from weft.ops._strides import row_major
 
-_COMPRESSED = {form.layout for form in COMPRESSED}
+_COMPRESSED = {encoding.layout for encoding in COMPRESSED}
 
 
-def layout_named(name: Any) -> Any:
+def layout_named(name: Unpickled) -> NamedConstant:
     """The layout that a pickle names."""
     try:
         return named(name.removeprefix("torch."))
@@ -27,7 +27,7 @@ def layout_named(name: Any) -> Any:
         raise PickleError(f"it names a layout that there is not: {short_repr(name)}") from None
 
 
-def rebuilt_sparse(target: Any, data: Any) -> Tensor:
+def rebuilt_sparse(target: Unpickled, data: Unpickled) -> Tensor:
     """A sparse tensor; indices outside of the size are refused."""
     if not isinstance(target, layout) or type(data) is not tuple or not 3 <= len(data) <= 4:
         raise PickleError("its pickle makes a sparse tensor of something else than a layout and parts")
@@ -44,7 +44,7 @@ def rebuilt_sparse(target: Any, data: Any) -> Tensor:
     return made_of_compressed(name, target, (parts[0], parts[1]), parts[2], size, None, None, False, True)
 
 
-def rebuilt_nested(buffer: Any, sizes: Any, strides: Any, offsets: Any) -> Tensor:
+def rebuilt_nested(buffer: Unpickled, sizes: Unpickled, strides: Unpickled, offsets: Unpickled) -> Tensor:
     """A nested tensor of the strided layout, whose components lie one after another."""
     parts = (buffer, sizes, strides, offsets)
     if not all(isinstance(x, Tensor) for x in parts) or buffer.ndim != 1 or sizes.ndim != 2:
@@ -58,7 +58,7 @@ def rebuilt_nested(buffer: Any, sizes: Any, strides: Any, offsets: Any) -> Tenso
     return strided_of(buffer, shapes)
 
 
-def rebuilt_quantized(integers: Tensor, grid: Any) -> Tensor:
+def rebuilt_quantized(integers: Tensor, grid: Unpickled) -> Tensor:
     """A quantized tensor from its integers."""
     if type(grid) is not tuple or not grid or grid[0] not in SCHEMES:
         raise PickleError("its pickle makes a quantized tensor of something else than integers and a scheme")

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from weft._base.device import device
 from weft._base.dtype import DType
 from weft._base.size import Size
 from weft._checkpoint.buffers import Bytes, array_on, tensor_of, without_data
+from weft._checkpoint.keys import Unpickled
 from weft._checkpoint.map_location import Locate
 from weft._checkpoint.pickled import Global, short_repr
 from weft._checkpoint.storages import MOST_DIMS, MOST_SIZE, view_of_storage
@@ -104,18 +105,32 @@ class TensorBuilder:
         }
         return {name: Global(name, make) for name, make in makers.items()}
 
-    def _plain(self, storage: Any, offset: Any, size: Any, stride: Any) -> Tensor:
+    def _plain(self, storage: Unpickled, offset: Unpickled, size: Unpickled, stride: Unpickled) -> Tensor:
         return self._version_2(storage, offset, size, stride, False, None)
 
     def _version_2(
-        self, storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any, _: Any, metadata: Any = None
+        self,
+        storage: Unpickled,
+        offset: Unpickled,
+        size: Unpickled,
+        stride: Unpickled,
+        requires_grad: Unpickled,
+        _: Unpickled,
+        metadata: Unpickled = None,
     ) -> Tensor:
         if not isinstance(storage, Storage) or storage.dtype is None:
             raise PickleError("its pickle makes a tensor of something else than a storage of elements")
         return self._version_3(storage, offset, size, stride, requires_grad, None, storage.dtype, metadata)
 
     def _quantized(
-        self, storage: Any, offset: Any, size: Any, stride: Any, grid: Any, requires_grad: Any, _: Any
+        self,
+        storage: Unpickled,
+        offset: Unpickled,
+        size: Unpickled,
+        stride: Unpickled,
+        grid: Unpickled,
+        requires_grad: Unpickled,
+        _: Unpickled,
     ) -> Tensor:
         """A quantized tensor: its integers have a storage. `grid` is a scheme with scales, zero points and an axis."""
         del requires_grad
@@ -123,7 +138,15 @@ class TensorBuilder:
         return rebuilt_quantized(integers, grid)
 
     def _version_3(
-        self, storage: Any, offset: Any, size: Any, stride: Any, grad: Any, _: Any, dtype: Any, metadata: Any = None
+        self,
+        storage: Unpickled,
+        offset: Unpickled,
+        size: Unpickled,
+        stride: Unpickled,
+        grad: Unpickled,
+        _: Unpickled,
+        dtype: Unpickled,
+        metadata: Unpickled = None,
     ) -> Tensor:
         if not isinstance(storage, Storage) or not isinstance(dtype, DType):
             raise PickleError("its pickle makes a tensor of something else than a storage and a type")
@@ -133,6 +156,7 @@ class TensorBuilder:
         conj, neg = bits.get("conj") is True, bits.get("neg") is True
         target = self._device_of(storage)
         places = Layout(tuple(size), tuple(stride), offset, dtype)
+        # Bits of conjugation and negation, and elements shown several times, are computed into memory of their own.
         if conj or neg or prod(size) * dtype.itemsize > storage.nbytes:
             array = array_on(target, dtype, places.sizes, self._cut(storage, places), big=self._big)
             tensor = tensor_of(array, places.sizes, dtype, target)
@@ -185,6 +209,7 @@ class TensorBuilder:
         nbytes = prod(size) * itemsize
         if nbytes == len(content) and places.is_contiguous:
             return content
+        # Before the allocation, as too large a copy must be refused instead of made.
         self._left -= nbytes
         self._check_left()
         buffer = room(nbytes)
@@ -202,21 +227,21 @@ class TensorBuilder:
                 "its tensors are views that take far more memory than the file; save a clone() of what was expanded"
             )
 
-    def _from_cpu(self, data: Any, dtype: Any, location: Any, requires_grad: Any) -> Tensor:
+    def _from_cpu(self, data: Unpickled, dtype: Unpickled, location: Unpickled, requires_grad: Unpickled) -> Tensor:
         if not isinstance(data, Tensor) or not isinstance(dtype, DType) or type(location) is not str:
             raise PickleError("its pickle moves something else than a tensor to a device")
         tensor = data.to(dtype=dtype, device=self._locate(location, data.nbytes))
         return tensor.detach().requires_grad_(requires_grad is True)
 
 
-def _on_meta(dtype: Any, size: Any, stride: Any, requires_grad: Any) -> Tensor:
+def _on_meta(dtype: Unpickled, size: Unpickled, stride: Unpickled, requires_grad: Unpickled) -> Tensor:
     if not isinstance(dtype, DType):
         raise PickleError("its pickle makes a tensor of something else than a type")
     _check_place(MOST_SIZE, 0, size, stride)
     return without_data(tuple(size), dtype).requires_grad_(requires_grad is True)
 
 
-def _check_place(count: int, offset: Any, size: Any, stride: Any) -> None:
+def _check_place(count: int, offset: Unpickled, size: Unpickled, stride: Unpickled) -> None:
     """`PickleError` for sizes and strides that are invalid, or lead out of a storage of `count` elements."""
     numbers = (offset, *size, *stride)
     if type(size) not in _TUPLES or type(stride) is not tuple or len(size) != len(stride) or len(size) > MOST_DIMS:
@@ -235,24 +260,24 @@ def _check_place(count: int, offset: Any, size: Any, stride: Any) -> None:
 _TUPLES = (tuple, Size)
 
 
-def _refusal(what: str) -> Callable[..., Any]:
-    def refuse(*_: Any) -> Any:
+def _refusal(what: str) -> Callable[..., NoReturn]:
+    def refuse(*_: object) -> NoReturn:
         raise PickleError(f"it holds {what}")
 
     return refuse
 
 
-def _parameter(data: Any, requires_grad: Any, _: Any) -> Tensor:
+def _parameter(data: Unpickled, requires_grad: Unpickled, _: Unpickled) -> Tensor:
     if not isinstance(data, Tensor):
         raise PickleError(f"its pickle makes a Parameter of a {type(data).__name__}")
     return Parameter(data, requires_grad=requires_grad is True)
 
 
-def _parameter_with_state(data: Any, requires_grad: Any, hooks: Any, state: Any) -> Tensor:
+def _parameter_with_state(data: Unpickled, requires_grad: Unpickled, hooks: Unpickled, state: Unpickled) -> Tensor:
     return _with_attributes(_parameter(data, requires_grad, hooks), state)
 
 
-def _from_type(function: Any, kind: Any, args: Any, state: Any) -> Tensor:
+def _from_type(function: Unpickled, kind: Unpickled, args: Unpickled, state: Unpickled) -> Tensor:
     """A tensor with the user's attributes, a Parameter or a Buffer."""
     if type(function) is not Global or function.build is None or type(args) is not tuple or type(kind) is not Global:
         raise PickleError("its pickle makes a tensor by something else than a function for that")
@@ -267,7 +292,7 @@ def _from_type(function: Any, kind: Any, args: Any, state: Any) -> Tensor:
     return _with_attributes(tensor, attributes)
 
 
-def _attributes(state: Any) -> dict[str, Any]:
+def _attributes(state: Unpickled) -> dict[str, Unpickled]:
     attributes = state[0] if type(state) is tuple and len(state) == 2 else state
     if attributes is None:
         return {}
@@ -276,7 +301,7 @@ def _attributes(state: Any) -> dict[str, Any]:
     return dict(attributes)
 
 
-def _with_attributes(tensor: Tensor, state: Any) -> Tensor:
+def _with_attributes(tensor: Tensor, state: Unpickled) -> Tensor:
     for name, value in _attributes(state).items():
         if hasattr(type(tensor), name) or name in vars(tensor):
             raise PickleError(f"its pickle gives a tensor the attribute {name!r}, which it must not have")

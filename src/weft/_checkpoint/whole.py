@@ -10,7 +10,7 @@ import io
 import pickle
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,17 +20,23 @@ from weft._base.dtype import dtype_named
 from weft._base.of_pytorch import is_of_pytorch
 from weft._base.size import Size
 from weft._base.torch_alias import own_name
+from weft._base.types import AnyCallable, PyTree, SavedState
 from weft._checkpoint.describe import Describer, is_numeric
+from weft._checkpoint.keys import Unpickled
 from weft._checkpoint.pickled import Global, Unpickler
 from weft._checkpoint.safe import Plain, trusted_global
-from weft._tensor.composed import ComposedTensor
-from weft._tensor.copying import extras_of, handle_on, plain_kind, set_extras
+from weft._tensor.copying import extras_of, handle_on, owner_that_saves, plain_kind, set_extras
 from weft._tensor.kind_names import advice
 from weft._tensor.tensor import Tensor
 from weft.errors import PickleError, PicklingError
 from weft.nn._lazy_parameter import UninitializedBuffer, UninitializedParameter
 from weft.nn._parameter import Buffer, Parameter
 from weft.nn._state_dict import StateDict
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from weft._checkpoint.pickled import Fetch
 
 _KINDS = (Tensor, Parameter, Buffer, UninitializedParameter, UninitializedBuffer)
 _OWN_ATTRIBUTES = {"persistent"}  # of a buffer, which its entry in the list of tensors has
@@ -43,7 +49,7 @@ class _Elements:
         self.tensor = tensor
 
 
-def typed(kind: type[Tensor], plain: Tensor, requires_grad: bool, extras: dict[str, Any]) -> Tensor:
+def typed(kind: type[Tensor], plain: Tensor, requires_grad: bool, extras: SavedState) -> Tensor:
     """A tensor of a class with attributes of its own, as pickles build it."""
     result = handle_on(kind, plain, requires_grad)
     set_extras(result, extras)
@@ -53,7 +59,7 @@ def typed(kind: type[Tensor], plain: Tensor, requires_grad: bool, extras: dict[s
 # --- saving -----------------------------------------------------------------------------------------------------
 
 
-def dumped(obj: Any, describer: Describer, pickle_module: Any = None, protocol: int = 2) -> bytes:
+def dumped(obj: PyTree, describer: Describer, pickle_module: ModuleType | None = None, protocol: int = 2) -> bytes:
     """The pickle of an object, whose tensors and arrays the describer lists.
 
     `PicklingError` names the part that cannot be pickled.
@@ -66,19 +72,22 @@ def dumped(obj: Any, describer: Describer, pickle_module: Any = None, protocol: 
         raise PicklingError(f"cannot save {_culprit(obj, pickle_module or pickle, protocol)}: {error}") from error
 
 
-def _pickled(obj: Any, describer: Describer, pickle_module: Any, protocol: int) -> bytes:
+def _pickled(obj: PyTree, describer: Describer, pickle_module: ModuleType, protocol: int) -> bytes:
     class Pickler(pickle_module.Pickler):
-        def persistent_id(self, obj: Any) -> Any:
+        def persistent_id(self, obj: object) -> tuple[str, int] | None:
             if isinstance(obj, _Elements):
                 return "tensor", describer.number(obj.tensor)
-            if isinstance(obj, Tensor) and plain_kind(obj) in _KINDS and not extras_of(obj).keys() - _OWN_ATTRIBUTES:
+            if not isinstance(obj, Tensor):
+                return ("array", describer.number(obj)) if type(obj) is np.ndarray and is_numeric(obj.dtype) else None
+            is_array = owner_that_saves(obj) is None
+            if is_array and plain_kind(obj) in _KINDS and not extras_of(obj).keys() - _OWN_ATTRIBUTES:
                 return "tensor", describer.number(obj)
-            return ("array", describer.number(obj)) if type(obj) is np.ndarray and is_numeric(obj.dtype) else None
+            return None
 
         def reducer_override(self, obj: Any) -> Any:
-            if isinstance(obj, ComposedTensor):  # its parts are stored
-                return NotImplemented
             if isinstance(obj, Tensor):
+                if owner_that_saves(obj) is not None:  # its parts are stored
+                    return NotImplemented
                 extras = {name: x for name, x in extras_of(obj).items() if name not in _OWN_ATTRIBUTES}
                 return typed, (plain_kind(obj), _Elements(obj), obj.requires_grad, extras)
             if is_of_pytorch(type(obj)) and type(obj).__name__ not in ("Size", "device"):  # which are read as Weft's
@@ -93,7 +102,7 @@ def _pickled(obj: Any, describer: Describer, pickle_module: Any, protocol: int) 
     return content.getvalue()
 
 
-def _culprit(obj: Any, pickle_module: Any, protocol: int) -> str:
+def _culprit(obj: PyTree, pickle_module: ModuleType, protocol: int) -> str:
     """The path of the innermost part of an object that cannot be pickled by itself."""
     path = "obj"
     while True:
@@ -107,7 +116,7 @@ def _culprit(obj: Any, pickle_module: Any, protocol: int) -> str:
             return path
 
 
-def _parts(obj: Any) -> list[tuple[str, Any]]:
+def _parts(obj: PyTree) -> list[tuple[str, PyTree]]:
     if isinstance(obj, dict):
         return [(f"[{key!r}]", value) for key, value in obj.items()]
     if isinstance(obj, (list, tuple)):
@@ -121,17 +130,14 @@ def _parts(obj: Any) -> list[tuple[str, Any]]:
 
 # --- loading ----------------------------------------------------------------------------------------------------
 
-Stored = Callable[[Any], Any]
-"""A persistent id -> the tensor or array."""
-
 
 def trusting(
     content: io.BytesIO,
-    stored: Stored,
-    pickle_module: Any = None,
+    stored: Fetch,
+    pickle_module: ModuleType | None = None,
     encoding: str = "utf-8",
-    stand_in: Callable[[str], Any] = lambda name: None,
-) -> Any:
+    stand_in: Callable[[str], Unpickled] = lambda name: None,
+) -> PyTree:
     """The object of a pickle, by Python's own reader: it imports what the pickle names, and runs its code.
 
     `stand_in` gives what stands for a global, or None for that which has the name.
@@ -140,11 +146,11 @@ def trusting(
     base: Any = (pickle_module or pickle).Unpickler
 
     class Reader(base):
-        def find_class(self, module: str, name: str) -> Any:
+        def find_class(self, module: str, name: str) -> Unpickled:
             entry = stand_in(f"{module}.{name}")
             return entry if entry is not None else super().find_class(own_name(module), name)
 
-        def persistent_load(self, pid: Any) -> Any:
+        def persistent_load(self, pid: Unpickled) -> Unpickled:
             return stored(pid)
 
     try:
@@ -155,7 +161,7 @@ def trusting(
         raise PickleError(f"its pickle needs a class or function that is not there: {error}") from error
 
 
-def restricted(content: io.BytesIO, size: int, stored: Stored, encoding: str = "utf-8") -> Any:
+def restricted(content: io.BytesIO, size: int, stored: Fetch, encoding: str = "utf-8") -> PyTree:
     """The object of a pickle of `size` bytes, built without running code but that which the program trusts."""
     plain = Plain(size)
     obj = Unpickler(_finder(plain), stored, plain.set_state, plain.keys, encoding).load(content)
@@ -164,14 +170,14 @@ def restricted(content: io.BytesIO, size: int, stored: Stored, encoding: str = "
     return obj
 
 
-def _finder(plain: Plain) -> Callable[[str], Any]:
+def _finder(plain: Plain) -> Callable[[str], Unpickled]:
     table: dict[str, Any] = plain.table()
     table |= {_name_of(device): table["torch.device"], _name_of(Size): table["torch.Size"]}
     table |= {_name_of(make): Global(_name_of(make), _of_text(make)) for make in (dtype_named, layout.named)}
     table[_name_of(typed)] = Global(_name_of(typed), _typed)
     table |= {_name_of(kind): Global(_name_of(kind), None) for kind in _KINDS}
 
-    def find(name: str) -> Any:
+    def find(name: str) -> Unpickled:
         return table[name] if name in table else trusted_global(name)
 
     return find
@@ -186,7 +192,7 @@ def is_known(name: str) -> bool:
     return True
 
 
-def _typed(kind: Any, plain: Any, requires_grad: Any, extras: Any) -> Tensor:
+def _typed(kind: Unpickled, plain: Unpickled, requires_grad: Unpickled, extras: Unpickled) -> Tensor:
     classes = {_name_of(one): one for one in _KINDS}
     if type(kind) is not Global or not isinstance(plain, Tensor) or type(extras) is not dict:
         raise PickleError("its pickle makes a tensor of something else than a class, elements and attributes")
@@ -196,8 +202,8 @@ def _typed(kind: Any, plain: Any, requires_grad: Any, extras: Any) -> Tensor:
     return typed(tensor_class, plain, requires_grad is True, extras)
 
 
-def _of_text(make: Callable[[str], Any]) -> Callable[[Any], Any]:
-    def build(name: Any) -> Any:
+def _of_text(make: Callable[[str], object]) -> Callable[[Unpickled], object]:
+    def build(name: Unpickled) -> object:
         if type(name) is not str:
             raise PickleError(f"its pickle gives a {type(name).__name__} as the name of a type or layout")
         return make(name)
@@ -205,5 +211,5 @@ def _of_text(make: Callable[[str], Any]) -> Callable[[Any], Any]:
     return build
 
 
-def _name_of(entry: Any) -> str:
+def _name_of(entry: AnyCallable) -> str:
     return f"{entry.__module__}.{entry.__qualname__}"

@@ -14,9 +14,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from weft._base.capture import Capture
 from weft._base.dtype import from_numpy
 from weft._base.site import user_site
 from weft._base.state import Pending, ambient, using
+from weft._base.types import Arg
 from weft._dispatch import apply
 from weft._lazy.aval import aval_of
 from weft._lazy.call import ONE
@@ -36,15 +38,10 @@ from weft.ops._table import TABLE
 _ADVICE = "use operators such as where() in place of Python's control flow, or call it outside of the transformation"
 
 
-class TensorTrace:
+class TensorTrace(Capture):
     """The ambient `capture` while a function is traced: notes what it uses and changes besides its arguments."""
 
-    exports = False
-    """Whether the trace is for a program that is exported."""
-    defers = False
-    """Whether calls of functions that are no operators can be a part of what is traced."""
-
-    def __init__(self, name: str, key: Any) -> None:
+    def __init__(self, name: str, key: Arg) -> None:
         self.name = name
         self.key = key
         self.drawn: dict[Value, Callable[[], Any]] = {}
@@ -60,9 +57,6 @@ class TensorTrace:
     def wrote(self, tensor: Tensor, old: Value) -> None:
         """A tensor got a new value in place."""
         self._written.setdefault(id(tensor), (weakref.ref(tensor), old))
-
-    def reads_grad(self, tape: Leaf) -> None:
-        """A leaf's `.grad` is read; a gradient from outside is a constant."""
 
     def writes_grad(self, tape: Leaf, *, reads: bool) -> None:
         """A leaf's `.grad` is about to change."""
@@ -81,21 +75,6 @@ class TensorTrace:
         self.drawn[seed] = lambda: jax.random.bits(self.key, dtype=jnp.uint32).astype(jnp.int64)
         self.drawn[offset] = lambda: jnp.asarray(offset.number, jnp.int64)
         return seed, offset
-
-    def lift(self, value: Value, getter: Callable[[], Any]) -> None:
-        """A number that compiled functions read again at each call; here it is a constant."""
-
-    def creates_leaf(self, value: Value) -> None:
-        """The function makes a leaf, which is a constant."""
-
-    def changes(self, tensor: Tensor, what: str) -> None:
-        """A tensor changes in another way than by its elements."""
-
-    def called(self, *things: Any) -> None:
-        """A module runs."""
-
-    def stepped(self, depends_on: Callable[[], Any], *things: Any) -> None:
-        """An optimizer steps."""
 
     def user_derivative(self, name: str) -> None:
         """An `autograd.Function` is applied: `CompileError`, as jax would not see its derivative."""
@@ -124,6 +103,7 @@ class TensorTrace:
         own = set(map(id, mine))
         outside = [(ref(), old) for key, (ref, old) in self._written.items() if key not in own]
         kept = [(tensor, old) for tensor, old in outside if tensor is not None]
+        # Undone before the error is raised: the tensors would be left with values of a trace, which nobody can compute.
         for tensor, old in kept:
             set_value(tensor, old)
         changed = [tape for tape, before in self._grads.values() if tape.grad is not before]
@@ -149,10 +129,10 @@ _ALIAS = call_of(TABLE["alias"], (ONE,))
 
 def traced(
     function: Callable[[list[Tensor]], Sequence[Tensor]],
-    arrays: Sequence[Any],
+    arrays: Sequence[jax.Array],
     name: str,
     *,
-    key: Any = None,
+    key: Arg = None,
     on_tape: bool = False,
 ) -> list[jax.Array]:
     """The results of `function` for tensors that stand for `arrays`, as arrays that depend on these.

@@ -24,6 +24,7 @@ from weft._lazy.sites import site_of
 from weft._lazy.value import Shared, Value, inputs_first
 from weft.ops._jax import custom_vjp, optimization_barrier, vjp
 
+# no cell: a cache, keyed by all that its entries depend on
 _signatures: dict[Any, Signature] = {}
 _MOST_SIGNATURES = 1024
 

@@ -205,6 +205,7 @@ def _is_large(graph: Graph, applications: Sequence[Application]) -> bool:
     return bytes_at_once(applications, graph.wanted) >= max(_LARGE, _SPARE * overwritten)
 
 
+# no cell: a cache, keyed by all that its entries depend on
 _programs: dict[Any, Program] = {}
 on_fork(_programs.clear)
 _MOST_MAPS = 32_768  # of the 65,530 memory maps that Linux allows a process

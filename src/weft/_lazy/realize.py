@@ -434,6 +434,7 @@ def _largest(values: Sequence[Value]) -> list[Value]:
     return [value for value in values if 2 * value.aval.nbytes >= most]
 
 
+# no cell: filled when the library is imported
 _on_exhausted: list[Callable[[Sequence[Value]], None]] = []
 
 

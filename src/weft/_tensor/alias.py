@@ -17,8 +17,9 @@ from weft._lazy.value import Value
 from weft._tensor.base import Path, PathStep, TensorBase
 from weft.errors import ShapeError
 from weft.ops._dims import wrap_dim
+from weft.ops._kinds import Kind, Many
 from weft.ops._strides import Layout, row_major
-from weft.ops._table import TABLE, Kind, Many
+from weft.ops._table import TABLE
 
 T = TypeVar("T", bound=TensorBase)
 
@@ -64,7 +65,7 @@ def spreads(tensor: TensorBase) -> bool:
     """Whether a view may show an element in several places. It is known from the path, without the layout."""
     while (alias := tensor._alias) is not None:
         for call, _ in alias.steps:
-            if call.op.spreads:
+            if call.op.view is not None and call.op.view.spreads:
                 return True
         tensor = alias.base
     return False
@@ -102,7 +103,7 @@ def layout_after(layout: Layout, call: Call, others: tuple[Value, ...], *, exact
         else:
             params.append(entry.value if isinstance(entry, Exact) else entry)
     assert call.op.view is not None, "only view operators are in paths"
-    return call.op.view(layout, *params)
+    return call.op.view.layout(layout, *params)
 
 
 def _number(value: Value, exact: bool) -> Any:

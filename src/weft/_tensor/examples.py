@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from weft._autograd.graph import has_own_derivative
+from weft._base.capture import UNCAPTURED
 from weft._base.state import Ambient, Pending, ambient, using
 from weft._dispatch import apply
 from weft._lazy.aval import Aval, aval_of, marked
@@ -86,7 +87,7 @@ class Examples:
 
     def _called_from(self, state: Ambient) -> None:
         """Carry out what follows in the caller's list of pending values."""
-        self._around = state.capture
+        self._around: Any = state.capture or UNCAPTURED
         self._modes = {"pending": state.pending, "capture": state.capture, "observers": state.watchers.observers}
 
     # --- running ------------------------------------------------------------------------------------------------
@@ -105,8 +106,7 @@ class Examples:
     def example_of(self, tensor: Tensor) -> Tensor:
         """A tensor that stands for one example of `tensor`, whose first dim counts the examples."""
         value = tensor._read()
-        if self._around is not None:
-            self._around.read(tensor, value)
+        self._around.read(tensor, value)
         return wrap(self._example_value(value))
 
     def _example_value(self, value: Value) -> Value:
@@ -264,12 +264,7 @@ class Examples:
 
     def __getattr__(self, name: str) -> Any:
         """What else captures are told is only for the capture around this one."""
-        return _ignored if self._around is None else getattr(self._around, name)
-
-    @property
-    def exports(self) -> bool:
-        """Whether it runs for a program that is exported."""
-        return self._around is not None and self._around.exports
+        return getattr(self._around, name)
 
     def is_inside(self, value: Value) -> bool:
         """Whether the function has recorded or made a value."""
@@ -283,16 +278,14 @@ class Examples:
         """The function makes a tensor of Python's data."""
         self._leaves.append(value)  # alive, so that its identity stands for it
         self._for_all[value] = value
-        if self._around is not None:
-            self._around.creates_leaf(value)
+        self._around.creates_leaf(value)
 
     def read(self, tensor: Tensor, value: Value) -> None:
         """An operator reads a tensor."""
         if value in self._for_all:
             return
         if not self.is_inside(value):
-            if self._around is not None:
-                self._around.read(tensor, value)
+            self._around.read(tensor, value)
         elif tensor._alias is not None:
             self._views.append(weakref.ref(tensor))
 
@@ -306,20 +299,18 @@ class Examples:
             set_value(tensor, old)
             raise InPlaceError(_SHARED_TARGET)
         self._written.setdefault(id(tensor), tensor)
-        if self._around is not None:
-            self._around.wrote(tensor, old)
+        self._around.wrote(tensor, old)
 
     def changes(self, tensor: Tensor, what: str) -> None:
         """A tensor changes in another way than by its elements."""
-        if self._around is not None and not self.is_inside(tensor._read()):
+        if not self.is_inside(tensor._read()):
             self._around.changes(tensor, what)
 
     def writes_grad(self, tape: Leaf, *, reads: bool) -> None:
         """A leaf's `.grad` is about to change: refused for a backward pass."""
         if reads:
             raise backward_inside()
-        if self._around is not None:
-            self._around.writes_grad(tape, reads=reads)
+        self._around.writes_grad(tape, reads=reads)
 
     def draws(self, generator: Generator) -> tuple[Value, Value]:
         """The (seed, offset) of a random operator."""
@@ -328,7 +319,7 @@ class Examples:
                 "vmap: called random operation while in randomness error mode. Please either use the 'same' or "
                 "'different' randomness flags on vmap or perform the randomness operation out of vmap"
             )
-        if self._around is not None:
+        if self._around is not UNCAPTURED:
             with using(**self._modes):
                 seed, offset = self._around.draws(generator)
         else:
@@ -344,8 +335,7 @@ class Examples:
         outer = self._carried_out(value)
         if value in self._batched:
             raise TransformError(_NO_CONTROL if decides else _NO_ITEM)
-        if self._around is not None:
-            self._around.needs_elements(outer, decides=decides)
+        self._around.needs_elements(outer, decides=decides)
         with using(**self._modes):
             value.content = outer.read()
 
@@ -361,12 +351,7 @@ class Examples:
 
     def needs_value(self, what: str = "a tensor's value", advice: str = "") -> None:
         """The function needs something that is not recorded."""
-        if self._around is not None:
-            self._around.needs_value(what, advice)
-
-
-def _ignored(*_: Any, **__: Any) -> None:
-    """What is told to no capture."""
+        self._around.needs_value(what, advice)
 
 
 @lru_cache(maxsize=1024)

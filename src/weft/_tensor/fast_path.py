@@ -54,7 +54,7 @@ def unary(call: Call, general: Callable[..., Any]) -> Callable[[Any], Any]:
             pending.append(value)
             if len(pending) > pending.limit:
                 at_limit(pending)
-            result = _new(Tensor if aval.sharding is None else aval.sharding.tensor_type)
+            result = _new(Tensor if aval.owner is None else aval.owner.tensor_type)
             result._facts = NO_FACTS
             result._value = value
             return result
@@ -99,7 +99,7 @@ def binary(call: Call, general: Callable[..., Any], takes_number: bool) -> Calla
             pending.append(value)
             if len(pending) > pending.limit:
                 at_limit(pending)
-            result = _new(Tensor if aval.sharding is None else aval.sharding.tensor_type)
+            result = _new(Tensor if aval.owner is None else aval.owner.tensor_type)
             result._facts = NO_FACTS
             result._value = value
             return result

@@ -12,19 +12,20 @@ from weft._autograd import engine
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user, warn_user
 from weft._base.state import ambient, using
-from weft._lazy.aval import Aval, sharded
+from weft._lazy.aval import Aval, owned
 from weft._lazy.role import Leaf, Retained
 from weft._lazy.runtime import filled_array as _filled
 from weft._lazy.value import Value
-from weft._tensor.capture_hooks import leaf
 from weft._tensor.examples import Examples, backward_inside
 from weft._tensor.kind_names import advice, kind_and_advice, kind_of
+from weft._tensor.leaf import leaf
 from weft._tensor.node import GradientEdge, Location
 from weft._tensor.overriding import dispatched
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import as_cotangent, as_gradient_of
 from weft.errors import ArgumentError, GradientError, ShapeError, ValueRangeError
 
+# no cell: only texts and reports depend on it
 without_derivative: WeakValueDictionary[str, Any] = WeakValueDictionary()
 """Loaded programs that were called where they needed a derivative and have none, by name, while they are alive."""
 
@@ -218,7 +219,7 @@ def accumulate(tape: Leaf, grad: Value, create_graph: bool) -> None:
         held = tape.grad
         if held is None:
             tape.grad = wrap(grad)
-        elif create_graph or held._read().aval.sharding is not grad.aval.sharding:  # one may be sparse
+        elif create_graph or held._read().aval.owner is not grad.aval.owner:  # one may be sparse
             tape.grad = held + wrap(grad)
         else:
             with using(grad=False):
@@ -232,8 +233,8 @@ def accumulate(tape: Leaf, grad: Value, create_graph: bool) -> None:
 
 
 def with_names_of(aval: Aval, grad: Value, create_graph: bool) -> Value:
-    """A gradient with the names and the sharding of what it belongs to."""
-    if aval.names == grad.aval.names and aval.sharding is grad.aval.sharding:
+    """A gradient with the names and the owner of what it belongs to."""
+    if aval.names == grad.aval.names and aval.owner is grad.aval.owner:
         return grad
     with using(grad=create_graph):
         return as_gradient_of(aval, grad)
@@ -312,9 +313,12 @@ def _one(aval: Aval) -> Value:
         )
     if aval.dtype.is_complex:
         raise GradientError(f"grad can be implicitly created only for real scalar outputs but got {aval.dtype}")
-    plain = sharded(aval, None)
+    plain = owned(aval, None)
     seed = leaf(plain, _filled(plain, 1))
-    return seed if aval.sharding is None else aval.sharding.seed(seed)
+    if aval.owner is None:
+        return seed
+    distributed = aval.owner.distributed
+    return aval.owner.to_cotangent(seed, "the gradient 1") if distributed is None else distributed.seed(seed)
 
 
 def clear_grad(tensor: Tensor, set_to_none: bool) -> None:

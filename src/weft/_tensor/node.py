@@ -286,7 +286,9 @@ class _Static:
         self.value = value
 
 
+# no cell: a cache, keyed by all that its entries depend on
 _nodes: weakref.WeakValueDictionary[Any, Node] = weakref.WeakValueDictionary()
+# no cell: a cache, keyed by all that its entries depend on
 _types: dict[str, type[Node]] = {}
 _making = threading.Lock()
 

@@ -49,7 +49,7 @@ def _slice_at(x: Tensor, call: Call, at: int) -> Tensor:
     if value is None or x._alias is not None or value.aval.inference is not source.aval.inference:
         index = number(at)
         return make_view(wrap(value or apply(call, (source, index))[0]), x, call, (index,))
-    return attach(wrap(value), _SliceAlias(x, call, at, ambient().grad and call.op.differentiable))
+    return attach(wrap(value), _SliceAlias(x, call, at, ambient().grad and call.op.derivative.exists))
 
 
 class _SliceAlias(Alias):
@@ -94,7 +94,7 @@ def shown_in_memory(call: Call, source: Value, others: tuple[Value, ...]) -> Val
 
 def _part_in_memory(call: Call, source: Value, avals: tuple[Aval, ...], numbers: Sequence[Any]) -> Value | None:
     aval = source.aval
-    if call.op.host is None or source.tape is not None or aval.sharding is not None:
+    if call.op.host is None or source.tape is not None or aval.owner is not None:
         return None
     array = source.on_host
     if array is None:

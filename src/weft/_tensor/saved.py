@@ -8,10 +8,10 @@ from typing import Any
 
 from weft._autograd.graph import second_backward_error
 from weft._autograd.saving import save_apart
+from weft._base.capture import active_capture
 from weft._base.state import ambient, using
 from weft._lazy.role import Leaf, Role
 from weft._lazy.value import Value
-from weft._tensor.capture_hooks import depends_on
 from weft._tensor.kind_names import kind_of
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import own, placed
@@ -80,7 +80,7 @@ class SavedTensor:
 
     def pack(self, packing: Packing, place: Location | None = None) -> None:
         """Replace the value by what the hooks make of it; `place` is as in `unpack`."""
-        depends_on("to pack a saved tensor")
+        active_capture().needs_value("to pack a saved tensor")
         tensor = self.unpack(place)
         value = tensor._read()
         with using(grad=False):

@@ -6,6 +6,7 @@ import weakref
 from functools import partial
 from typing import TypeVar
 
+from weft._base.capture import active_capture
 from weft._base.state import ambient, using
 from weft._dispatch import apply
 from weft._lazy.aval import Aval, aval_of
@@ -56,11 +57,9 @@ def set_data(target: TensorBase, source: TensorBase) -> None:
     share(target, source)
     if tape is not None and (isinstance(tape, Leaf) or aval is old.aval):
         target._value = placed(old, target._read())
-    capture = ambient().capture
-    if capture is not None:
-        if target._alias is not None:
-            capture.needs_value("an assignment to `.data` of a part of another tensor")
-        capture.wrote(target, old)
+    if target._alias is not None:
+        active_capture().needs_value("an assignment to `.data` of a part of another tensor")
+    active_capture().wrote(target, old)
 
 
 def rebind(target: T, result: TensorBase) -> T:
@@ -79,8 +78,7 @@ def rebind(target: T, result: TensorBase) -> T:
     attach(target, Alias(alias.base, alias.steps, alias.tracked, hidden=hidden))
     target._value = value
     owner_of(target)._writes += 1
-    if state.capture is not None:
-        state.capture.wrote(target, old)
+    active_capture().wrote(target, old)
     return target
 
 

@@ -41,7 +41,7 @@ def make_view(result: T, source: TensorBase, call: Call, others: tuple[Value, ..
     _copy_inference_mark(result._read(), source._read())
     alias = source._alias
     step = (call, others)
-    if not (ambient().grad and call.op.differentiable):
+    if not (ambient().grad and call.op.derivative.exists):
         return attach(result, Alias(owner_of(source), (*path_of(source), step), False))
     if alias is None or not alias.tracked:
         return attach(result, Alias(source, (step,), True))
@@ -201,15 +201,15 @@ def written(steps: Path, base: Value, value: Value) -> Value:
     for call, others in steps[:-1]:
         chain.append(apply(call, (chain[-1], *others))[0])
     for (call, others), old in zip(reversed(steps), reversed(chain[: len(steps)]), strict=True):
-        value = _sharded_as(old.aval, apply(writing(call), (old, value, *others))[0])
+        value = _owned_as(old.aval, apply(writing(call), (old, value, *others))[0])
     return value
 
 
-def _sharded_as(aval: Aval, value: Value) -> Value:
-    """A value that is written, with the sharding of what it is written to; `RuntimeError` if only one is sharded."""
-    own = value.aval.sharding
-    either = aval.sharding or own
-    return value if either is None or own is aval.sharding else either.to_sharding(value, aval.sharding)
+def _owned_as(aval: Aval, value: Value) -> Value:
+    """A value that is written, with the owner of what it is written to; `RuntimeError` if it cannot have it."""
+    own = value.aval.owner
+    either = aval.owner or own
+    return value if either is None or own is aval.owner else either.to_owner(value, aval.owner)
 
 
 def put(base: TensorBase, value: Value, grad: bool) -> None:
@@ -384,7 +384,7 @@ def _fitted(target: TensorBase, value: Value) -> Value:
         value = apply(call_of(TABLE["broadcast_to"], (ONE, tuple(want.size))), (value,))[0]
     if have.names != want.names:
         value = renamed(value, want.names)
-    return _sharded_as(want, value)
+    return _owned_as(want, value)
 
 
 def check_names(own: Names | None, computed: Names | None) -> None:
@@ -402,19 +402,19 @@ def renamed(value: Value, names: Names | None) -> Value:
 
 
 def as_gradient_of(aval: Aval, grad: Value) -> Value:
-    """A gradient as users get it: inside of a backward pass, gradients have no names and no shardings."""
-    if aval.sharding is not None and grad.aval.sharding is None:
-        grad = aval.sharding.of_gradient(grad)
+    """A gradient as users get it: inside of a backward pass, gradients have no names and no owners."""
+    if aval.owner is not None and grad.aval.owner is None:
+        grad = aval.owner.of_gradient(grad)
     return grad if aval.names == grad.aval.names else renamed(grad, aval.names)
 
 
 def as_cotangent(grad: Value, aval: Aval, text: str) -> Value:
     """A gradient of something of type `aval` as a backward pass takes it.
 
-    `RuntimeError` where it has other names than that, or is sharded and that is not.
+    `RuntimeError` where it has other names than that, or is distributed and that is not.
     """
-    if aval.sharding is not None:
-        grad = aval.sharding.to_cotangent(grad, text)
+    if aval.owner is not None:
+        grad = aval.owner.to_cotangent(grad, text)
     elif grad.aval.mesh is not None:
         raise DistError(f"{text} is a DTensor, and what it is the gradient of is a plain tensor: use to_local()")
     names = grad.aval.names

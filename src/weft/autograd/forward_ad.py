@@ -32,6 +32,7 @@ class _DualLevel(Level):
         self.tangents: WeakKeyDictionary[Value, Value | None] = WeakKeyDictionary()
 
 
+# no cell: calls within a level with tangents are not captured
 _level: ContextVar[_DualLevel | None] = ContextVar("weft_dual_level", default=None)
 
 
@@ -96,6 +97,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             "supported."
         )
     value = _place(operand(tensor), current)
+    # The user's own tangent is kept beside the tape's value: `unpack_dual` gives it back, with its graph.
     current.originals[value] = own_type = tangent if tangent.dtype is tensor.dtype else tangent.to(tensor.dtype)
     current.tangents[value] = operand(own_type)
     return wrap(value)

@@ -17,11 +17,11 @@ from typing import Any, Self, TypeVar
 import jax
 
 from weft._base.activity import COLLECTIVES, process, waiting
+from weft._base.capture import active_capture
 from weft._base.failing import before_leaving
 from weft._base.flight import Flight
 from weft._base.interrupts import uninterrupted
 from weft._base.site import ends_at_user, user_site
-from weft._base.state import ambient
 from weft._base.timeline import Listeners, Phase, exchanging, span, spanned
 from weft._lazy.aval import Aval
 from weft._lazy.realize import array_of
@@ -225,6 +225,8 @@ class ProcessGroup(GroupCollectives):
         work = Work(operation, lambda outputs: put(results, outputs))
         self._executor.submit(lambda: call(*arrays), work._arrived)
         self._unwaited.append(work)
+        # Works that were waited for leave from the front; a loop that waits for each would otherwise collect all of
+        # them.
         while self._unwaited[0].delivered and len(self._unwaited) > 1:
             self._unwaited.popleft()
         return work
@@ -246,6 +248,7 @@ class ProcessGroup(GroupCollectives):
         arrays = self._arrays_of(values)
         with uninterrupted:
             outputs = self._waited(operation, lambda: call(*arrays), arrays)
+            # Results that nobody waits for arrive with the next operation, in the order of the calls.
             if self._unwaited:
                 self._deliver()
             return deliver(outputs)
@@ -261,8 +264,7 @@ class ProcessGroup(GroupCollectives):
     @property
     def is_captured(self) -> bool:
         """Whether a function is captured whose replays can make the group's calls again."""
-        capture = ambient().capture
-        return capture is not None and capture.defers and self._backend.on_host
+        return active_capture().defers and self._backend.on_host
 
     def _defer(
         self,
@@ -271,7 +273,7 @@ class ProcessGroup(GroupCollectives):
         results: Sequence[Tensor],
     ) -> None:
         """Leave a call to the captured function and its replays, which are valid until this group is destroyed."""
-        capture = ambient().capture
+        capture: Any = active_capture()
         capture.depends(self, "a process group", lambda: self._left)
         avals = [tensor._read().aval for tensor in results]
         outputs = capture.defer(function, [tensor._read() for tensor in inputs], avals)
@@ -282,6 +284,7 @@ class ProcessGroup(GroupCollectives):
         """Run a call, and note that this thread waits. The computation of its own arrays is no wait for other ranks."""
         if process.activity is None:
             return self._executor.run(call)
+        # The arrays are computed first, so that only the time with other ranks is told as waiting.
         if self._backend.on_host:
             jax.block_until_ready(arrays)
         with waiting(COLLECTIVES, operation):
@@ -338,6 +341,7 @@ class ProcessGroup(GroupCollectives):
         inputs = [tensor for _, _, tensors, _ in calls for tensor in tensors]
         results = [tensor for _, _, _, tensors in calls for tensor in tensors]
 
+        # Of the calls only functions and counts are kept.
         parts = [(one, len(tensors)) for _, one, tensors, _ in calls]  # a captured call must keep no tensors
 
         def call(*arrays: Array) -> list[Array]:
@@ -350,6 +354,7 @@ class ProcessGroup(GroupCollectives):
 
     def start_send(self, tensor: Tensor, peer: int, tag: int) -> MessageWork:
         """Start to send to a rank of the group."""
+        # Without elements there is nothing to send, as in PyTorch; the peer's tensor is on the meta device, too.
         if tensor.is_meta:
             return MessageWork(NoMessage(peer), lambda _: [], self.ranks)
         message = self._backend.send(self._arrays_of([tensor._read()])[0], peer, tag)
@@ -366,6 +371,8 @@ class ProcessGroup(GroupCollectives):
     def _arrays_of(self, values: Sequence[Value]) -> Sequence[Array]:
         """The arrays of values, computed by one program; the computation may still be running."""
         _end_capture()
+        # Host groups take NumPy's memory as it is: arrays of jax in and out were most of the 87 µs of an all_reduce of
+        # 8 bytes, which takes 12 now.
         return list(map(Value.read if self._backend.on_host else array_of, values))
 
     def _message_work(
@@ -396,6 +403,7 @@ class ProcessGroup(GroupCollectives):
         # that thread may still have to look at messages which are done
         if self._executor.busy or any(not message.done for message in self._messages):
             self._backend.abort(f"rank {self.ranks[self.rank()]} has destroyed the group {self.group_name!r}")
+        # The executor is that of the job's group, and goes on after this group.
         if self._shared is not None:
             self._executor.run(lambda: None)  # waits for running operations
         if all(line.close(_GRACE_SECONDS) for line in lines if line is not self._shared):
@@ -407,9 +415,7 @@ _GRACE_SECONDS = 5.0
 
 def _end_capture() -> None:
     """Report to the active capture what is exchanged at once, and not by its replays."""
-    capture = ambient().capture
-    if capture is not None:
-        capture.needs_value("other ranks, by a collective,")
+    active_capture().needs_value("other ranks, by a collective,")
 
 
 def _have_no_data(inputs: Sequence[Tensor], results: Sequence[Tensor]) -> bool:

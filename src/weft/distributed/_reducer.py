@@ -16,8 +16,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from weft._autograd.engine import queue_callback
+from weft._base.capture import active_capture
 from weft._base.interrupts import uninterrupted
-from weft._base.state import ambient, using
+from weft._base.state import using
 from weft._comm.stores import keys
 from weft._lazy.realize import flush_pending
 from weft._lazy.role import Interior
@@ -189,13 +190,13 @@ class Reducer:
         A forward pass without `sync` does not cancel what an earlier one has requested, before a backward pass has done
         it.
         """
-        capture = ambient().capture
-        if capture is not None:
-            if not sync:
-                capture.depends(self, _NAME, self._requests)
-            capture.depends(self, _NAME, lambda: (self.needs_no_value, self._order))
-            capture.repeats(partial(self.expect, sync=sync))
+        capture = active_capture()
+        if not sync:
+            capture.depends(self, _NAME, self._requests)
+        capture.depends(self, _NAME, lambda: (self.needs_no_value, self._order))
+        capture.repeats(partial(self.expect, sync=sync))
         self._running = False
+        # Else a forward pass for validation would lose the request of one whose `backward()` is still to come.
         if sync or self._passes:
             self._syncs, self._passes = sync, 0
         self.iterations += sync
@@ -206,18 +207,18 @@ class Reducer:
 
     def _ready(self, at: int) -> None:
         """The gradient of a parameter is ready."""
-        capture = ambient().capture
-        if capture is not None:
-            capture.depends(self, _NAME, self._requests)
+        active_capture().depends(self, _NAME, self._requests)
         self._with_gradient.add(at)
         if not self._syncs:
             return
         if not self._running:
             self._begin()
+            # The hook on the last gradient cannot know that it is the last.
             queue_callback(self._finish)
         self._ready_counts[at] = self._ready_counts.get(at, 0) + 1
         if not self._grad_counts_known:
             return
+        # Its bucket may have been sent with the first gradient alone.
         if not self.static and self._ready_counts[at] > 1:
             raise self._recorded(
                 GradientError(
@@ -236,9 +237,7 @@ class Reducer:
     def _begin(self) -> None:
         self._running = True
         self._count_pass()
-        capture = ambient().capture
-        if capture is not None:
-            capture.repeats(self._count_pass)
+        active_capture().repeats(self._count_pass)
         self._missing = [sum(self._grad_counts[at] for at in bucket) for bucket in self.buckets]
         self._next = 0
         self._exchanges: list[
@@ -248,6 +247,7 @@ class Reducer:
 
     def _start_complete(self) -> None:
         """Send the complete buckets, in order."""
+        # In order: ranks whose buckets become ready in different orders would average different ones with each other.
         while self._next < len(self.buckets) and self._missing[self._next] <= 0:
             self._start(self._next)
             self._next += 1
@@ -255,9 +255,7 @@ class Reducer:
     def _start(self, number: int) -> None:
         # From here on the other ranks count on this one: until the averages are there, and the step has used them.
         uninterrupted.extend()
-        capture = ambient().capture
-        if capture is not None:
-            capture.repeats(uninterrupted.extend)
+        active_capture().repeats(uninterrupted.extend)
         parameters = [self.parameters[at] for at in self.buckets[number]]
         with using(grad=False):
             self._send(number, [_zeros_like(p) if p.grad is None else p.grad for p in parameters])
@@ -309,6 +307,7 @@ class Reducer:
         with self._explain_failures(), using(grad=False):
             if unused and not (self.find_unused or self.static):
                 self._raise_unused(sorted(unused))
+            # The other ranks wait for every bucket, so those of unused parameters are sent with zeros.
             self._missing = [0] * len(self.buckets)
             self._start_complete()
             used = self._used_anywhere()
@@ -335,6 +334,7 @@ class Reducer:
 
         It gets the averages, too, since it updates its part of an optimizer that is sharded over the ranks.
         """
+        # Ranks with data agree on an order in their first pass, and wait for this one in it.
         self.agree_on_order(())
         self._begin()
         self._running = False
@@ -353,6 +353,7 @@ class Reducer:
             return self._static_used
         if not (self.find_unused or self.static):
             return self._all
+        # A parameter that no rank has used keeps its gradient, which this rank alone cannot know.
         flags = tensor(
             [float(at in self._with_gradient) for at in range(len(self.parameters))], device=self._avals[0].device
         )
@@ -433,6 +434,7 @@ class Reducer:
         except DistBackendError as error:  # the others exchange averages, so they have no unused parameters
             raise self._without_gradient(unused, self._published_unused()) from error
         if store is not None:
+            # All ranks know of each other's now; these must not explain a later failure.
             store.delete_key(key)
         raise self._without_gradient(unused, unused_of_ranks)
 

@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from weft import accelerator
+from weft._base.cell import DerivedCell
 from weft._base.device import device
 from weft._base.failing import goes_on
 from weft._base.leaving import forget, leave_at_exit
@@ -56,12 +57,17 @@ class ThreadRank:
     store: Store
 
 
+# no cell: `_default` tells what stands here
 _process = _World()
+# no cell: `_default` tells what stands here
 _here = threading.local()
 
 
 def _world() -> _World:
     return getattr(_here, "world", _process)
+
+
+_default = DerivedCell("the default process group", lambda: _world().default)
 
 
 def set_thread_rank(rank: ThreadRank) -> None:
@@ -91,7 +97,7 @@ def _set_rank(rank: ThreadRank, world: _World) -> None:
 
 def _rank() -> int | None:
     """This thread's rank in its job; None outside of jobs."""
-    group, rank = _world().default, thread_rank()
+    group, rank = _default.get(), thread_rank()
     return group.rank() if group is not None else None if rank is None else rank.rank
 
 
@@ -109,7 +115,7 @@ class _WithWorld(type):
     @property
     def WORLD(cls) -> ProcessGroup | None:
         """The default group; None before `init_process_group`."""
-        return _world().default
+        return _default.get()
 
 
 class GroupMember(metaclass=_WithWorld):
@@ -168,6 +174,7 @@ def init_process_group(
     if _backends.meets(backend):
         groups = PrefixStore(keys.default_groups(group_name), store)
         with Meeting(groups, rank, world_size, "init_process_group", DistBackendError) as meeting:
+            # Backends hang where ranks disagree; compared here, all of them say what differs.
             hosts = _compare_members(meeting, backend, timeout)
             store = meeting.store
             own_backend = _backends.join_job(backend, store, rank, hosts, timeout)
@@ -288,9 +295,12 @@ def new_group(
     members = [*map(int, members)]
     if not use_local_synchronization:
         world.groups_created += 1
+        # Compares the lists of members: ranks that make different groups, or in another order, would wait for each
+        # other.
         default.await_ranks(f"new_group({abridged(members)}{'' if backend is None else f', backend={chosen!r}'})")
     if get_rank() not in members:
         return GroupMember.NON_GROUP_MEMBER
+    # Only members meet, so a counter that all ranks share cannot name the group; their ranks do.
     if use_local_synchronization and _backends.meets(default._backend.name):
         place = PrefixStore(keys.own_group(members), default.store)
         with Meeting(place, members.index(get_rank()), len(members), "new_group", DistBackendError) as meeting:
@@ -345,7 +355,7 @@ def is_available() -> bool:
 
 def is_initialized() -> bool:
     """Whether `init_process_group` has been called."""
-    return _world().default is not None
+    return _default.get() is not None
 
 
 def is_torchelastic_launched() -> bool:
@@ -360,12 +370,12 @@ def own_groups() -> list[ProcessGroup]:
 
 def is_default(group: ProcessGroup) -> bool:
     """Whether this is the default group."""
-    return group is _world().default
+    return group is _default.get()
 
 
 def require_default() -> ProcessGroup:
     """The default group; `ValueError` before `init_process_group`."""
-    group = _world().default
+    group = _default.get()
     if group is None:
         raise ValueRangeError(
             "Default process group has not been initialized, please make sure to call init_process_group."

@@ -53,6 +53,7 @@ class Expressions:
         `text` is an expression in the syntax of `jax.export.symbolic_shape` that it must equal for all sizes.
         """
         key = (values, text)
+        # New quotients give new candidates; with the same ones the search would be in vain again.
         if self._missing.get(key) == len(self._quotients):
             return None
         if key not in self._expressions:
@@ -152,7 +153,7 @@ def _rounded(name: Expression, at: Sequence[int], divisors: Sequence[int]) -> It
     for divisor in divisors:
         for shift in (0, divisor - 1, *range(1, divisor - 1)):
 
-            def quotient(sizes: Mapping[str, Any], shift: int = shift, divisor: int = divisor) -> Any:
+            def quotient(sizes: Mapping[str, object], shift: int = shift, divisor: int = divisor) -> Any:
                 return (name(sizes) + shift) // divisor
 
             yield quotient, [(size + shift) // divisor for size in at]

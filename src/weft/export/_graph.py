@@ -11,7 +11,7 @@ from weft._lazy.call import BoundOp, Exact
 from weft._lazy.form import Form
 from weft._lazy.signature import Signature
 from weft.export._sizes import Sizes
-from weft.ops._table import Many
+from weft.ops._kinds import Many
 
 Entry = Any
 """An argument in a file: {"node": name}, a number, a text, a bool, None, or a list of entries."""
@@ -139,7 +139,7 @@ def _arguments(signature: Signature, inputs: Sequence[Ref]) -> Iterator[Any]:
 
 def entries_of(
     recordings: Sequence[Sequence[Application]],
-    leaves: Sequence[tuple[int, str, Any]],
+    leaves: Sequence[tuple[int, str, object]],
     results: Sequence[int],
     sizes: Sizes,
 ) -> list[list[Entry]]:
@@ -175,6 +175,7 @@ def entries_of(
     for columns in zip(*recordings, strict=True):
         first = columns[0]
         args = [entry(parts) for parts in zip(*[column.args for column in columns], strict=True)]
+        # Views of all elements are steps of Weft's own, which a reader of the graph does not look for.
         if first.target == "alias" and len(first.outputs) == 1:
             names[first.outputs[0][0]] = args[0]
             continue
@@ -196,7 +197,7 @@ def _argument(entry: Entry, nodes: dict[str, Node]) -> Any:
     return [_argument(part, nodes) for part in cast("list[Any]", entry)] if isinstance(entry, list) else entry
 
 
-def _text(argument: Any) -> str:
+def _text(argument: object) -> str:
     if isinstance(argument, Node):
         return f"%{argument.name}"
     if isinstance(argument, (list, tuple)):

@@ -47,7 +47,7 @@ class Inputs:
         self.tensors.setdefault(name, tensor)
         self.kinds[name] = kind
 
-    def structs(self) -> dict[str, Any]:
+    def structs(self) -> dict[str, jax.ShapeDtypeStruct]:
         """jax's types of the state, by name."""
         structs: dict[str, Any] = {
             name: jax.ShapeDtypeStruct(tuple(x.shape), x.dtype.numpy) for name, x in self.tensors.items()
@@ -84,8 +84,8 @@ class Inputs:
 
 
 def computed(
-    recordings: Sequence[Recording], sizes: Sizes, state: Inputs, arrays: dict[str, Any], inputs: Sequence[Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    recordings: Sequence[Recording], sizes: Sizes, state: Inputs, arrays: dict[str, jax.Array], inputs: Sequence[object]
+) -> tuple[tuple[jax.Array, ...], dict[str, jax.Array]]:
     """The outputs, and the state that has changed."""
     first = recordings[0]
     operands: list[Any] = []
@@ -94,6 +94,7 @@ def computed(
         dtype = source.aval.dtype.numpy
         if source.kind == "number":
             operands.append(sizes.scalar([one.key for one in sources], dtype, "a number"))
+        # Options and constant arrays are tensors of the program's state, and no part of its code.
         elif at in state.names:
             operands.append(arrays[state.names[at]])
         elif source.kind == "state":
@@ -111,5 +112,6 @@ def computed(
         results = sizes.evaluate([one.closed for one in recordings], operands)
     changed = dict(zip(first.changed, results[first.count :], strict=True))
     if first.draws:
+        # The next call draws other numbers, as the function would.
         changed[GENERATOR] = arrays[GENERATOR] + jnp.asarray([0, first.draws])
     return tuple(results[: first.count]), changed

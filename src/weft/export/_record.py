@@ -6,12 +6,13 @@ import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from jax.extend.core import ClosedJaxpr
 
 from weft._base.site import user_site
 from weft._base.state import Pending, ambient, using
+from weft._base.types import AnyCallable, Arg, Result
 from weft._dispatch import apply
 from weft._interop.trace import TensorTrace
 from weft._lazy.aval import Aval, aval_of
@@ -109,7 +110,7 @@ class ExportTrace(TensorTrace):
         self.draw_sources[offset] = ("draw", at)
         return seed, offset
 
-    def lift(self, value: Value, getter: Callable[[], Any]) -> None:
+    def lift(self, value: Value, getter: Callable[[], Arg]) -> None:
         """Make a number of an optimizer state of the program, so that a schedule can change it."""
         name = self._state.option_name(getter)
         if name is not None:
@@ -119,7 +120,7 @@ class ExportTrace(TensorTrace):
         """Note that the function makes a tensor from Python's data."""
         self._new_leaves.append(value)
 
-    def stepped(self, depends_on: Callable[[], Any], *things: Any) -> None:
+    def stepped(self, depends_on: Callable[[], object], *things: object) -> None:
         """Keep an optimizer as it is before its step, unless it is state of the program or made by the function."""
         del things
         optimizer = getattr(depends_on, "__self__", None)
@@ -133,12 +134,12 @@ class ExportTrace(TensorTrace):
         """The optimizers from outside, other than those in the state, whose step has made new state."""
         return [one.optimizer for one in self._steppers if one.new_state()]
 
-    def called(self, *things: Any) -> None:
+    def called(self, *things: object) -> None:
         """Note that a module runs, to undo what it assigns to its attributes, whether or not it is in the state."""
         if isinstance(things[0], Module):
             self._attributes.add(things[0])
 
-    def keeping_attributes(self, region: Pending, run: Callable[[], Any]) -> Any:
+    def keeping_attributes(self, region: Pending, run: Callable[[], object]) -> Result:
         """The result of `run`, after which all attributes of modules are as before.
 
         `ProgramError` if it assigns tensors to attributes that a program cannot write to.
@@ -200,7 +201,7 @@ _ALIAS = call_of(TABLE["alias"], (ONE,))
 class _PlaceholderArray:
     """Stands for the array of a placeholder. Reading it is an error, as it has no elements."""
 
-    def __array__(self, *_: Any, **__: Any) -> Any:
+    def __array__(self, *_: object, **__: object) -> NoReturn:
         raise ProgramError(
             "a tensor that was made while a function was exported has no value; return it from the function, or write "
             "to a buffer in place, instead of keeping it elsewhere"
@@ -208,9 +209,9 @@ class _PlaceholderArray:
 
 
 def record(
-    function: Callable[..., Any],
+    function: AnyCallable,
     inputs: Sequence[tuple[Aval, bool]],
-    rebuilt: Callable[[list[Tensor]], tuple[tuple[Any, ...], dict[str, Any]]],
+    rebuilt: Callable[[list[Tensor]], tuple[tuple[object, ...], dict[str, object]]],
     state: NamedState,
     name: str,
     names: Sequence[str],
@@ -226,7 +227,7 @@ def record(
     sources: dict[int, tuple[str, Any]] = {}
     leaves: list[Value] = []
 
-    def placeholder(aval: Aval, kind: str, key: Any, tape: Role | None) -> Value:
+    def placeholder(aval: Aval, kind: str, key: object, tape: Role | None) -> Value:
         leaf = Value(aval, _PlaceholderArray())
         leaves.append(leaf)  # keeps it alive, so that its id stays its own
         sources[id(leaf)] = (kind, key)

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 from jax import lax
 
-from weft.ops._table import Array
+from weft.ops._kinds import Array
 
 _LEAST_NORMAL = np.float32(2.0**-126)  # XLA treats smaller numbers as zeros
 _MOST = 448.0  # of float8_e4m3fn
@@ -65,6 +65,7 @@ def _rounding(dtype: np.dtype[Any]) -> Callable[[Array], Array]:
     @jax.custom_jvp
     def rounded(array: Array) -> Array:
         if dtype == ml_dtypes.float8_e4m3fn:
+            # PyTorch saturates float8_e4m3fn, which has no infinity; a plain cast gives NaN.
             array = jnp.clip(array, -_MOST, _MOST)
         if dtype != ml_dtypes.float8_e8m0fnu:
             return array.astype(dtype)

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 
 from weft.ops._dims import Factors, PartOf, Sizes, shared_letter
 from weft.ops._jax import jit
-from weft.ops._table import Arithmetic, Array, Arrays, Many, Scalar, defop
+from weft.ops._kinds import Array, Arrays, Many, Scalar
+from weft.ops._table import INTERNAL, OWN_ARITHMETIC, defop
 
 
 def steps(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
@@ -27,6 +28,7 @@ def steps(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
             groups.append(list(islice(rest, entry.count)))
     params, grads, *states = groups
     letters = [tuple((at, dim) for dim in range(len(shape))) for at, shape in enumerate(params)]
+    # Adafactor keeps rows and columns, which have other shapes than their parameter and stay as they are.
     of_states = [
         tuple(PartOf((at, dim) if [shape] == params[at : at + 1] else (group, at, dim)) for dim in range(len(shape)))
         for group, state in enumerate(states)
@@ -48,7 +50,7 @@ def row_steps(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return replace(factors, whole=frozenset(shared_letter(letter) for dims in factors.ins for letter in dims[1:]))
 
 
-step_op = partial(defop, arithmetic=Arithmetic.OWN, function=False, method=False, dims=steps)
+step_op = partial(defop, types=OWN_ARITHMETIC, public=INTERNAL, dims=steps)
 """A row that takes one step of an optimizer, for each element by itself unless `dims` says otherwise."""
 
 
@@ -108,6 +110,8 @@ def each(
     def update(grad: Array, of_age: Sequence[Any], *old: Array | None) -> list[Array | None]:
         p, *state = [None if x is None else wide(x) for x in old]
         assert p is not None, "there is a parameter for every gradient"
+        # 16-bit parameters are stepped in float32 and rounded once: a small step would otherwise be lost in each of its
+        # roundings.
         g = wide(grad).astype(p.dtype)
         g = -g if maximize else g
         if shrink_rate is None:

@@ -13,10 +13,23 @@ from weft.errors import DTypeError, IndexDomainError, ShapeError, ValueRangeErro
 from weft.ops._dims import Factors, Sizes, pointwise
 from weft.ops._findings import Beyond, Misses, misses
 from weft.ops._kernels.rows import CROSS_ENTROPY
+from weft.ops._kinds import Array, Real, Whole
 from weft.ops._native import is_number
 from weft.ops._neural import like, partial_loss, reduced, reduction_name, reduction_of, require_float
 from weft.ops._reduce import wide
-from weft.ops._table import Arithmetic, Array, Cast, Real, Whole, defop
+from weft.ops._table import (
+    IN_FLOAT32,
+    IN_FUNCTIONAL,
+    INTERNAL,
+    NO_ARITHMETIC,
+    NO_DERIVATIVE,
+    Check,
+    Derivative,
+    OpDef,
+    Partial,
+    Shards,
+    defop,
+)
 from weft.ops._type_names import scalar_name
 
 _OUT_OF_BOUNDS = "Target {} is out of bounds."
@@ -97,6 +110,7 @@ def _targets(
         return (soft if scale is None else soft * scale), None
     index = jnp.expand_dims(target.reshape(target.shape if input.ndim > 1 else ()), dim).astype(jnp.int64)
     classes = jax.lax.broadcasted_iota(jnp.int64, input.shape, dim)
+    # An ignored target need not be a class at all, as -100, so it is compared before it is used.
     used = index != ignore_index
     one_hot = ((classes == index) & used).astype(wide(input).dtype)
     targets = one_hot if scale is None else one_hot * scale
@@ -104,6 +118,7 @@ def _targets(
     if is_number(smoothing, 0):
         return targets, share
     smoothing = like(smoothing, targets)
+    # Smoothing must not give weight to a sample that is ignored.
     even = jnp.where(used, smoothing / input.shape[dim], 0)
     return (1 - smoothing) * targets + (even if scale is None else even * scale), share
 
@@ -168,12 +183,16 @@ def _bad_cross_entropy(
     return _out_of_bounds(target, input.shape[_class_dim(input)], ignore_index)
 
 
-def _partial_total(static: Mapping[str, Any]) -> str:
-    """Sums are put together. For means, the divisors of the parts must be known."""
-    return "sum" if reduction_of(static) == "sum" else ""
+def _partial_over(divisor: OpDef) -> Partial:
+    """Sums are put together; for means, this row gives the divisors of the parts."""
+
+    def partial(static: Mapping[str, Any]) -> str | OpDef:
+        return {"sum": "sum", "mean": divisor}.get(reduction_of(static), "")
+
+    return partial
 
 
-@defop(dims=_class_dims, partial="sum", differentiable=False, function=False, method=False)
+@defop(dims=_class_dims, shards=Shards(partial="sum"), derivative=NO_DERIVATIVE, public=INTERNAL)
 def cross_entropy_divisor(
     input: Array,
     target: Array,
@@ -189,18 +208,12 @@ def cross_entropy_divisor(
 
 
 @defop(
-    grad_name="NllLoss",
+    derivative=Derivative(vjp=_cross_entropy_vjp, aux=1, name="NllLoss"),
     dims=_class_dims,
-    cast=Cast.FLOAT32,
-    aux=1,
-    vjp=_cross_entropy_vjp,
-    partial=_partial_total,
-    divisor=cross_entropy_divisor,
-    check=_bad_cross_entropy,
-    check_text=_OUT_OF_BOUNDS,
-    limits=_require_share,
-    function=False,
-    method=False,
+    types=IN_FLOAT32,
+    shards=Shards(partial=_partial_over(cross_entropy_divisor)),
+    check=Check(elements=_bad_cross_entropy, text=_OUT_OF_BOUNDS, limits=_require_share),
+    public=INTERNAL,
     native=[CROSS_ENTROPY],
 )
 def cross_entropy_loss(
@@ -225,11 +238,14 @@ def cross_entropy_loss(
     if jnp.issubdtype(target.dtype, jnp.inexact):  # probabilities, which are multiplied
         result = jnp.promote_types(result, target.dtype)
     x = wide(input).astype(jnp.promote_types(wide(input).dtype, result))
+    # Exponentials of differences from the largest input cannot overflow; the result does not depend on what is
+    # subtracted, so nothing flows through it.
     peak = jax.lax.stop_gradient(jnp.max(x, axis=dim, keepdims=True, initial=-jnp.inf))
     x = x - peak
     log_sum = jnp.log(jnp.sum(jnp.exp(x), axis=dim, keepdims=True))
     norms = jnp.stack([jnp.squeeze(peak, dim), jnp.squeeze(log_sum, dim)], axis=-1)
     targets, share = _targets(input, target, weight, ignore_index, label_smoothing)
+    # As in `nll_loss`: 0 times an infinite logarithm would be NaN.
     surprise = jnp.where(targets != 0, targets * (log_sum - x), 0)
     if reduction == "none":
         return jnp.sum(surprise, axis=dim).astype(result), norms
@@ -251,7 +267,7 @@ def _bad_nll(
     return _out_of_bounds(target, input.shape[_class_dim(input)], ignore_index)
 
 
-@defop(dims=_class_dims, partial="sum", differentiable=False, function=False, method=False)
+@defop(dims=_class_dims, shards=Shards(partial="sum"), derivative=NO_DERIVATIVE, public=INTERNAL)
 def nll_loss_divisor(
     input: Array,
     target: Array,
@@ -269,12 +285,10 @@ def nll_loss_divisor(
 
 @defop(
     dims=_class_dims,
-    cast=Cast.FLOAT32,
-    partial=_partial_total,
-    divisor=nll_loss_divisor,
-    module="nn.functional",
-    check=_bad_nll,
-    check_text=_OUT_OF_BOUNDS,
+    types=IN_FLOAT32,
+    shards=Shards(partial=_partial_over(nll_loss_divisor)),
+    public=IN_FUNCTIONAL,
+    check=Check(elements=_bad_nll, text=_OUT_OF_BOUNDS),
 )
 def nll_loss(
     input: Array,
@@ -291,6 +305,8 @@ def nll_loss(
     _check_classes(input, target, weight)
     require_float(input, "nll_loss_out_frame")
     targets, share = _targets(input, target, weight, ignore_index, 0.0)
+    # Chosen, not multiplied: the log-probability of a class that is not the target may be -inf, and 0 times that is
+    # NaN.
     loss = jnp.sum(jnp.where(targets != 0, -targets * input, 0), axis=_class_dim(input)).astype(input.dtype)
     reduction = reduction_name(reduction, size_average, reduce)
     if reduction == "mean":
@@ -298,14 +314,7 @@ def nll_loss(
     return reduced(loss, reduction)
 
 
-@defop(
-    arithmetic=Arithmetic.NONE,
-    dims=pointwise,
-    function=False,
-    method=False,
-    check=_out_of_bounds,
-    check_text=_OUT_OF_BOUNDS,
-)
+@defop(types=NO_ARITHMETIC, dims=pointwise, public=INTERNAL, check=Check(elements=_out_of_bounds, text=_OUT_OF_BOUNDS))
 def class_numbers(target: Array, n_classes: int, ignore_index: Whole) -> Array:
     """Class numbers, as a finding of those outside of [0, n_classes) but for `ignore_index`."""
     del n_classes, ignore_index
@@ -327,12 +336,10 @@ def _bad_multi_margin(input: Array, target: Array, *options: Any, **named: Any) 
 
 @defop(
     dims=_class_dims,
-    cast=Cast.FLOAT32,
-    partial=partial_loss,
-    module="nn.functional",
-    check=_bad_multi_margin,
-    check_text="target out of range",
-    check_error=IndexDomainError,
+    types=IN_FLOAT32,
+    shards=Shards(partial=partial_loss),
+    public=IN_FUNCTIONAL,
+    check=Check(elements=_bad_multi_margin, text="target out of range", error=IndexDomainError),
 )
 def multi_margin_loss(
     input: Array,
@@ -364,8 +371,10 @@ def multi_margin_loss(
         raise DTypeError(f"expected scalar type Long but found {scalar_name(target)}")
     x = input.reshape(samples, classes)
     one_hot = jax.nn.one_hot(target.reshape(samples), classes, dtype=jnp.bool_)
+    # Chosen by a mask instead of an index, so that a class out of range, of which `check` tells, reads nothing.
     chosen = jnp.sum(jnp.where(one_hot, x, 0), axis=1, keepdims=True)
     gap = like(margin, x) - chosen + x
+    # The target's own gap is the margin, which PyTorch leaves out.
     gap = jnp.where((gap > 0) & ~one_hot, gap, 0)
     cost = gap if p == 1 else jnp.square(gap)
     if weight is not None:
@@ -392,13 +401,14 @@ def _beyond_classes(target: Array, n_classes: int) -> Beyond:
 
 
 @defop(
-    arithmetic=Arithmetic.NONE,
+    types=NO_ARITHMETIC,
     dims=pointwise,
-    function=False,
-    method=False,
-    check=_beyond_classes,
-    check_text="Target values should be in [0, {}], but values in range [{}, {}] were found.",
-    check_error=IndexDomainError,
+    public=INTERNAL,
+    check=Check(
+        elements=_beyond_classes,
+        text="Target values should be in [0, {}], but values in range [{}, {}] were found.",
+        error=IndexDomainError,
+    ),
 )
 def classes_within(target: Array, n_classes: int) -> Array:
     """Class numbers, as a finding of those outside of [0, n_classes)."""
@@ -408,12 +418,10 @@ def classes_within(target: Array, n_classes: int) -> Array:
 
 @defop(
     dims=_rows_whole,
-    cast=Cast.FLOAT32,
-    partial=partial_loss,
-    module="nn.functional",
-    check=_bad_multilabel,
-    check_text="argument #2 'target' is out of range",
-    check_error=IndexDomainError,
+    types=IN_FLOAT32,
+    shards=Shards(partial=partial_loss),
+    public=IN_FUNCTIONAL,
+    check=Check(elements=_bad_multilabel, text="argument #2 'target' is out of range", error=IndexDomainError),
 )
 def multilabel_margin_loss(
     input: Array,
@@ -438,7 +446,7 @@ def multilabel_margin_loss(
     return reduced(loss if input.ndim > 1 else loss[0], reduction, size_average, reduce)
 
 
-@defop(dims=_rows_whole, partial=partial_loss, module="nn.functional")
+@defop(dims=_rows_whole, shards=Shards(partial=partial_loss), public=IN_FUNCTIONAL)
 def multilabel_soft_margin_loss(
     input: Array,
     target: Array,

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 
 from weft.ops._dims import Factors, PartOf, Sizes
 from weft.ops._kernels.optimizer import SGD
-from weft.ops._table import Arithmetic, Array, Arrays, Scalar, defop
+from weft.ops._kinds import Array, Arrays, Scalar
+from weft.ops._table import INTERNAL, OWN_ARITHMETIC, defop
 from weft.ops._updates import decayed, double, each, older, rounded, step_op, towards, whole_steps, wide
 
 
@@ -186,6 +187,7 @@ def asgd_step(
 
     facts = tuple(zip(eta, mu, strict=True))
     new = each(rule, params, grads, (ax,), maximize=maximize, weight_decay=weight_decay, facts=facts, age=age)
+    # For the next step, as in PyTorch: this one uses the rate that the last one has left.
     rates = [double(lr) / (1 + double(lambd) * lr * double(count)) ** double(alpha) for count in counts]
     shares = [1 / jnp.maximum(1, double(count) - t0) for count in counts]
     new += [rounded(x, old) for x, old in zip(rates, eta, strict=True)]
@@ -225,6 +227,7 @@ def adafactor_step(
             estimate = rows * columns / jnp.maximum(jnp.mean(rows, -2, keepdims=True), least)
         else:
             estimate = squares = towards(squares, g * g, share)
+        # The bound is squared here as PyTorch has it: `eps1` bounds the root.
         move = g / jnp.sqrt(jnp.maximum(estimate, least * least))
         p = p - length / jnp.maximum(1, _root_mean_square(move) / rounded(d, p)) * move
         return p, rows, columns, squares
@@ -296,7 +299,7 @@ def _flat(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors(letters, (letters[0], ()), frozenset([0]))
 
 
-@defop(arithmetic=Arithmetic.OWN, function=False, method=False, dims=_flat)
+@defop(types=OWN_ARITHMETIC, public=INTERNAL, dims=_flat)
 def lbfgs_step(grad: Array, dirs: Arrays, steps: Arrays, ratios: Arrays, scale: Array) -> tuple[Array, Array]:
     """The direction of L-BFGS (Nocedal, 1980), and the directional derivative along it.
 
@@ -314,6 +317,7 @@ def lbfgs_step(grad: Array, dirs: Arrays, steps: Arrays, ratios: Arrays, scale: 
         (change, move, ratio), weight = pair
         return r + move * (weight - jnp.sum(change * r) * ratio), None
 
+    # The two-loop recursion (Nocedal and Wright, algorithm 7.4), which never makes the matrix.
     q, weights = jax.lax.scan(back, -grad, pairs, reverse=True)
     direction, _ = jax.lax.scan(forth, q * scale, (pairs, weights))
     return direction, jnp.sum(grad * direction)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from weft.errors import DomainError, DTypeError, ShapeError, ValueDomainError, ValueRangeError
+from weft.ops._autocast import Banned, Cast, PerDevice
 from weft.ops._dims import Sizes, broadcast_shapes
+from weft.ops._kinds import Array, Operand, Real
 from weft.ops._neural import FLOAT_MEAN, element_row, like, reduced, reduction_name, require_float, size_of
 from weft.ops._reduce import wide
-from weft.ops._table import Array, Banned, Cast, Operand, PerDevice, Promote, Real
+from weft.ops._table import IN_FLOAT32, IN_FUNCTIONAL, Check, InputType, Promote, Public, Types
 from weft.ops._type_names import scalar_name
 
 _FUNCTIONAL = "nn.functional"
@@ -51,9 +53,9 @@ def _sizes(input: Sizes, target: Sizes) -> str:
     )
 
 
-def _broadcast(shapes: Sequence[Sizes]) -> str:
+def _broadcast(types: Mapping[str, InputType]) -> str:
     """The warning for a target of another shape than the input; "" for the same shape."""
-    input, target = shapes[:2]
+    input, target = types["input"].shape, types["target"].shape
     if input == target:
         return ""
     return (
@@ -62,7 +64,9 @@ def _broadcast(shapes: Sequence[Sizes]) -> str:
     )
 
 
-@element_row(promote=Promote.COMMON, module=_FUNCTIONAL, warning=_broadcast)
+@element_row(
+    types=Types(promote=Promote.COMMON, autocast=Cast.FLOAT32), public=IN_FUNCTIONAL, check=Check(inputs=_broadcast)
+)
 def mse_loss(
     input: Array,
     target: Array,
@@ -79,7 +83,7 @@ def mse_loss(
     return _reduced(loss, weight, reduction, size_average, reduce)
 
 
-@element_row(promote=Promote.NONE, module=_FUNCTIONAL, warning=_broadcast)
+@element_row(types=IN_FLOAT32, public=IN_FUNCTIONAL, check=Check(inputs=_broadcast))
 def l1_loss(
     input: Array,
     target: Array,
@@ -101,6 +105,7 @@ def l1_loss(
 def _near_square(gap: Array, edge: Array) -> tuple[Array, Array]:
     """Half the squares of the differences, for use below `edge`, and all absolute differences."""
     size = size_of(gap)
+    # The squares of large differences are not used, and may overflow: their gradient would be 0 times inf.
     return 0.5 * jnp.square(jnp.where(size < edge, gap, 0)), size
 
 
@@ -110,11 +115,9 @@ def _require_no_less_than_zero(beta: float) -> None:
 
 
 @element_row(
-    promote=Promote.COMMON,
-    exact_numbers=True,
-    module=_FUNCTIONAL,
-    warning=_broadcast,
-    limits=_require_no_less_than_zero,
+    types=Types(promote=Promote.COMMON, autocast=Cast.FLOAT32, exact_numbers=True),
+    public=IN_FUNCTIONAL,
+    check=Check(limits=_require_no_less_than_zero, inputs=_broadcast),
 )
 def smooth_l1_loss(
     input: Array,
@@ -130,6 +133,7 @@ def smooth_l1_loss(
     gap = wide(input) - wide(target)
     edge = like(beta, gap)
     half, size = _near_square(gap, edge)
+    # With `beta` 0 it is the L1 loss, and no difference is below it.
     loss = jnp.where(size < edge, half / jnp.where(edge == 0, 1, edge), size - 0.5 * edge)
     return reduced(loss.astype(input.dtype), reduction, size_average, reduce)
 
@@ -140,7 +144,9 @@ def _require_above_zero(delta: float) -> None:
 
 
 @element_row(
-    promote=Promote.NONE, exact_numbers=True, module=_FUNCTIONAL, warning=_broadcast, limits=_require_above_zero
+    types=Types(promote=Promote.NONE, autocast=Cast.FLOAT32, exact_numbers=True),
+    public=IN_FUNCTIONAL,
+    check=Check(limits=_require_above_zero, inputs=_broadcast),
 )
 def huber_loss(
     input: Array, target: Array, reduction: str = "mean", delta: Real = 1.0, weight: Array | None = None
@@ -177,6 +183,7 @@ def _surprise(x: Array, target: Array) -> Array:
 def _surprise_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
     x, target = primals
     dx, dtarget = tangents
+    # PyTorch's derivative: it bounds the divisor, since at 0 and 1 the loss is bounded and its exact slope is not.
     slope = (x - target) / jnp.maximum((1 - x) * x, 1e-12)
     return _surprise(x, target), slope * dx + (jnp.log1p(-x) - jnp.log(x)) * dtarget
 
@@ -191,11 +198,9 @@ _UNSAFE = Banned(
 
 
 @element_row(
-    cast=PerDevice(cpu=Cast.FLOAT32, accelerator=_UNSAFE),
-    module=_FUNCTIONAL,
-    check=_outside,
-    check_text="all elements of input should be between 0 and 1",
-    check_error=DomainError,
+    types=Types(autocast=PerDevice(cpu=Cast.FLOAT32, accelerator=_UNSAFE)),
+    public=IN_FUNCTIONAL,
+    check=Check(elements=_outside, text="all elements of input should be between 0 and 1", error=DomainError),
 )
 def binary_cross_entropy(
     input: Array,
@@ -214,7 +219,7 @@ def binary_cross_entropy(
     return reduced(loss if weight is None else loss * weight, reduction, size_average, reduce)
 
 
-@element_row(promote=Promote.NONE, method=False, also="nn.functional")
+@element_row(types=IN_FLOAT32, public=Public(function=False, method="", also=("nn.functional",)))
 def binary_cross_entropy_with_logits(
     input: Array,
     target: Array,
@@ -234,6 +239,7 @@ def binary_cross_entropy_with_logits(
         names = scalar_name(input), scalar_name(target)
         raise DTypeError("result type {} can't be cast to the desired output type {}".format(*names))
     x, t = wide(input), wide(target)
+    # The logarithm of a sigmoid that has become 0 would be infinite; this one is nearly x there.
     log_p = jax.nn.log_sigmoid(x)
     positive = 1 if pos_weight is None else (wide(pos_weight) - 1) * t + 1
     loss = ((1 - t) * x - positive * log_p).astype(target.dtype)
@@ -241,7 +247,7 @@ def binary_cross_entropy_with_logits(
     return reduced(weighted, reduction, size_average, reduce)
 
 
-@element_row(promote=Promote.NONE, module=_FUNCTIONAL)
+@element_row(types=IN_FLOAT32, public=IN_FUNCTIONAL)
 def kl_div(
     input: Array,
     target: Array,
@@ -258,13 +264,18 @@ def kl_div(
         loss = jnp.exp(target) * (target - input)
     else:
         used = target != 0
+        # The limit of t log t at 0 is 0, where the formula is NaN. The inner choice keeps the derivative finite: a
+        # gradient that is discarded by the outer one alone would be 0 times inf.
         loss = jnp.where(used, target * jnp.log(jnp.where(used, target, 1)), 0) - target * input
     if reduction == "batchmean":
         return reduced(loss, "sum") / (input.shape[0] if input.ndim else 1)
     return reduced(loss, reduction, size_average, reduce)
 
 
-@element_row(promote=Promote.FLOAT, exact_numbers=True, method=False, also="nn.functional")
+@element_row(
+    types=Types(promote=Promote.FLOAT, autocast=Cast.FLOAT32, exact_numbers=True),
+    public=Public(function=False, method="", also=("nn.functional",)),
+)
 def poisson_nll_loss(
     input: Array,
     target: Array,
@@ -280,7 +291,9 @@ def poisson_nll_loss(
     broadcast_shapes(target.shape, input.shape)
     loss = jnp.exp(x) - t * x if log_input else x - t * jnp.log(x + like(eps, x))
     if full:
+        # PyTorch applies Stirling's formula above 1 only; it is far off below.
         large = t > 1
+        # The logarithm of a discarded t must not make the gradient NaN.
         safe = jnp.where(large, t, 1)
         loss = loss + jnp.where(large, safe * jnp.log(safe) - safe + 0.5 * jnp.log(2 * math.pi * safe), 0)
     return reduced(loss.astype(input.dtype), reduction, size_average, reduce)
@@ -292,13 +305,9 @@ def _negative(input: Array, target: Array, var: Array, *options: Any, **named: A
 
 
 @element_row(
-    cast=Cast.NONE,
-    promote=Promote.COMMON,
-    exact_numbers=True,
-    module=_FUNCTIONAL,
-    check=_negative,
-    check_text="var has negative entry/entries",
-    check_error=ValueDomainError,
+    types=Types(promote=Promote.COMMON, autocast=Cast.NONE, exact_numbers=True),
+    public=IN_FUNCTIONAL,
+    check=Check(elements=_negative, text="var has negative entry/entries", error=ValueDomainError),
 )
 def gaussian_nll_loss(
     input: Array, target: Array, var: Operand, full: bool = False, eps: Real = 1e-6, reduction: str = "mean"
@@ -317,7 +326,7 @@ def gaussian_nll_loss(
     return reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)
 
 
-@element_row(promote=Promote.COMMON, module=_FUNCTIONAL)
+@element_row(types=Types(promote=Promote.COMMON, autocast=Cast.FLOAT32), public=IN_FUNCTIONAL)
 def soft_margin_loss(
     input: Array,
     target: Array,

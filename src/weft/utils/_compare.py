@@ -16,6 +16,7 @@ import numpy as np
 from weft import random
 from weft._base.device import META
 from weft._base.state import using
+from weft._base.types import AnyCallable, Args, Kwargs, PyTree, Result
 from weft._tensor.compile.compiled import compile
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ValueRangeError
@@ -130,12 +131,12 @@ class _Call:
     result: Tensor | None
 
 
-def _called_modules(model: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[_Call]:
+def _called_modules(model: Module, args: Args, kwargs: Kwargs) -> list[_Call]:
     """Run a model; all calls of modules, in the order in which they end."""
     calls: list[_Call] = []
 
-    def recorder(path: str) -> Any:
-        def record(module: Module, inputs: Any, output: Any) -> None:
+    def recorder(path: str) -> AnyCallable:
+        def record(module: Module, inputs: PyTree, output: Result) -> None:
             tensors = [x.detach() for x in tree_leaves(output) if isinstance(x, Tensor)]
             source = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], Tensor) else None
             result = output if isinstance(output, Tensor) else None
@@ -152,7 +153,7 @@ def _called_modules(model: Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     return calls
 
 
-def _run(model: Module, inputs: Any, around: Around) -> list[_Call]:
+def _run(model: Module, inputs: PyTree, around: Around) -> list[_Call]:
     """The same, on the device of the model, within a context, and compiled if the model is."""
     args, kwargs = _arguments(inputs)
     device = next((x.device for x in (*model.parameters(), *model.buffers())), None)
@@ -166,7 +167,7 @@ def _run(model: Module, inputs: Any, around: Around) -> list[_Call]:
         return run(*args, **kwargs)
 
 
-def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _arguments(inputs: PyTree) -> tuple[Args, Kwargs]:
     if isinstance(inputs, dict):
         return (), inputs
     return (tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)), {}
@@ -198,6 +199,7 @@ def _whole(calls: list[_Call], others: list[_Call]) -> dict[str, _Call]:
         if at in folded or (call.kind == "Identity" and other not in (None, "Identity")):
             continue
         rest = enumerate(calls[at + 1 :], at + 1) if other is not None else ()
+        # Found by identity of the tensor that is passed on, since names say nothing of what follows what.
         for later, then in rest:
             if then.source is None or then.source is not call.result:
                 continue
@@ -242,6 +244,7 @@ def _compared(name: str, one: _Call, other: _Call, tolerance: float) -> Layer:
     for x, y in zip(map(_numbers, a), map(_numbers, b), strict=True):
         same = (x == y) | (np.isnan(x) & np.isnan(y))
         with np.errstate(invalid="ignore", over="ignore"):
+            # Before the subtraction counts: infinities that agree give NaN, and are no difference.
             difference = np.where(same, 0.0, np.abs(x - y))
         difference = np.where(np.isnan(difference), np.inf, difference)
         signal += float((np.where(np.isfinite(x), x, 0.0) ** 2).sum())
@@ -255,7 +258,7 @@ def _compared(name: str, one: _Call, other: _Call, tolerance: float) -> Layer:
 def compare(
     model_a: Module,
     model_b: Module,
-    inputs: Any,
+    inputs: PyTree,
     *,
     tolerance: float = 1e-3,
     around_a: Around = None,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 from weft._autograd.engine import BackwardPass, current_pass
 from weft._autograd.graph import links_to
 from weft._base.state import ambient, using
+from weft._base.types import AnyCallable, Arg, Args, Kwargs
 from weft._tensor.codegen import op
 from weft._tensor.generator import default_generator
 from weft._tensor.saved import Packing, SavedTensor
@@ -26,10 +26,10 @@ class Recomputation:
 
     def __init__(
         self,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        context: AbstractContextManager[Any],
+        function: AnyCallable,
+        args: Args,
+        kwargs: Kwargs,
+        context: AbstractContextManager[object],
         *,
         checks: bool,
         early_stop: bool,
@@ -69,6 +69,7 @@ class Recomputation:
 
         def pack(tensor: Tensor) -> Tensor:
             saved.append(tensor.detach())
+            # All that the backward pass asks for is there; what follows would be computed for nothing.
             if self._early_stop and len(saved) == len(self._types):
                 raise _Complete
             return tensor
@@ -76,8 +77,10 @@ class Recomputation:
         before = default_generator.state()
         try:
             if self._random is not None:
+                # Dropout must drop the same elements as in the first call.
                 default_generator.restore(self._random)
             with using(grad=True, autocast=self._autocast):
+                # Without the barrier XLA sees that both calls compute the same, and keeps the results of the first one.
                 args = _behind_a_barrier([x.unpack() if isinstance(x, SavedTensor) else x for x in self._args])
                 with _within(Packing(pack, lambda tensor: tensor)), self._context:
                     self._function(*args, **self._kwargs)
@@ -122,7 +125,7 @@ def _saved(tensor: Tensor) -> SavedTensor:
     return SavedTensor(value, None if value.tape is None else links_to((value,))[0], tensor)
 
 
-def _behind_a_barrier(args: list[Any]) -> list[Any]:
+def _behind_a_barrier(args: list[Arg]) -> list[Arg]:
     """The arguments, such that the compiler computes nothing once for both calls."""
     tensors = [x for x in args if isinstance(x, Tensor)]
     if not tensors:
@@ -132,9 +135,9 @@ def _behind_a_barrier(args: list[Any]) -> list[Any]:
     return [next(passed) if isinstance(x, Tensor) else x for x in args]
 
 
-def _type_of(tensor: Tensor) -> tuple[Any, ...]:
+def _type_of(tensor: Tensor) -> tuple[object, ...]:
     return tensor.shape, tensor.dtype, tensor.device
 
 
-def _described(kind: tuple[Any, ...]) -> str:
+def _described(kind: tuple[object, ...]) -> str:
     return str(dict(zip(("shape", "dtype", "device"), kind, strict=True)))

@@ -9,6 +9,7 @@ from typing import Any
 
 from weft._autograd.node import backward_name, snake_case
 from weft._base.state import ambient, enter, leave, using
+from weft._base.types import Arg
 from weft._lazy.call import arguments_of
 from weft._lazy.value import Value
 from weft._tensor.kind_names import kind_of
@@ -37,7 +38,7 @@ _RECOMPUTED = (CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUT
 class SelectiveCheckpointContext:
     """What a policy is told of a call: its result. `is_recompute` is False, as in PyTorch."""
 
-    def __init__(self, *, is_recompute: bool, op_output: Any = None) -> None:
+    def __init__(self, *, is_recompute: bool, op_output: object = None) -> None:
         self.is_recompute = is_recompute
         self.op_output = op_output
 
@@ -78,7 +79,7 @@ class Selection:
             self.saved.extend(values)
 
 
-def _call_of(values: tuple[Value, ...]) -> tuple[OpOverload, list[Any]] | None:
+def _call_of(values: tuple[Value, ...]) -> tuple[OpOverload, list[Arg]] | None:
     """The operator that has made values, and its arguments; None for what is no operator of the table."""
     head = values[0]
     if head.origin is None or head.origin.signature.call is None:
@@ -89,7 +90,7 @@ def _call_of(values: tuple[Value, ...]) -> tuple[OpOverload, list[Any]] | None:
 
 def create_selective_checkpoint_contexts(
     policy_fn_or_list: Policy | Sequence[OpOverload], allow_cache_entry_mutation: bool = False
-) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+) -> tuple[AbstractContextManager[object], AbstractContextManager[object]]:
     """The contexts that `checkpoint(context_fn=...)` takes, to keep the results of some operators.
 
     A policy is called as `policy(context, op, *args)` for each operator of the region, and returns a

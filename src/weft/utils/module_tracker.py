@@ -13,7 +13,7 @@ from weft._base.state import ambient, enter, leave
 from weft._lazy.value import tick
 from weft.errors import OptionError
 from weft.nn import Module
-from weft.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from weft.nn._hooks import register_module_forward_hook, register_module_forward_pre_hook
 
 _GLOBAL = "Global"
 

@@ -13,7 +13,8 @@ from weft._lazy.value import Value
 from weft._tensor.tensor import Tensor, operand
 from weft._tensor.view import check_writable, write
 from weft.errors import ArgumentError
-from weft.ops._table import TABLE, Many
+from weft.ops._kinds import Many
+from weft.ops._table import TABLE
 from weft.xla._buckets import require_tensors
 
 _barrier = TABLE["optimization_barrier"]
@@ -54,6 +55,8 @@ def optimization_barrier_(tensors: Sequence[Tensor]) -> None:
         check_writable(tensor, grad=False)
     results = apply(call_of(_barrier, (Many(len(targets)),)), tuple([operand(tensor) for tensor in targets]))
     for tensor, result in zip(targets, results, strict=True):
+        # A leaf that requires a gradient may only be written off the tape; its elements stay what they are, so nothing
+        # is lost.
         if tensor.is_leaf:
             with using(grad=False):
                 write(tensor, result)

@@ -8,6 +8,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any
 
+from weft._base.capture import Capture
 from weft._base.interrupts import uninterrupted
 from weft._base.site import user_site
 from weft._base.state import Pending, using
@@ -33,7 +34,7 @@ TapeLocator = Callable[[Arguments], Leaf]
 """Finds the `Leaf` in which a leaf accumulates its gradient."""
 
 
-class Capture:
+class FunctionCapture(Capture):
     """What a function has used while it was recorded: the ambient `capture` while it runs.
 
     region    the values that it has recorded
@@ -48,11 +49,8 @@ class Capture:
     keys      by identity of an object of this package, a name for it, and a function whose result must stay equal
     repeated  what every replay calls
     calls     the calls that it has deferred, and that every replay makes again
-    exports   whether it is for a program that is exported: no
     prevented the reason why there can be no replay, or ""
     """
-
-    exports = False
 
     def __init__(self, arguments: Arguments, snapshot: Snapshot) -> None:
         self.region = Pending(sys.maxsize)

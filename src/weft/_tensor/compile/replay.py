@@ -14,7 +14,7 @@ from weft._lazy.role import Leaf
 from weft._lazy.value import Value, is_taped
 from weft._tensor.alias import owner_of
 from weft._tensor.base import Alias, TensorBase
-from weft._tensor.compile.capture import Arguments, Capture, Locator
+from weft._tensor.compile.capture import Arguments, FunctionCapture, Locator
 from weft._tensor.compile.kinds import kind_of, sharing
 from weft._tensor.compile.stages import Stages
 from weft._tensor.compile.structure import rebuild
@@ -64,7 +64,7 @@ class _Maker:
 class _Outputs:
     """Collects the values that a replay computes, and the tensors that it creates from them."""
 
-    def __init__(self, capture: Capture) -> None:
+    def __init__(self, capture: FunctionCapture) -> None:
         self._capture = capture
         self.values: list[Value] = []
         self.locators: list[Locator] = []
@@ -125,7 +125,7 @@ class Replay:
     """One captured call: what computes it, the origin of its inputs, and the destination of its outputs."""
 
     def __init__(
-        self, capture: Capture, arguments: Arguments, results: Sequence[Tensor], picture: Any, name: str
+        self, capture: FunctionCapture, arguments: Arguments, results: Sequence[Tensor], picture: Any, name: str
     ) -> None:
         left = _Outputs(capture)
         self._picture = picture
@@ -145,7 +145,7 @@ class Replay:
         self._draws = [(places[x], n) for n, x in enumerate(drawn) if x in places]
         self._guard(capture, arguments)
 
-    def _guard(self, capture: Capture, arguments: Arguments) -> None:
+    def _guard(self, capture: FunctionCapture, arguments: Arguments) -> None:
         """Store what must be unchanged for a replay."""
         tensors = {**capture.snapshot.tensors, **capture.state}
         for key in [key for key in tensors if key in capture.locators]:
@@ -225,7 +225,7 @@ def _is_leaf(tensor: TensorBase) -> bool:
     return isinstance(tape, Leaf)
 
 
-def _constant(value: Value, capture: Capture) -> Callable[[Arguments], Value]:
+def _constant(value: Value, capture: FunctionCapture) -> Callable[[Arguments], Value]:
     if not (value.aval.weak or capture.is_inside(value)):
         capture.prevent(f"uses a tensor of type {value.aval} in a way that cannot be followed")
     return lambda _: value

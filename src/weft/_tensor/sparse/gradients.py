@@ -19,7 +19,7 @@ from weft.errors import OptionError
 def has_sparse_gradient(weight: Tensor) -> bool:
     """Whether the gradient of a table can be sparse: of a leaf. What a table is computed from gets a dense one."""
     value = operand(weight)
-    return ambient().grad and isinstance(value.tape, Leaf) and value.aval.sharding is None
+    return ambient().grad and isinstance(value.tape, Leaf) and value.aval.owner is None
 
 
 def embedded(input: Tensor, weight: Tensor, padding_idx: int | None, scale_grad_by_freq: bool, sparse: bool) -> Tensor:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from weft._base.autocast import NO_AUTOCAST
 from weft._base.state import Pending, ambient, using
-from weft._lazy.aval import Aval
+from weft._lazy.aval import Aval, plain_type
 from weft._lazy.record import record
 from weft._lazy.role import Interior
 from weft._lazy.signature import Signature
@@ -22,7 +22,7 @@ from weft.distributed import _collectives
 from weft.distributed._observers import collective, requested
 from weft.distributed.fsdp._data_parallel import DataParallel
 from weft.distributed.fsdp._flat import Slot, joined_parts, wholes_of
-from weft.distributed.tensor._sharding import local_part, local_type
+from weft.distributed.tensor._sharding import local_part
 
 
 class own_program(using):
@@ -65,7 +65,7 @@ class Gathered:
 
     def record(self, derivative: Derivative, trained: Sequence[bool]) -> list[Value]:
         """The values, absent so far. Gradients flow to the parts that are `trained`."""
-        signature = _signature(tuple([local_type(part.aval) for part in self.parts]), tuple(self._types))
+        signature = _signature(tuple([plain_type(part.aval) for part in self.parts]), tuple(self._types))
         with own_program(grad=True):
             values = list(record(signature, tuple(self.parts), ambient()))
 
@@ -77,6 +77,7 @@ class Gathered:
             value.tape = None
             if flows and value.aval.dtype.is_differentiable:
                 value.tape = Interior(custom=differentiate)
+            # The values are on the tape before they are here: whoever reads them first waits for the collective.
             value.content = Absent(self.finish)
         self._values = [weakref.ref(value) for value in values]
         return values
@@ -88,6 +89,7 @@ class Gathered:
         if self._exchanges is not None or self.is_here:
             return
         with own_program(), requested():
+            # A few neighbours together have all of it, so nothing is sent beyond them.
             if self._pieces is not None:
                 group = self.few.shard_group  # pyright: ignore[reportOptionalMemberAccess]  where there are pieces
                 self._exchanges = [(at, *self._gather(piece, group, async_op)) for at, piece in self._pieces]
@@ -107,6 +109,7 @@ class Gathered:
         if group.size() == 1:
             return flat, None
         size = (group.size() * flat.numel(),)
+        # Announced with the values that are sent, so that modes that count communication see it as they see DTensor's.
         with collective("all_gather_into_tensor", (flat._read(),), apart=True):
             if self._comm is not None:
                 output = self._comm.allocate(size, dtype=flat.dtype, device=flat.device)
@@ -119,6 +122,7 @@ class Gathered:
         if self.is_here:
             return
         self.begin()
+        # Before this thread waits: what the backward pass needs next travels meanwhile.
         self.on_return(self)
         assert self._exchanges is not None, "it has begun"
         exchanges, self._exchanges = self._exchanges, None
@@ -136,6 +140,7 @@ class Gathered:
                     if value is not None:
                         value.content = whole._read().read()
             for _, piece in pieces:
+                # Computed now: a pending clone would keep the whole buffer that it is cut from.
                 piece._read().read()
         self._pieces = pieces if self.few is not None else None
         self.is_here = True

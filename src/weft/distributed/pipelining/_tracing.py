@@ -84,6 +84,7 @@ class _Running(threading.local):
     recorder: _Recorder | None = None
 
 
+# no cell: set only while a model is traced
 _running = _Running()
 
 
@@ -221,6 +222,7 @@ class _Recorder:
 
         Those that have just been `written` are known by what they were before.
         """
+        # What was just written in place has another version than the one that `_is_known` compares.
         written_ids = {id(tensor) for tensor in written}
 
         def slot(leaf: Any) -> Any:

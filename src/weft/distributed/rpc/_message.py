@@ -23,9 +23,8 @@ from weft._comm.shared_memory.loans import FrozenBytes
 from weft._lazy.aval import aval_of
 from weft._lazy.value import Value
 from weft._tensor.base import new_handle
-from weft._tensor.composed import ComposedTensor
 from weft._tensor.convert import existing, room
-from weft._tensor.copying import extras_of, handle_on, set_extras
+from weft._tensor.copying import extras_of, handle_on, owner_that_saves, set_extras
 from weft._tensor.tensor import Tensor, wrap
 from weft.distributed.rpc._contexts import ContextMessage, ReceivedTensor
 from weft.errors import RpcError
@@ -60,6 +59,7 @@ def pack(content: Any, to: Receiver) -> tuple[bytes, list[memoryview]]:
     _thread_local.pickler = None  # packing may call code that packs another object
     try:
         return pickler.packed(content, to)
+    # Only functions that no module has need cloudpickle, which is far slower, so it comes second.
     except _REFUSED:
         return _WholePickler().packed(content, to)
     finally:
@@ -111,6 +111,7 @@ class _Pickler(pickle.Pickler):
             self.dump(content)
             return self._stream.getvalue(), [buffer.raw() for buffer in self._buffers]
         except BaseException:
+            # Forks and sent tensors were counted while packing; a message that never leaves would keep them for ever.
             for revert in self._undo:
                 revert()
             raise
@@ -124,7 +125,7 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, Tensor):
-            if isinstance(obj, ComposedTensor):
+            if owner_that_saves(obj) is not None:
                 return NotImplemented  # its parts come here
             return _reduce_tensor(obj, self._to, self._undo)
         reduce = getattr(type(obj), "_reduce_for", None)
@@ -152,6 +153,8 @@ def _reduce_tensor(tensor: Tensor, to: Receiver, undo: list[Callable[[], object]
     value = tensor._read()
     aval, held = value.aval, value.read()
     elements: Any = np.ascontiguousarray(held).reshape(-1).view(np.uint8)
+    # A type of its own tells the lender that the memory does not change: what is sent again, or to others, is then
+    # copied to shared memory once.
     if len(elements) >= _LONG:
         elements = elements.view(FrozenBytes)
         elements.of = held

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from operator import getitem
-from typing import Any
 
+from weft._base.types import Arg, Result
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
 from weft.errors import PreconditionError
@@ -42,7 +42,7 @@ class FoldedGraphModule(GraphModule):
         self.fx_const_folded_attrs_name = fx_const_folded_attrs_name
         self.device_for_folded_attrs = device_for_folded_attrs
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Arg, **kwargs: Arg) -> Result:
         """The result of the graph; computes the constants first, unless that is done."""
         if not self.has_folding_been_run:
             self.run_folding()
@@ -100,6 +100,7 @@ def split_const_subgraphs(
     name = get_unique_attr_name_in_module(traced, "_FX_CONST_FOLDED_ATTRS")
     const_graph = _const_graph(traced, constant, folded)
     graph = _graph_without(traced, constant, folded, name)
+    # Only what the two graphs still read: folded parameters would otherwise be kept beside their results.
     root = Module()
     root.train(traced.training)
     for node in (*const_graph.nodes, *graph.nodes):

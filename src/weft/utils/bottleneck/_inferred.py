@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from weft._base.timeline import Phase
-from weft._profile.collector import Collector, Operator
-from weft._profile.nesting import nested
+from weft.profiler._collector import Collector, Operator
+from weft.profiler._nesting import nested
 
 _PROGRAMS = (Phase.PLANNING, Phase.INTERPRETING, Phase.RUNNING)
 
@@ -58,6 +58,7 @@ def _by_line(notes: Collector, operators: Sequence[Operator]) -> dict[str, int]:
         while coming is not None and coming.at < end:
             sums[coming.stack[0]] += pending
             last, coming, pending = coming, next(after, None), 0
+        # Inference is noted before the operator that it was for, whose line it belongs to.
         if own is not None:
             pending += own
         elif last is not None:
