@@ -244,7 +244,7 @@ def _gradients(
 ) -> Sequence[jax.Array | None]:
     """A gradient or None for each input in `need`, in PyTorch's convention: conjugates of jax's for complex inputs."""
     real = not any(jnp.issubdtype(a.dtype, jnp.complexfloating) for a in (*inputs, *outputs))
-    grads = signature.grads if isinstance(signature, General) else signature.derivatives.grads
+    grads = signature.derivatives.grads
     if grads is not None and real and all(i < signature.main for i in from_outputs):
         by_output = dict(zip(from_outputs, cotangents, strict=True))
         full = [by_output.get(i) for i in range(signature.main)]
