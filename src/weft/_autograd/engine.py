@@ -255,7 +255,7 @@ class BackwardPass:
                 continue
             signature = origin.signature  # pyright: ignore[reportOptionalMemberAccess]
             need = _FIRST if len(inputs) == 1 else on_tape(inputs)
-            derivative = signature.derivatives.made.get(need) or derivative_of(signature, need, _FIRST)
+            derivative = signature.derivatives.cache.get(need) or derivative_of(signature, need, _FIRST)
             grad = grads.pop(vertex.time, None)
             if grad is None:
                 self._count(inputs)

@@ -130,9 +130,9 @@ class Pushforward(NamedTuple):
 def pushforward_of(signature: Signature, active: Positions, wanted: Positions) -> Pushforward:
     """The tangents of the outputs at `wanted`, from those of the inputs at `active`."""
     key = ("pushforward", active, wanted)
-    result = signature.derivatives.made.get(key)
+    result = signature.derivatives.cache.get(key)
     if result is None:
-        result = signature.derivatives.made.setdefault(key, _pushforward(signature, active, wanted))
+        result = signature.derivatives.cache.setdefault(key, _pushforward(signature, active, wanted))
     return result
 
 
