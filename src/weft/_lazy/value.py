@@ -73,7 +73,7 @@ class StandIn:
 class NotComputed(StandIn):
     """The type of `PENDING`.
 
-    compute  computes a value with all that it depends on; set by `realize`, which is above
+    compute  computes a value with all that it depends on; set by `flushing`, which is above
     """
 
     __slots__ = ("compute",)

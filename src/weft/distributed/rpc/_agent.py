@@ -15,7 +15,7 @@ from weft._base.timeline import Phase, spanned
 from weft._comm.transport.pipe import Bytes, Pipe
 from weft._comm.transport.reactor import Reactor
 from weft._comm.transport.reader_lock import Waiter
-from weft._lazy.realize import flush_pending
+from weft._lazy.flushing import flush_pending
 from weft.distributed.rpc._call import NEVER, PendingCall, PendingCalls
 from weft.distributed.rpc._call_counts import CallCounter, Counts
 from weft.distributed.rpc._context_release import check_creators, release

@@ -26,7 +26,7 @@ from weft._autograd.graph import Vertex
 from weft._autograd.incremental import IncrementalBackwardPass
 from weft._base.state import ambient
 from weft._base.timeline import Listeners, Phase, spanned, tell
-from weft._lazy.realize import flush_pending
+from weft._lazy.flushing import flush_pending
 from weft._lazy.role import Leaf
 from weft._lazy.runtime import filled_array
 from weft._lazy.value import Value, inputs_first
