@@ -340,7 +340,7 @@ def inputs_first(
     return order
 
 
-class Check:
+class RecordedCheck:
     """A recorded check.
 
     code      the value of its codes, one int64 for each template; None once they are known
@@ -390,7 +390,7 @@ class Doubt:
 
     __slots__ = ("__weakref__", "check")
 
-    def __init__(self, check: Check) -> None:
+    def __init__(self, check: RecordedCheck) -> None:
         self.check = check
 
 
