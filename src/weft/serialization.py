@@ -20,7 +20,6 @@ from weft._base.usage import log_api_usage_once
 from weft._checkpoint import native, torch_files, whole
 from weft._checkpoint.archive import mapped_file, opened, write, write_to_path
 from weft._checkpoint.buffers import Bytes
-from weft._checkpoint.describe import Describer
 from weft._checkpoint.extra_files import all_extra_files
 from weft._checkpoint.extra_files import set_extra_files_hook as set_extra_files_hook
 from weft._checkpoint.map_location import Locate, locator
@@ -30,6 +29,8 @@ from weft._checkpoint.safe import clear_safe_globals as clear_safe_globals
 from weft._checkpoint.safe import get_safe_globals as get_safe_globals
 from weft._checkpoint.safe import safe_globals as safe_globals
 from weft._checkpoint.tensorfile import TensorFile, named_tensors, writer_of
+from weft._checkpoint.torch_pickle import pickled
+from weft._checkpoint.torch_writer import members_of, write_stream
 from weft._tensor.convert import existing
 from weft._tensor.tensor import Tensor
 from weft.errors import CheckpointError, EmptyFileError, NoFileError, PickleError, ValueRangeError, WeftError
@@ -65,43 +66,46 @@ def save(
     `set_extra_files_hook`. The other arguments are accepted for compatibility.
     """
     log_api_usage_once("torch.save")
-    del _use_new_zipfile_serialization
-
-    def pickled(obj: Any, describer: Describer) -> bytes:
-        return whole.dumped(obj, describer, pickle_module, pickle_protocol)
-
-    _save(obj, f, _extra_files, pickled)
+    _save(obj, f, pickle_module, pickle_protocol, _use_new_zipfile_serialization, _extra_files)
 
 
 def save_plain(obj: Any, f: Any) -> None:
-    """As `save`, for objects that can be loaded without running code; `CheckpointError` gives the place of others."""
-    _save(obj, f, None, None)
+    """As `save`, for objects that can be loaded without running code; `PicklingError` gives the place of others."""
+    _save(obj, f, check=torch_files.require_plain)
 
 
 def _save(
     obj: Any,
     f: Any,
-    extra_files: Mapping[str, str | bytes] | None,
-    pickled: Callable[[Any, Describer], bytes] | None,
+    pickle_module: Any = None,
+    protocol: int = 2,
+    in_archive: bool = True,
+    extra_files: Mapping[str, str | bytes] | None = None,
+    check: Callable[[bytes], None] | None = None,
 ) -> None:
     if _is_path(f) and os.fspath(f).endswith(_SUFFIX):
         if extra_files:
             raise CheckpointError("cannot save extra files as safetensors: give save_file() their text as `metadata`")
         save_file(obj, f)
         return
-    try:
-        members = native.members_of(obj, all_extra_files(extra_files), pickled)
-    except RecursionError as error:
-        raise CheckpointError("cannot save obj: its objects are nested too deeply") from error
-    if _is_path(f):
-        write_to_path(Path(f), lambda file: write(file, members()))
-    elif hasattr(f, "write"):
-        write(f, members())
-    else:
+    if not (_is_path(f) or hasattr(f, "write")):
         raise NoFileError(
             "expected 'f' to be string, path, or a file-like object with a 'write' attribute: save() got "
             f"{type(f).__name__}"
         )
+    content, storages = pickled(obj, pickle_module, protocol, older=not in_archive, check=check)
+    if in_archive:
+        folder = Path(f).stem if _is_path(f) else "archive"
+        members = members_of(content, storages, folder or "archive", all_extra_files(extra_files))
+        put: Callable[[IO[bytes]], None] = lambda file: write(file, members())  # noqa: E731
+    else:
+        if extra_files:
+            raise CheckpointError("cannot save extra files in the older format, which is no archive")
+        put = lambda file: write_stream(file, content, storages)  # noqa: E731
+    if _is_path(f):
+        write_to_path(Path(f), put)
+    else:
+        put(f)
 
 
 def save_file(tensors: Mapping[str, Tensor], filename: Any, metadata: Mapping[str, str] | None = None) -> None:

@@ -21,7 +21,7 @@ from weft.ops._type_names import scalar_name
 LEGACY_START = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 """The first pickle of a file before 1.6: a magic number."""
 
-_LEGACY_PROTOCOL = 1001
+LEGACY_PROTOCOL = 1001
 _STORAGE_TYPES = {f"{scalar_name(dtype)}Storage": dtype for dtype in DTYPES}
 _STORAGE_TYPES |= {f"{scalar_name(dtype)}Storage": from_numpy(dtype.numpy) for dtype in QUANTIZED}
 _OTHER_TYPES = ("float", "complex", "bits", "uint", "int")
@@ -167,6 +167,13 @@ def unsafe_globals(reader: Reader) -> list[str]:
     return sorted(name for name in globals_named(io.BytesIO(content)) if not _is_known(contents, name))
 
 
+def require_plain(content: bytes) -> None:
+    """`PickleError` for a pickle that names a class or function which loading refuses unless it is trusted."""
+    names = _NameResolver(0)
+    for name in sorted(globals_named(io.BytesIO(content))):
+        names.find(name)
+
+
 def _is_known(contents: _NameResolver, name: str) -> bool:
     try:
         contents.find(name)
@@ -184,8 +191,8 @@ def load_stream(file: IO[bytes], size: int, locate: Locate, encoding: str, trust
     The pickle is read twice: first to find the storages behind it, then to build the tensors, which need them.
     """
     _, protocol, system = [_NameResolver(size).load(file, encoding) for _ in range(3)]
-    if protocol != _LEGACY_PROTOCOL or type(system) is not dict:
-        raise CheckpointError(f"its protocol is {short_repr(protocol)} instead of {_LEGACY_PROTOCOL}")
+    if protocol != LEGACY_PROTOCOL or type(system) is not dict:
+        raise CheckpointError(f"its protocol is {short_repr(protocol)} instead of {LEGACY_PROTOCOL}")
     begin = file.tell()
     survey = _NameResolver(size)
     if trusted is None:

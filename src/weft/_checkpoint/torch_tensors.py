@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -17,17 +18,28 @@ from weft._checkpoint.buffers import Bytes, array_on, tensor_of, without_data
 from weft._checkpoint.map_location import Locate
 from weft._checkpoint.pickled import Global, short_repr
 from weft._checkpoint.storages import MOST_DIMS, MOST_SIZE, view_of_storage
-from weft._checkpoint.torch_layouts import layout_named, rebuilt_nested, rebuilt_quantized, rebuilt_sparse
+from weft._checkpoint.torch_layouts import (
+    layout_named,
+    rebuilt_jagged,
+    rebuilt_nested,
+    rebuilt_quantized,
+    rebuilt_sparse,
+)
 from weft._tensor.alias import owner_of
 from weft._tensor.convert import room
+from weft._tensor.copying import from_part, handle_on, rebuild_distributed
+from weft._tensor.dim_names import checked_names, set_names
 from weft._tensor.tensor import Tensor
 from weft.errors import PickleError
+from weft.nn._lazy_parameter import UninitializedBuffer, UninitializedParameter
 from weft.nn._parameter import Buffer, Parameter
 from weft.ops._strides import Layout
 
 _REFUSED = {
     "_rebuild_wrapper_subclass": "a tensor of a subclass without elements; save a plain tensor",
 }
+
+_DISTRIBUTED = f"{rebuild_distributed.__module__}.{rebuild_distributed.__qualname__}"
 
 FUNCTIONS = (
     *(
@@ -47,7 +59,11 @@ FUNCTIONS = (
         )
     ),
     "torch._tensor._rebuild_from_type_v2",
+    "torch.nested._internal.nested_tensor._rebuild_njt",
     "torch.serialization._get_layout",
+    "torch.nn.parameter.UninitializedBuffer",
+    "torch.nn.parameter.UninitializedParameter",
+    _DISTRIBUTED,
     "torch.Tensor",
     "torch.nn.parameter.Parameter",
     "torch.nn.parameter.Buffer",
@@ -100,7 +116,11 @@ class TensorBuilder:
             "torch._utils._rebuild_qtensor": self._quantized,
             "torch._utils._rebuild_meta_tensor_no_storage": _on_meta,
             "torch._tensor._rebuild_from_type_v2": _from_type,
+            "torch.nested._internal.nested_tensor._rebuild_njt": rebuilt_jagged,
             "torch.serialization._get_layout": layout_named,
+            "torch.nn.parameter.UninitializedBuffer": partial(_lazy, UninitializedBuffer),
+            "torch.nn.parameter.UninitializedParameter": partial(_lazy, UninitializedParameter),
+            _DISTRIBUTED: _distributed,
         }
         return {name: Global(name, make) for name, make in makers.items()}
 
@@ -209,6 +229,22 @@ class TensorBuilder:
         return tensor.detach().requires_grad_(requires_grad is True)
 
 
+def _lazy(kind: type[Tensor], requires_grad: Any, home: Any = None, dtype: Any = None) -> Tensor:
+    """A parameter or buffer without a shape. PyTorch gives the device and the type as a state, or not at all."""
+    if not isinstance(home, (device, type(None))) or not isinstance(dtype, (DType, type(None))):
+        raise PickleError("its pickle makes an uninitialized tensor of something else than a device and a type")
+    return kind(requires_grad is True, home, dtype)
+
+
+def _distributed(kind: Any, part: Any, facts: Any, requires_grad: Any, attributes: Any) -> Tensor:
+    if type(kind) is not Global or not isinstance(part, Tensor) or type(facts) is not dict:
+        raise PickleError("its pickle makes a distributed tensor of something else than a part and its place")
+    classes = {f"torch.{name}": one for name, one in (("Tensor", Tensor), ("nn.parameter.Parameter", Parameter))}
+    if kind.name not in classes:
+        raise PickleError(f"its pickle makes a distributed tensor of the class {kind.name}")
+    return _with_attributes(handle_on(classes[kind.name], from_part(part, facts), requires_grad is True), attributes)
+
+
 def _on_meta(dtype: Any, size: Any, stride: Any, requires_grad: Any) -> Tensor:
     if not isinstance(dtype, DType):
         raise PickleError("its pickle makes a tensor of something else than a type")
@@ -278,6 +314,9 @@ def _attributes(state: Any) -> dict[str, Any]:
 
 def _with_attributes(tensor: Tensor, state: Any) -> Tensor:
     for name, value in _attributes(state).items():
+        if name == "names":
+            set_names(tensor, checked_names(value, tensor.ndim))
+            continue
         if hasattr(type(tensor), name) or name in vars(tensor):
             raise PickleError(f"its pickle gives a tensor the attribute {name!r}, which it must not have")
         setattr(tensor, name, value)
