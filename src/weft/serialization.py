@@ -305,11 +305,13 @@ def _load(
         raise EmptyFileError("it is empty, or has been read to its end")
     if head[:4] == b"PK\x03\x04":
         with opened(file, mapped) as reader:
-            if native.DESCRIPTION not in reader:
-                return torch_files.load_archive(reader, locate, reading.encoding, reading.torch)
+            is_own = native.DESCRIPTION in reader
+            prefix = "" if is_own else torch_files.prefix_of(reader)
             for name in extra or ():
-                extra[name] = reader.read(f"extra/{name}")  # pyright: ignore[reportOptionalSubscript]  it has names
-            return native.load(reader, locate, reading.own)
+                extra[name] = reader.read(f"{prefix}extra/{name}")  # pyright: ignore[reportOptionalSubscript]  it has names
+            if is_own:
+                return native.load(reader, locate, reading.own)
+            return torch_files.load_archive(reader, locate, reading.encoding, reading.torch)
     if head[8:9] == b"{":
         return dict(named_tensors(TensorFile(file, mapped), locate))
     if head == torch_files.LEGACY_START:

@@ -101,21 +101,40 @@ def _nothing(*_: Any) -> None:
     """Stands for the functions that build tensors, while only the storages are looked for."""
 
 
-def _plain_objects(obj: Any) -> Any:
-    """`obj`, which must hold no storages, functions or classes."""
-    waiting, seen = [obj], set()
-    while waiting:
-        x = waiting.pop()
+def _with_storages(obj: Any, made: Callable[[Storage], Any]) -> Any:
+    """`obj` with a storage, as `made` makes it, in place of each that the pickle refers to by itself.
+
+    `PickleError` if it holds functions or classes.
+    """
+    done: dict[int, Any] = {}
+
+    def resolved(x: Any) -> Any:
         if isinstance(x, Storage):
-            raise PickleError("it holds a storage by itself; save a tensor of its elements")
+            return made(x)
         if isinstance(x, Global):
             raise PickleError(f"it holds {x.name} by itself; classes and functions are not loaded")
-        if isinstance(x, (dict, list, tuple, set, frozenset)) and id(x) not in seen:
-            seen.add(id(x))
-            waiting.extend(x)
-            if isinstance(x, dict):
-                waiting.extend(x.values())
-                waiting.append(getattr(x, "__dict__", None))  # an OrderedDict's `_metadata`
+        if type(x) is tuple:  # seldom deep, so it may recurse
+            parts = [resolved(part) for part in x]
+            return x if all(a is b for a, b in zip(x, parts, strict=True)) else tuple(parts)
+        if isinstance(x, (dict, list, tuple, set, frozenset)) and id(x) not in done:
+            done[id(x)] = x
+            waiting.append(x)
+        return x
+
+    waiting: list[Any] = []
+    obj = resolved(obj)
+    while waiting:
+        x = waiting.pop()
+        if isinstance(x, dict):
+            for key, value in x.items():
+                resolved(key)
+                x[key] = resolved(value)
+            resolved(getattr(x, "__dict__", None))  # an OrderedDict's `_metadata`
+        elif isinstance(x, list):
+            x[:] = map(resolved, x)
+        else:
+            for part in x:
+                resolved(part)
     return obj
 
 
@@ -124,7 +143,7 @@ def _plain_objects(obj: Any) -> Any:
 
 def load_archive(reader: Reader, locate: Locate, encoding: str, trusted: Trusted | None = None) -> Any:
     """The object in a zip archive; `trusted` reads a pickle whose code may be run."""
-    prefix = _prefix(reader)
+    prefix = prefix_of(reader)
     order = reader.read(f"{prefix}byteorder") if f"{prefix}byteorder" in reader else b"little"
     if order not in (b"little", b"big"):
         raise CheckpointError(f"its byte order is {order!r}, which is none")
@@ -138,16 +157,19 @@ def load_archive(reader: Reader, locate: Locate, encoding: str, trusted: Trusted
     content = reader.read(f"{prefix}data.pkl")
     limit = 16 * reader.length + _MOST_COPIED
     tensors = TensorBuilder(fetch, locate, limit, big=order == b"big")
-    return _object(io.BytesIO(content), _NameResolver(len(content), tensors), encoding, trusted)
+    return _object(io.BytesIO(content), tensors, encoding, trusted)
 
 
-def _object(content: io.BytesIO, names: _NameResolver, encoding: str, trusted: Trusted | None) -> Any:
-    if trusted is not None:
-        return trusted(content, names.stored_or_class, names.tensors_and_types)
-    return _plain_objects(names.load(content, encoding))
+def _object(content: io.BytesIO, tensors: TensorBuilder, encoding: str, trusted: Trusted | None) -> Any:
+    names = _NameResolver(len(content.getbuffer()), tensors)
+    if trusted is None:
+        return _with_storages(names.load(content, encoding), tensors.storage)
+    obj = trusted(content, names.stored_or_class, names.tensors_and_types)
+    return tensors.storage(obj) if isinstance(obj, Storage) else obj
 
 
-def _prefix(reader: Reader) -> str:
+def prefix_of(reader: Reader) -> str:
+    """The folder of all members, with a slash."""
     members = [name for name in reader.names if name == "data.pkl" or name.endswith("/data.pkl")]
     if len(members) != 1:
         raise CheckpointError(f"it has {len(members)} members data.pkl" if members else "it is no checkpoint")
@@ -162,7 +184,7 @@ def _prefix(reader: Reader) -> str:
 
 def unsafe_globals(reader: Reader) -> list[str]:
     """The globals of a zip archive that loading would refuse."""
-    content = reader.read(f"{_prefix(reader)}data.pkl")
+    content = reader.read(f"{prefix_of(reader)}data.pkl")
     contents = _NameResolver(0)
     return sorted(name for name in globals_named(io.BytesIO(content)) if not _is_known(contents, name))
 
@@ -211,7 +233,7 @@ def load_stream(file: IO[bytes], size: int, locate: Locate, encoding: str, trust
     file.seek(begin)
     content = io.BytesIO(file.read(end - begin))
     tensors = TensorBuilder(fetch, locate, 16 * size + _MOST_COPIED, big=big)
-    return _object(content, _NameResolver(end - begin, tensors), encoding, trusted)
+    return _object(content, tensors, encoding, trusted)
 
 
 def _places(file: IO[bytes], keys: Any, storages: dict[str, Storage], size: int, count: str) -> dict[str, int]:

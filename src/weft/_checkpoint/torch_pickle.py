@@ -55,7 +55,7 @@ def pickled(
 ) -> tuple[bytes, StorageTable]:
     """The pickle of an object, and the storages to which it refers; `older` for the format from before 1.6.
 
-    `check` may refuse a pickle by a `PickleError`. `PicklingError` names the part that is refused, or cannot be pickled.
+    `check` may refuse a pickle by a `PickleError`. `PicklingError` names what is refused or cannot be pickled.
     """
     computed()
 

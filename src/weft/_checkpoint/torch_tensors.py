@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from weft._base.device import device
-from weft._base.dtype import DType
+from weft._base.dtype import DType, uint8
 from weft._base.size import Size
 from weft._checkpoint.buffers import Bytes, array_on, tensor_of, without_data
 from weft._checkpoint.map_location import Locate
@@ -29,6 +29,7 @@ from weft._tensor.alias import owner_of
 from weft._tensor.convert import room
 from weft._tensor.copying import from_part, handle_on, rebuild_distributed
 from weft._tensor.dim_names import checked_names, set_names
+from weft._tensor.storage import TypedStorage, UntypedStorage, typed
 from weft._tensor.tensor import Tensor
 from weft.errors import PickleError
 from weft.nn._lazy_parameter import UninitializedBuffer, UninitializedParameter
@@ -123,6 +124,13 @@ class TensorBuilder:
             _DISTRIBUTED: _distributed,
         }
         return {name: Global(name, make) for name, make in makers.items()}
+
+    def storage(self, storage: Storage) -> TypedStorage | UntypedStorage:
+        """A storage by itself, which tensors on it share."""
+        dtype = storage.dtype or uint8
+        places = Layout((storage.nbytes // dtype.itemsize,), (1,), 0, dtype)
+        untyped = self._on_storage(storage, places, self._device_of(storage)).untyped_storage()
+        return untyped if storage.dtype is None else typed(untyped, dtype)
 
     def _plain(self, storage: Any, offset: Any, size: Any, stride: Any) -> Tensor:
         return self._version_2(storage, offset, size, stride, False, None)
@@ -239,10 +247,10 @@ def _lazy(kind: type[Tensor], requires_grad: Any, home: Any = None, dtype: Any =
 def _distributed(kind: Any, part: Any, facts: Any, requires_grad: Any, attributes: Any) -> Tensor:
     if type(kind) is not Global or not isinstance(part, Tensor) or type(facts) is not dict:
         raise PickleError("its pickle makes a distributed tensor of something else than a part and its place")
-    classes = {f"torch.{name}": one for name, one in (("Tensor", Tensor), ("nn.parameter.Parameter", Parameter))}
-    if kind.name not in classes:
+    target: Any = _KINDS.get(kind.name)
+    if target is None:
         raise PickleError(f"its pickle makes a distributed tensor of the class {kind.name}")
-    return _with_attributes(handle_on(classes[kind.name], from_part(part, facts), requires_grad is True), attributes)
+    return _with_attributes(handle_on(target, from_part(part, facts), requires_grad is True), attributes)
 
 
 def _on_meta(dtype: Any, size: Any, stride: Any, requires_grad: Any) -> Tensor:
@@ -289,18 +297,26 @@ def _parameter_with_state(data: Any, requires_grad: Any, hooks: Any, state: Any)
 
 
 def _from_type(function: Any, kind: Any, args: Any, state: Any) -> Tensor:
-    """A tensor with the user's attributes, a Parameter or a Buffer."""
-    if type(function) is not Global or function.build is None or type(args) is not tuple or type(kind) is not Global:
+    """A tensor with the user's attributes, a Parameter, a Buffer, or one of a class that the program trusts."""
+    if type(function) is not Global or function.build is None or type(args) is not tuple:
         raise PickleError("its pickle makes a tensor by something else than a function for that")
+    target: Any = _KINDS.get(kind.name, kind.build) if type(kind) is Global else kind  # a class if the file is trusted
+    if not (isinstance(target, type) and issubclass(target, Tensor)):
+        raise PickleError(f"its pickle makes a tensor of {short_repr(kind)}, which is no class of tensors")
     tensor = function.build(*args)
     if not isinstance(tensor, Tensor):
         raise PickleError(f"its pickle makes a tensor of a {type(tensor).__name__}")
-    if kind.name == "torch.nn.parameter.Parameter" and not isinstance(tensor, Parameter):
+    if issubclass(target, Parameter) and not isinstance(tensor, Parameter):
         tensor = Parameter(tensor, requires_grad=tensor.requires_grad)
     attributes = _attributes(state)
     if attributes.pop("_is_buffer", False):
         return Buffer(tensor, persistent=attributes.get("persistent") is not False)
+    if not isinstance(tensor, target):
+        tensor = handle_on(target, tensor, tensor.requires_grad)
     return _with_attributes(tensor, attributes)
+
+
+_KINDS = {"torch.Tensor": Tensor, "torch.nn.parameter.Parameter": Parameter, "torch.nn.parameter.Buffer": Buffer}
 
 
 def _attributes(state: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def members_of(
 ) -> Callable[[], Iterator[Member]]:
     """A function that yields the members of an archive, in PyTorch's order. Elements are fetched as they are written.
 
-    `folder` is that of all members but the extra files; PyTorch takes the name of the file.
+    `folder` is that of all members; PyTorch takes the name of the file.
     """
     added = members_of_extra(extra)
 
@@ -36,7 +36,7 @@ def members_of(
             yield f"{folder}/data/{record.key}", record.content()
         yield f"{folder}/version", _VERSION
         yield f"{folder}/.data/serialization_id", _identity(content)
-        yield from added.items()
+        yield from ((f"{folder}/{name}", file) for name, file in added.items())
 
     return members
 
