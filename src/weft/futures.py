@@ -220,6 +220,7 @@ def collect_all(futures: Iterable[Future[Any]]) -> Future[list[Future[Any]]]:
 
     def count(future: Future[Any]) -> None:
         nonlocal left
+        # Members are completed by different threads, and only one of them may settle the result.
         with lock:
             before, left = left, 0 if future.failed else left - 1
         if before > 0 and left <= 0:
@@ -237,6 +238,7 @@ def wait_all(futures: Iterable[Future[Any]]) -> list[Any]:
         return [members[0].wait()]
     finished: SimpleQueue[Future[Any]] = SimpleQueue()
     for future in members:
+        # So that somebody reads the answers of all: this thread waits for whichever comes first.
         if not future.done():
             future._leave_to_others()
         future._ring(_QueueWaiter(future, finished))

@@ -158,6 +158,7 @@ def load(
     if mmap and not _is_path(f):
         raise ValueRangeError("f must be a file path in order to use the mmap argument")
     locate = locator(map_location)
+    # All that goes wrong in between is told with the file's name.
     with _opened(f) as (file, name), _refusals(name):
         reading = _Reading(trusts, pickle_module, encoding)
         return _load(file, locate, mapped_file(f) if mmap else None, reading, _extra_files)

@@ -61,6 +61,7 @@ class Rebuilder:
                 return self._array(_field(x, "at", int))
             case "scalar":
                 return _scalar(dtype_of(_field(x, "dtype", str)), _bytes(x))
+            # NaN and infinities, which JSON lacks, are texts.
             case "float":
                 return float(_field(x, "value", str))
             case "complex":

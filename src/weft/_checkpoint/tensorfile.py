@@ -21,7 +21,7 @@ from weft._tensor.tensor import Tensor
 from weft.errors import CheckpointError
 
 _LENGTH = 8  # bytes of the header's length
-_MOST_HEADER = 100_000_000
+_MOST_HEADER = 100_000_000  # bytes, which the format allows
 _METADATA = "__metadata__"
 _NAMES = "weft.names"  # an entry of the metadata: the names of dims, by tensor, as JSON
 _WORDS = {
@@ -123,6 +123,7 @@ class TensorFile:
         if size < _LENGTH or length > min(_MOST_HEADER, size - _LENGTH):
             raise ValueError("it is truncated: its header is not all there")
         self._begin = start + _LENGTH + length
+        # A million tensors in a header kept the garbage collector busy for longer than reading them.
         with _without_collector():
             header = json.loads(file.read(length).decode(), object_pairs_hook=_read_object)
             if not isinstance(header, dict):

@@ -155,6 +155,8 @@ def load_archive(reader: Reader, locate: Locate, encoding: str, trusted: Trusted
         return reader.array(name)
 
     content = reader.read(f"{prefix}data.pkl")
+    # A small file may describe many tensors over one storage with strides that copy it again and again; what they may
+    # cost is bounded by the file's own size.
     limit = 16 * reader.length + _MOST_COPIED
     tensors = TensorBuilder(fetch, locate, limit, big=order == b"big")
     return _object(io.BytesIO(content), tensors, encoding, trusted)
@@ -218,6 +220,7 @@ def load_stream(file: IO[bytes], size: int, locate: Locate, encoding: str, trust
     begin = file.tell()
     survey = _NameResolver(size)
     if trusted is None:
+        # The storages stand behind the pickle that names them, so their places are only known after it has been read.
         survey.load(file, encoding)
     else:
         rest = io.BytesIO(file.read())

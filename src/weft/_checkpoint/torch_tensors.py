@@ -161,6 +161,7 @@ class TensorBuilder:
         conj, neg = bits.get("conj") is True, bits.get("neg") is True
         target = self._device_of(storage)
         places = Layout(tuple(size), tuple(stride), offset, dtype)
+        # Bits of conjugation and negation, and elements shown several times, are computed into memory of their own.
         if conj or neg or prod(size) * dtype.itemsize > storage.nbytes:
             array = array_on(target, dtype, places.sizes, self._cut(storage, places), big=self._big)
             tensor = tensor_of(array, places.sizes, dtype, target)
@@ -213,6 +214,7 @@ class TensorBuilder:
         nbytes = prod(size) * itemsize
         if nbytes == len(content) and places.is_contiguous:
             return content
+        # Before the allocation, as too large a copy must be refused instead of made.
         self._left -= nbytes
         self._check_left()
         buffer = room(nbytes)

@@ -60,6 +60,7 @@ def cond(
         return true_fn(*operands) if pred else false_fn(*operands)
     if pred.numel() != 1:
         raise OutOfRangeError(f"Expected pred to be bool or single-element tensor, but got shape {list(pred.shape)}.")
+    # The value is at hand, so Python's own `if` decides, and only one branch runs.
     if ambient().capture is None:
         return true_fn(*operands) if pred.item() else false_fn(*operands)
     branches = [_recorded("cond", fn, operands) for fn in (true_fn, false_fn)]
@@ -211,6 +212,7 @@ def _precondition(signatures: Sequence[Signature], places: Sequence[tuple[int, .
 
 def _recorded_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried: Sequence[Any]) -> tuple[Any, ...]:
     start = tensors_in(jax.tree.map(_as_tensor, tuple(carried), is_leaf=lambda x: isinstance(x, Tensor)))
+    # Copies for the recording: what the body computes with them must not be taken for uses of the carried tensors.
     leaves = [Value(x._read().aval, x._read().array) for x in start.inputs]
     iterates: list[Tensor] = [wrap(apply(_ALIAS, (leaf,))[0]) for leaf in leaves]
     with using(grad=False):
@@ -224,6 +226,7 @@ def _recorded_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], car
             )
         _require_same("while_loop", ("carried_inputs", start), ("body_fn", body.results))
         position_of = {id(x._read()): at for at, x in enumerate(iterates)}
+        # What both parts read from outside is passed once, as constants of the loop.
         outside, places = _shared([[x for x in part.inputs if id(x) not in position_of] for part in (test, body)])
         parts = [_Iteration(part, position_of, at) for part, at in zip((test, body), places, strict=True)]
         initial = [x._read() for x in start.inputs]

@@ -90,6 +90,8 @@ class CustomOp:
         if ambient().overrides.mode is not None or overriding_among(relevant):
             return handle(self.public, relevant, args, kwargs)
         below = _below_autograd.get()
+        # A kernel for "Autograd" calls the operator again to compute, which must lead to the kernels below it and not
+        # back.
         if self._for_gradients is not None and self not in below:
             token = _below_autograd.set((*below, self))
             try:
@@ -102,6 +104,7 @@ class CustomOp:
             return None if isinstance(result, tuple) and not result else result
         results = list(result) if isinstance(result, tuple) else [result]
         arguments = self._form.signature.bind(*args, **kwargs).arguments
+        # The new values are the last results, behind those that the caller gets.
         for name in reversed(mutates):
             write(arguments[name], results.pop()._read())
         return None if not results else results[0] if self._form.single else tuple(results)
@@ -200,11 +203,13 @@ class CustomOp:
                 if setup_context is not None:
                     extra = {"keyword_only_inputs": kwargs} if kwargs else {}
                     setup_context(ctx=ctx, inputs=inputs, output=output, **extra)
+                # Those of what is written to are not `backward`'s: in PyTorch it has the results of the schema only.
                 cotangents = grads if isinstance(grads, tuple) else (grads,)
                 gradients = backward(ctx, *cotangents[: len(cotangents) - len(self._form.mutates)])
                 places.append(self._by_tensor(gradients, len(inputs)))
                 return [x for x in _flat(places[0]) if x is not None]
 
+            # Within an operator nothing is cast: autocast has done that at its inputs.
             with not_cast():
                 arrays = iter(traced(run, flat.inputs, f"the derivative of {self._name}"))
             return _filled(places[0], arrays)
@@ -282,6 +287,7 @@ def custom_op(
     if schema is None:
         params, of_tensors = _params(name, fn)
         mutates = (mutates_args,) if isinstance(mutates_args, str) else tuple(mutates_args)
+        # As in PyTorch: it may write to any tensor, so it counts as writing to all.
         if mutates == ("unknown",):
             mutates = tuple([p.name for p in params if p.kind is Kind.ARRAY])
         text = _inferred_schema(name, fn, mutates)

@@ -44,6 +44,7 @@ def from_jax(fn: Callable[..., Any]) -> Callable[..., Any]:
                 f"{name}(): arguments that hold no tensors are constants, and must be hashable; got {odd}"
             ) from None
         if entry is None:
+            # A constant that changes with every call would keep a program for each.
             if len(signatures) >= _MOST_SIGNATURES:
                 del signatures[next(iter(signatures))]
             entry = signatures[key] = _signature(fn, name, arguments, key[2])

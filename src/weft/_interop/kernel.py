@@ -64,6 +64,7 @@ class Kernel:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The results for jax arrays: one or several, and after them the new values of what it writes to."""
+        # Without a rule, `vmap` goes through what the body records.
         if self.form.batch is None:
             return self._computed(args, kwargs)
         flat = arrays_in((args, kwargs))
@@ -129,6 +130,7 @@ class Kernel:
             bound = self.form.signature.bind(*args, **kwargs).arguments
             return [*self._outputs(fake(*args, **kwargs)), *(bound[written] for written in self.form.mutates)]
 
+        # XLA has to know what comes back before the host computes it.
         structs = jax.eval_shape(lambda *a: tuple(traced(types_of, a, f"the fake of {name}")), *flat.inputs)
 
         @called_back
@@ -152,6 +154,8 @@ class Kernel:
         def call(*arrays: jax.Array) -> tuple[jax.Array, ...]:
             return jax.pure_callback(host, structs, *arrays, vmap_method="sequential")
 
+        # Without a formula the backward pass raises when it comes here, as in PyTorch, and not when the call is
+        # recorded.
         call.defvjp(
             lambda *arrays: (call(*arrays), arrays),
             lambda arrays, _: jax.pure_callback(refuse, arrays),

@@ -104,6 +104,7 @@ class Library:
                 f"behavior for {key} dispatch key and {self.ns} namespace."
             )
         operator = lookup(name)
+        # A fallthrough only says that the key has nothing of its own.
         if fn is not fallthrough_kernel:
             _set(operator, key, fn)
         self._implemented.add((name, key))

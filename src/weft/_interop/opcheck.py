@@ -109,6 +109,7 @@ def _check_fake(operator: CustomOp, args: Any, kwargs: Any, *_: Any) -> None:
     fake = operator._form.fake
     if fake is None:
         return
+    # Copies, as the operator may write to its arguments, and other checks use them, too.
     own_args, own_kwargs, tensors = _copied(args, kwargs)
     flat = tensors_in((own_args, own_kwargs))
 

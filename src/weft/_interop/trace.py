@@ -124,6 +124,7 @@ class TensorTrace:
         own = set(map(id, mine))
         outside = [(ref(), old) for key, (ref, old) in self._written.items() if key not in own]
         kept = [(tensor, old) for tensor, old in outside if tensor is not None]
+        # Undone before the error is raised: the tensors would be left with values of a trace, which nobody can compute.
         for tensor, old in kept:
             set_value(tensor, old)
         changed = [tape for tape, before in self._grads.values() if tape.grad is not before]

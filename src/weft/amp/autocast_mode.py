@@ -144,6 +144,7 @@ def custom_fwd(
     def forward(ctx: Any, *args: Any, **kwargs: Any) -> Any:
         enabled = is_autocast_enabled(device_type)
         ctx._dtype = get_autocast_dtype(device_type)
+        # `backward` runs later, outside of the region, and has to find the settings of the forward pass.
         ctx._fwd_used_autocast = enabled and cast_inputs is None
         if cast_inputs is None or not enabled:
             return fwd(ctx, *args, **kwargs)

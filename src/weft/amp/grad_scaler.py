@@ -133,11 +133,14 @@ class GradScaler:
         state = self._per_optimizer_states[id(optimizer)]
         if state["stage"] is OptState.STEPPED:
             raise AmpError("step() has already been called since the last update().")
+        # Such an optimizer unscales within its own step; doing it here, too, would divide twice.
         if getattr(optimizer, "_step_supports_amp_scaling", False):
             result = self._handed_over(optimizer, state, args, kwargs)
         else:
             if state["stage"] is OptState.READY:
                 self.unscale_(optimizer)
+            # Their sum decides within the step's program: PyTorch reads it here, and waits for the device in every
+            # step.
             infinities = list(state["found_inf_per_device"].values())
             if not infinities:
                 raise PreconditionError("No inf checks were recorded for this optimizer.")
@@ -160,6 +163,7 @@ class GradScaler:
             call = call_of(updated_scale, (ONE,) * 6)
             numbers = (self._growth_factor, self._backoff_factor, self._growth_interval)
             inputs = (scale, tracker, _total(infinities, scale.device))
+            # In the program as well, so that no number is waited for.
             with using(grad=False):
                 new = apply(call, (*map(operand, inputs), *map(number, numbers)))
                 replace_value(scale, new[0])
@@ -197,6 +201,7 @@ class GradScaler:
             grad = param.grad
             if grad is None:
                 continue
+            # As in PyTorch: unscaled float16 gradients are the ones that vanish.
             if grad.dtype is float16 and not checks_only:
                 raise ValueRangeError("Attempting to unscale FP16 gradients.")
             grads.setdefault(grad.device, []).append(grad)

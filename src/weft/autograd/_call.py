@@ -123,6 +123,7 @@ def gradients_of(
 ) -> list[Tensor | None]:
     """The gradients of the inputs; None where the outputs do not depend on them."""
     cotangents = [None] * len(outputs) if v is None else v
+    # Outputs that depend on no input contribute nothing, and `grad` refuses them.
     pairs = [(y, g) for y, g in zip(outputs, cotangents, strict=True) if y.requires_grad]
     if not pairs:
         return [None] * len(inputs)

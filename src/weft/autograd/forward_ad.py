@@ -96,6 +96,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             "supported."
         )
     value = _place(operand(tensor), current)
+    # The user's own tangent is kept beside the tape's value: `unpack_dual` gives it back, with its graph.
     current.originals[value] = own_type = tangent if tangent.dtype is tensor.dtype else tangent.to(tensor.dtype)
     current.tangents[value] = operand(own_type)
     return wrap(value)

@@ -128,6 +128,7 @@ class Function(metaclass=FunctionMeta):
         ctx._once = cls.clear_saved_tensors_on_access
         ctx.needs_input_grad = tuple(isinstance(a, Tensor) and a.requires_grad for a in args)
         inputs = [operand(a) for a in args if isinstance(a, Tensor)]
+        # What `forward` computes has the user's derivative and none of its own.
         with using(grad=False):
             if has_setup:
                 results = cls.forward(*args, **kwargs)
@@ -184,6 +185,7 @@ def _linked(
             cls.__name__, lambda *arrays: arrays[:count], avals, device=operands[0].aval.device
         ).with_names(names)
     values = record(signature, operands, ambient())
+    # By identity, since `==` on tensors compares elements.
     is_smooth = [any(r is s for s in smooth) for r in results]
     kind = _RepeatableDerivative if cls._of_no_tensors else _Derivative
     derivative = kind(ctx, _custom(cls, args, results, is_smooth), count)
@@ -289,12 +291,14 @@ def _custom(
             at += smooth
             if value is not None:
                 grads.append(wrap(value if aval is None else as_gradient_of(aval, value)))
+            # As in PyTorch: `backward` gets zeros rather than None unless it says otherwise.
             elif ctx._materialize and aval is not None:
                 grads.append(wrap(leaf(aval, filled_array(aval, 0))))
             else:
                 grads.append(None)
         gradients = cls._derivative()(ctx, *grads)
         gradients = list(gradients) if isinstance(gradients, (tuple, list)) else [gradients]
+        # PyTorch allows trailing Nones, for arguments that `forward` does not have.
         while len(gradients) > len(is_tensor) and gradients[-1] is None:
             gradients.pop()
         if len(gradients) != len(is_tensor):

@@ -51,6 +51,8 @@ def canonical_name(name: str | None) -> str:
     if ":" in chosen:
         by_device = backends_by_device(chosen)
         chosen = next(iter(by_device.values()))
+        # Programs for clusters ask for "cpu:gloo,cuda:nccl" everywhere; without accelerators the CPU's backend is
+        # meant.
         if chosen == "nccl" and "cpu" in by_device and not is_nccl_available():
             chosen = by_device["cpu"]
     known_name = _OTHER_NAMES.get(chosen, chosen)

@@ -13,7 +13,7 @@ from weft.distributed._bucket import buckets_of
 from weft.distributed._grad_bucket import split_like
 from weft.distributed._group import ProcessGroup
 
-_MESSAGE = 250 << 20
+_MESSAGE = 250 << 20  # bytes of a message, as in PyTorch
 
 
 def broadcast_coalesced(tensors: Sequence[Tensor], source: int, group: ProcessGroup, *, record: bool = False) -> None:

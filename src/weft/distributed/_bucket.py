@@ -24,6 +24,7 @@ def buckets_of(sizes: Sequence[int], kinds: Sequence[Hashable], limits: Sequence
         bucket.append(at)
         filled[kind] += size
         number = counts.get(kind, 0)
+        # The first bucket is small, so that the exchange can begin early; as in PyTorch.
         if filled[kind] >= limits[min(number, len(limits) - 1)]:
             del open_buckets[kind]
             counts[kind] = number + 1

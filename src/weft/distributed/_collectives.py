@@ -115,6 +115,7 @@ def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bo
     of them. The other ranks wait for the first one's outcome and raise the same error, or one of their own if the first
     rank does not come.
     """
+    # PyTorch takes floats here, with this warning, though the annotation says timedelta.
     if isinstance(timeout, float):
         warnings.warn(
             f"Please specify timeout arg as a timedelta. Converting current value of {timeout} assuming it represents "
@@ -191,6 +192,7 @@ def all_gather_into_tensor(
         return None
     give_names([source], [target])
     backend = process_group._backend
+    # Joined, the backend writes straight into the result; otherwise each rank's part would be copied once more.
     if _is_joined(target, source, process_group, "output_tensor", name):
         return process_group.run(name, lambda x: [backend.all_gather_joined(x)], [source], [target], async_op=async_op)
     return process_group.run(name, backend.all_gather, [source], list(target.unbind(0)), async_op=async_op)
@@ -230,6 +232,7 @@ def reduce(
     backend, root = process_group._backend, root_of(process_group, dst, group_dst, "dst")
     results = [target] if backend.rank == root else []
 
+    # Ranks other than the root have no result to write, but take part all the same.
     def call(x: Any) -> list[Any]:
         result = backend.reduce(x, root, reduction)
         return [result] if results else []
@@ -251,6 +254,7 @@ def gather(
     if process_group is None:
         return None
     backend, root = process_group._backend, rank_of(process_group, *or_first(dst, group_dst, process_group), "dst")
+    # Before the rank is checked, as in PyTorch: a wrong list is the error that a caller sees first.
     require_list_at_root(gather_list, "gather_list", "destination", is_root=backend.rank == root)
     require_rank(root, process_group, "dst")
     results: list[Tensor] = []
@@ -275,6 +279,7 @@ def scatter(
     backend, root = process_group._backend, rank_of(process_group, *or_first(src, group_src, process_group), "src")
     require_list_at_root(scatter_list, "scatter_list", "source", is_root=backend.rank == root)
     require_rank(root, process_group, "src")
+    # The target tells the backend of ranks without a list what they will get.
     sources = [target]
     if scatter_list:
         sources += of_all_ranks(scatter_list, target, process_group, "scatter_list", "scatter")
@@ -308,6 +313,7 @@ def reduce_scatter(
     def call(*xs: Any) -> list[Any]:
         if not uneven:
             return [backend.reduce_scatter(xs, reduction)]
+        # The backend's own operation needs parts of one size; for uneven ones each rank's part is reduced by itself.
         return [[backend.reduce(x, root, reduction) for root, x in enumerate(xs)][backend.rank]]
 
     return process_group.run("reduce_scatter", call, sources, [target], async_op=async_op)

@@ -211,12 +211,14 @@ class DistributedDataParallel(Module, Joinable):
         self.reducer.uneven = self._join_config.enable
         capture = ambient().capture
         if capture is not None:
+            # What replays cannot repeat runs outside of the capture, and the error says how to compile instead.
             if not self.reducer.is_captured:
                 capture.needs_value(_OUTSIDE)
             capture.depends(self, "whether a DistributedDataParallel sends buffers", self._what_a_capture_depends_on)
         self.reducer.require_unchanged()
         Join.notify_join_context(self)
         if self._join_config.enable:
+            # With uneven inputs rank 0 may have no data left, and its buffers are then those of an old step.
             self.reducer.leader, _ = self._reduce_flags(has_data=True)
         self._send_buffers()
         if self.device_ids:
@@ -230,6 +232,7 @@ class DistributedDataParallel(Module, Joinable):
         if ambient().grad:
             self.reducer.expect(sync=syncs)
         if syncs:
+            # After the forward pass, whose tape shows in which order gradients will come.
             self.reducer.agree_on_order([x._read() for x in jax.tree.leaves(outputs) if isinstance(x, Tensor)])
         self._follow(syncs)
         if capture is not None:
@@ -316,6 +319,8 @@ class DistributedDataParallel(Module, Joinable):
 
         It also sets the divisor of gradients.
         """
+        # One exchange tells who has data and whether those average: ranks without data cannot see `no_sync` of the
+        # others.
         flags = [0] * self.process_group.size() + [int(has_data and self.require_backward_grad_sync)]
         flags[self.process_group.rank()] = int(has_data)
         reduced = tensor(flags, device=self.device)
@@ -356,6 +361,7 @@ class DistributedDataParallel(Module, Joinable):
 
     def __getstate__(self) -> dict[str, Any]:
         """All but what belongs to this job. A copy is a replica of its own, in the default group, without a hook."""
+        # As in PyTorch: a copy finds the default group again, any other one is not known where it is loaded.
         if not (is_initialized() and is_default(self.process_group)):
             raise OptionError(
                 "DDP Pickling/Unpickling are only supported when using DDP with the default process group. That is, "

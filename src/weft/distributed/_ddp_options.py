@@ -14,8 +14,8 @@ from weft.distributed.device_mesh import DeviceMesh
 from weft.errors import OptionError, ValueRangeError
 from weft.nn import Module, UninitializedParameter
 
-_CAP_MB = 25
-_FIRST_CAP_MB = 1
+_CAP_MB = 25  # as in PyTorch
+_FIRST_CAP_MB = 1  # less, so that the exchange begins early; as in PyTorch
 
 
 def bucket_limits(cap_mb: float | None, caps_mb: Sequence[float] | None) -> list[int]:

@@ -42,6 +42,7 @@ def breakpoint(rank: int = 0, skip: int = 0, timeout_s: float | None = 3600) -> 
     if _passed[place] <= skip:
         _log.warning("Skip the breakpoint, counter=%d", _passed[place])
         return
+    # The others wait while somebody reads code, which takes longer than any operation may.
     if timeout_s is not None:
         for group in own_groups():
             group.set_timeout(timedelta(seconds=timeout_s))

@@ -119,6 +119,7 @@ def reduce_scatter_single(self: Tensor, reduceOp: str, scatter_dim: int, group: 
         return reduce_scatter_single(self, "sum", scatter_dim, group) / size
     if group.records and recorded.is_linear(operation):
         return recorded.reduce_scatter(self, operation, scatter_dim, size)
+    # Parts along the first dim lie in memory as the ranks take them, so nothing is copied before it is sent.
     if scatter_dim == 0 and not _has_gradients(self):
         output = _resized(self, self.shape[0] // size)
         collectives.reduce_scatter_tensor(output, self, operation, group)
@@ -210,6 +211,7 @@ def reduce_scatter_single_coalesced(
     with collective("reduce_scatter_tensor_coalesced", [x._read() for x in inputs]):
         if operation is ReduceOp.AVG or not _go_together(inputs, group):
             return [reduce_scatter_single(x, reduceOp, dim, group) for x, dim in zip(inputs, scatter_dim, strict=True)]
+        # Parts of any dim are stacked along the first one, where the collective divides.
         joined = [rows.cat(x.detach().chunk(size, dim), 0) for x, dim in zip(inputs, scatter_dim, strict=True)]
         results = [_resized(x, x.shape[0] // size) for x in joined]
         with _coalescing_manager(group):

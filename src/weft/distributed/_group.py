@@ -225,6 +225,8 @@ class ProcessGroup(GroupCollectives):
         work = Work(operation, lambda outputs: put(results, outputs))
         self._executor.submit(lambda: call(*arrays), work._arrived)
         self._unwaited.append(work)
+        # Works that were waited for leave from the front; a loop that waits for each would otherwise collect all of
+        # them.
         while self._unwaited[0].delivered and len(self._unwaited) > 1:
             self._unwaited.popleft()
         return work
@@ -246,6 +248,7 @@ class ProcessGroup(GroupCollectives):
         arrays = self._arrays_of(values)
         with uninterrupted:
             outputs = self._waited(operation, lambda: call(*arrays), arrays)
+            # Results that nobody waits for arrive with the next operation, in the order of the calls.
             if self._unwaited:
                 self._deliver()
             return deliver(outputs)
@@ -282,6 +285,7 @@ class ProcessGroup(GroupCollectives):
         """Run a call, and note that this thread waits. The computation of its own arrays is no wait for other ranks."""
         if process.activity is None:
             return self._executor.run(call)
+        # The arrays are computed first, so that only the time with other ranks is told as waiting.
         if self._backend.on_host:
             jax.block_until_ready(arrays)
         with waiting(COLLECTIVES, operation):
@@ -338,6 +342,7 @@ class ProcessGroup(GroupCollectives):
         inputs = [tensor for _, _, tensors, _ in calls for tensor in tensors]
         results = [tensor for _, _, _, tensors in calls for tensor in tensors]
 
+        # Of the calls only functions and counts are kept.
         parts = [(one, len(tensors)) for _, one, tensors, _ in calls]  # a captured call must keep no tensors
 
         def call(*arrays: Array) -> list[Array]:
@@ -350,6 +355,7 @@ class ProcessGroup(GroupCollectives):
 
     def start_send(self, tensor: Tensor, peer: int, tag: int) -> MessageWork:
         """Start to send to a rank of the group."""
+        # Without elements there is nothing to send, as in PyTorch; the peer's tensor is on the meta device, too.
         if tensor.is_meta:
             return MessageWork(NoMessage(peer), lambda _: [], self.ranks)
         message = self._backend.send(self._arrays_of([tensor._read()])[0], peer, tag)
@@ -366,6 +372,8 @@ class ProcessGroup(GroupCollectives):
     def _arrays_of(self, values: Sequence[Value]) -> Sequence[Array]:
         """The arrays of values, computed by one program; the computation may still be running."""
         _end_capture()
+        # Host groups take NumPy's memory as it is: arrays of jax in and out were most of the 87 µs of an all_reduce of
+        # 8 bytes, which takes 12 now.
         return list(map(raw_array if self._backend.on_host else array_of, values))
 
     def _message_work(
@@ -396,6 +404,7 @@ class ProcessGroup(GroupCollectives):
         # that thread may still have to look at messages which are done
         if self._executor.busy or any(not message.done for message in self._messages):
             self._backend.abort(f"rank {self.ranks[self.rank()]} has destroyed the group {self.group_name!r}")
+        # The executor is that of the job's group, and goes on after this group.
         if self._shared is not None:
             self._executor.run(lambda: None)  # waits for running operations
         if all(line.close(_GRACE_SECONDS) for line in lines if line is not self._shared):

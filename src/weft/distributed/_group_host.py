@@ -58,6 +58,8 @@ class HostBackend(GroupBackend):
         results: list[Array] = list(xs)
         packs: dict[Any, list[int]] = {}
         for at, x in enumerate(xs):
+            # For short arrays an exchange costs more than the copies into one array and out of it; long ones are
+            # exchanged as they are.
             if x.nbytes < _SMALL:
                 packs.setdefault(x.dtype, []).append(at)
             else:

@@ -86,6 +86,7 @@ def gather_object(
     is_root = process_group.rank() == root
     require_list_at_root(object_gather_list, "object_gather_list", "destination", is_root=is_root)
     require_rank(root, process_group, "dst")
+    # Pickles differ in length, and collectives take equal sizes: lengths first, then bytes filled up to the longest.
     sizes, data = _sizes_and_data(obj, process_group, "gather_object")
     parts = [zeros(data.numel(), dtype=uint8) for _ in sizes] if is_root else None
     _collectives.gather(data, parts, group=process_group, group_dst=root)
@@ -110,6 +111,7 @@ def broadcast_object_list(
         raise ArgumentError(f"broadcast_object_list: object_list must be a list, but got {kind_of(object_list)}")
     root = _root(process_group, src, group_src, "src")
     mine = process_group.rank() == root
+    # Packed before anything is sent: an object that cannot be pickled leaves no exchange half done.
     packed = _all_packed(object_list, "broadcast_object_list: object_list") if mine else []
     process_group.await_ranks("broadcast_object_list")
     sizes = tensor([p.numel() for p in packed] or [0] * len(object_list), dtype=int64)
@@ -150,6 +152,7 @@ def scatter_object_list(
     counts = sizes.tolist()
     parts = []
     for part in packed:
+        # Collectives take equal sizes, and pickles differ in length.
         padded = zeros(max(counts), dtype=uint8)
         padded[: part.numel()] = part
         parts.append(padded)
@@ -192,6 +195,7 @@ def recv_object_list(
     source = _p2p.recv(sizes, src, group, group_src=group_src)
     counts = sizes.tolist()
     data = zeros(sum(counts), dtype=uint8)
+    # From the same rank: with any source, the data of another sender might come first.
     _p2p.recv(data, source, group)
     for at, part in enumerate(data.split(counts)):
         object_list[at] = _unpacked(part, counts[at])

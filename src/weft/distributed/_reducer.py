@@ -195,6 +195,7 @@ class Reducer:
             capture.depends(self, _NAME, lambda: (self.needs_no_value, self._order))
             capture.repeats(partial(self.expect, sync=sync))
         self._running = False
+        # Else a forward pass for validation would lose the request of one whose `backward()` is still to come.
         if sync or self._passes:
             self._syncs, self._passes = sync, 0
         self.iterations += sync
@@ -213,10 +214,12 @@ class Reducer:
             return
         if not self._running:
             self._begin()
+            # The hook on the last gradient cannot know that it is the last.
             queue_callback(self._finish)
         self._ready_counts[at] = self._ready_counts.get(at, 0) + 1
         if not self._grad_counts_known:
             return
+        # Its bucket may have been sent with the first gradient alone.
         if not self.static and self._ready_counts[at] > 1:
             raise self._recorded(
                 GradientError(
@@ -247,6 +250,7 @@ class Reducer:
 
     def _start_complete(self) -> None:
         """Send the complete buckets, in order."""
+        # In order: ranks whose buckets become ready in different orders would average different ones with each other.
         while self._next < len(self.buckets) and self._missing[self._next] <= 0:
             self._start(self._next)
             self._next += 1
@@ -308,6 +312,7 @@ class Reducer:
         with self._explain_failures(), using(grad=False):
             if unused and not (self.find_unused or self.static):
                 self._raise_unused(sorted(unused))
+            # The other ranks wait for every bucket, so those of unused parameters are sent with zeros.
             self._missing = [0] * len(self.buckets)
             self._start_complete()
             used = self._used_anywhere()
@@ -334,6 +339,7 @@ class Reducer:
 
         It gets the averages, too, since it updates its part of an optimizer that is sharded over the ranks.
         """
+        # Ranks with data agree on an order in their first pass, and wait for this one in it.
         self.agree_on_order(())
         self._begin()
         self._running = False
@@ -352,6 +358,7 @@ class Reducer:
             return self._static_used
         if not (self.find_unused or self.static):
             return self._all
+        # A parameter that no rank has used keeps its gradient, which this rank alone cannot know.
         flags = tensor(
             [float(at in self._with_gradient) for at in range(len(self.parameters))], device=self._avals[0].device
         )
@@ -432,6 +439,7 @@ class Reducer:
         except DistBackendError as error:  # the others exchange averages, so they have no unused parameters
             raise self._without_gradient(unused, self._published_unused()) from error
         if store is not None:
+            # All ranks know of each other's now; these must not explain a later failure.
             store.delete_key(key)
         raise self._without_gradient(unused, unused_of_ranks)
 

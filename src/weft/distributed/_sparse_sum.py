@@ -36,6 +36,7 @@ def all_reduce_sparse(x: SparseTensor, reduction: object, group: ProcessGroup | 
     if group is None:
         return None
     mine = x.detach().coalesce()
+    # Ranks store different numbers of elements, and collectives need sizes in advance.
     counts = _stored_by_all_ranks(mine, group)
     indices = _gathered(mine.indices(), [(mine.sparse_dim(), count) for count in counts], group)
     values = _gathered(mine.values(), [(count, *mine.values().shape[1:]) for count in counts], group)

@@ -115,6 +115,8 @@ def split_group(
         raise ValueRangeError(
             f"the ranks in split_ranks cannot overlap, but rank {rank} is in {times} of {split_ranks}"
         )
+    # Ranks that were given different splits would wait for each other without end; this compares the splits, and all
+    # ranks raise.
     parent.await_ranks(f"split_group({abridged([sorted(ranks) for ranks in split_ranks])})")
     mine = next((sorted(ranks) for ranks in split_ranks if parent.rank() in ranks), None)
     if mine is None:
@@ -154,9 +156,11 @@ def shrink_group(
         raise ArgumentError(f"Process group backend for {old.group_name!r} does not support shrinking operations.")
     default = is_default(old)
     if shrink_flags == SHRINK_ABORT:
+        # Operations that wait for a dead rank would keep `destroy_process_group` waiting for them.
         old.abort()
     _log.warning("%r goes on without its ranks %s", old, ranks_to_exclude)
     destroy_process_group(old)
+    # A prefix of its own: keys of the old group name ranks that have another number now.
     shrunk_store = PrefixStore(keys.shrunk(ranks_to_exclude), old.store)
     ranks = range(len(kept)) if default else [old.ranks[rank] for rank in kept]
     backend = _backends.join_group(old._backend.name, shrunk_store, kept.index(old.rank()), ranks, old.timeout)

@@ -84,6 +84,7 @@ class SyncBatchNorm(_BatchNorm):
                 process_group,
                 bias=module.bias is not None,
             )
+            # The same objects, so that an optimizer that was made before goes on with them.
             for name in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked", "training"):
                 setattr(converted, name, getattr(module, name))
         for name, child in module.named_children():

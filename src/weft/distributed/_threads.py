@@ -41,11 +41,14 @@ def run_threads(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int 
             errors.setdefault(rank, error)
 
     def run(rank: int) -> None:
+        # Told when the failure happens, before this rank leaves its groups: the others fail because of that, and would
+        # come first.
         report_failures_by(partial(report, rank))
         set_field(debug_info=info)
         state = RpcState()
         set_thread_rank(ThreadRank(rank, nprocs, store))
         set_state(state)
+        # Threads share the process's generator; ranks that are processes each have their own.
         default_generator.separate()
         try:
             results[rank] = fn(rank, *args)

@@ -168,6 +168,7 @@ def init_process_group(
     if _backends.meets(backend):
         groups = PrefixStore(keys.default_groups(group_name), store)
         with Meeting(groups, rank, world_size, "init_process_group", DistBackendError) as meeting:
+            # Backends hang where ranks disagree; compared here, all of them say what differs.
             hosts = _compare_members(meeting, backend, timeout)
             store = meeting.store
             own_backend = _backends.join_job(backend, store, rank, hosts, timeout)
@@ -288,9 +289,12 @@ def new_group(
     members = [*map(int, members)]
     if not use_local_synchronization:
         world.groups_created += 1
+        # Compares the lists of members: ranks that make different groups, or in another order, would wait for each
+        # other.
         default.await_ranks(f"new_group({abridged(members)}{'' if backend is None else f', backend={chosen!r}'})")
     if get_rank() not in members:
         return GroupMember.NON_GROUP_MEMBER
+    # Only members meet, so a counter that all ranks share cannot name the group; their ranks do.
     if use_local_synchronization and _backends.meets(default._backend.name):
         place = PrefixStore(keys.own_group(members), default.store)
         with Meeting(place, members.index(get_rank()), len(members), "new_group", DistBackendError) as meeting:

@@ -297,6 +297,7 @@ class DeviceMesh:
                 f"{name} already exists for submesh of the {root}; its dims are called {root.mesh_dim_names}. Please "
                 "specify another valid mesh_dim_name."
             )
+        # Kept at the whole mesh, whose other parts find it there.
         flat = root._flattened.get(name)
         if flat is None:
             group = _group_along(np.array(self._places), dim)
@@ -322,6 +323,7 @@ class DeviceMesh:
                 f"The product of mesh_sizes={tuple(mesh_sizes)} is {int(np.prod(mesh_sizes))}, but the original "
                 f"dimension at dim={at} has size {self.shape[at]}. These must be equal for unflatten to work correctly."
             )
+        # Over the whole mesh, so that all ranks make all groups together.
         groups = [_group_along(np.array(self._places), one) for one in dims]
         return self._part(
             [*self._dims[:at], *dims, *self._dims[at + 1 :]],

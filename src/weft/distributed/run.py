@@ -37,7 +37,7 @@ from weft.errors import ArgumentError, DistError, PreconditionError, ValueRangeE
 
 _log = logging.getLogger(__name__)
 
-_MASTER_PORT = 29500
+_MASTER_PORT = 29500  # torchrun's
 _KEY_VARIABLES = ("WEFT_JOB_KEY", "WEFT_JOB_KEY_FILE")
 
 

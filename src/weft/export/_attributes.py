@@ -39,6 +39,8 @@ class KeptAttributes:
                     value = new._read()
                     if path is not None and value.aval is old._read().aval:
                         set_value(old, value)
+                    # A module that the function has made itself is gone with the call: what it assigns there is no
+                    # state.
                     elif path is not None or not is_made(old._read()):
                         self.assigned.append(prefix + name)
                 module._buffers[name] = old
@@ -48,4 +50,5 @@ class KeptAttributes:
                     if path is not None:
                         self.assigned.append(prefix + name)
                     del now[name]
+            # Tensors are put back, and what was deleted; Python numbers stay as the function has left them.
             now.update({name: old for name, old in plain.items() if name not in now or isinstance(old, Tensor)})

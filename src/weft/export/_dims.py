@@ -134,6 +134,8 @@ def size_spec(
         for at, (size, entry) in enumerate(zip(tensor.shape, entries, strict=True)):
             if isinstance(entry, DimHint) and entry is not DimHint.STATIC:
                 auto = entry is DimHint.AUTO
+                # Equal sizes in an example may be a coincidence: each automatic dim is tried by itself first, and then
+                # (`duck`) equal ones as one.
                 apart = (name, at) if auto and not duck else ()
                 entry = guessed.setdefault((auto, size, *apart), Dim(f"s{len(guessed)}"))
             if isinstance(entry, Dim):

@@ -188,6 +188,8 @@ class _Exporter:
         if not spec.symbols:
             return self._exported(spec, [{}], {})
         bounds = {name: (dim.min, dim.max) for name, dim in spec.symbols.items()}
+        # Recorded from 2 on, as functions treat size 1 differently (it broadcasts); the program may still be right for
+        # 1.
         from_two = {name: (max(low, 2), high) for name, (low, high) in bounds.items()}
         try:
             return self._from(spec, from_two)
@@ -200,6 +202,7 @@ class _Exporter:
                 raise ProgramError(f"{error}. With an example of that size, it may be possible for {starts}") from None
             try:
                 program = self._from(spec, later)
+            # A later start that does not help leaves the first error, which is the one to explain.
             except WeftError:
                 raise error from None
         for name, (low, high) in later.items():
@@ -239,6 +242,7 @@ class _Exporter:
 
         After five strides, an image of 32 pixels has a single pixel, and functions may treat size 1 differently.
         """
+        # All different, so that dims are told apart.
         large = {name: min(high, low + _LATEST + place) for place, (name, (low, high)) in enumerate(bounds.items())}
 
         def form(sizes: dict[str, int]) -> Any:
@@ -251,6 +255,7 @@ class _Exporter:
         later = dict(bounds)
         for name, (low, high) in bounds.items():
             sizes = range(low, large[name])
+            # By bisection, since each size costs a recording.
             start = low + bisect_left(sizes, True, key=lambda n: form({**large, name: n}) == wanted)
             if start == large[name]:
                 return None

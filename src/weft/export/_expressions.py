@@ -53,6 +53,7 @@ class Expressions:
         `text` is an expression in the syntax of `jax.export.symbolic_shape` that it must equal for all sizes.
         """
         key = (values, text)
+        # New quotients give new candidates; with the same ones the search would be in vain again.
         if self._missing.get(key) == len(self._quotients):
             return None
         if key not in self._expressions:

@@ -175,6 +175,7 @@ def entries_of(
     for columns in zip(*recordings, strict=True):
         first = columns[0]
         args = [entry(parts) for parts in zip(*[column.args for column in columns], strict=True)]
+        # Views of all elements are steps of Weft's own, which a reader of the graph does not look for.
         if first.target == "alias" and len(first.outputs) == 1:
             names[first.outputs[0][0]] = args[0]
             continue

@@ -94,6 +94,7 @@ def computed(
         dtype = source.aval.dtype.numpy
         if source.kind == "number":
             operands.append(sizes.scalar([one.key for one in sources], dtype, "a number"))
+        # Options and constant arrays are tensors of the program's state, and no part of its code.
         elif at in state.names:
             operands.append(arrays[state.names[at]])
         elif source.kind == "state":
@@ -111,5 +112,6 @@ def computed(
         results = sizes.evaluate([one.closed for one in recordings], operands)
     changed = dict(zip(first.changed, results[first.count :], strict=True))
     if first.draws:
+        # The next call draws other numbers, as the function would.
         changed[GENERATOR] = arrays[GENERATOR] + jnp.asarray([0, first.draws])
     return tuple(results[: first.count]), changed

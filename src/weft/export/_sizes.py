@@ -60,6 +60,7 @@ def examples_of(bounds: dict[str, tuple[int, int]], example: dict[str, int]) -> 
     probes: list[dict[str, int]] = [{} for _ in range(_PROBES)]
     for index, (name, (low, high)) in enumerate(bounds.items()):
         start = max(low, 2)
+        # Several dims get numbers that are apart, so that no size of one is explained by another one.
         shift = start - 2 + 30 * (index // len(_RECORDED))
         sizes = [shift + size for size in _RECORDED[index % len(_RECORDED)]]
         if sizes[-1] > high:
@@ -174,6 +175,8 @@ class Sizes:
             if len({len(part) for part in parts}) > 1:
                 raise self._differ(subject, f"a parameter is {_list_text(values)}")
             return tuple([self._merged(column, subject) for column in zip(*parts, strict=True)])
+        # A body with sizes of its own would have to be traced again, which its operator's own rule does where there is
+        # one.
         if isinstance(first, (Jaxpr, ClosedJaxpr)):
             if len({str(value) for value in values}) > 1:
                 raise self._differ(subject, "its inner function depends on sizes")
@@ -240,6 +243,8 @@ class Sizes:
         for variables, value in zip(zip(*inputs, strict=True), args, strict=True):
             define(variables, value)
         lengths = {len(jaxpr.eqns) for jaxpr in jaxprs}
+        # The recordings are walked together: where they do not have the same operators on the same values, the function
+        # depends on sizes in a way that no single program has.
         for eqns in zip(*[jaxpr.eqns for jaxpr in jaxprs], strict=False):
             operator = _operator_text(eqns[0])
             names = {eqn.primitive.name for eqn in eqns}

@@ -114,6 +114,7 @@ def matched(expected: Structure, value: Any, tensors: list[tuple[str, Tensor]], 
             raise ProgramError(f"{name}: Expected input at {path} to be a tensor, but got {type(value).__name__}")
         tensors.append((path, value))
     elif kind == "value":
+        # `value == value` lets NaN match itself; `True` is no 1.
         if type(value) is not type(content) or (value != content and value == value):
             raise ProgramError(
                 f"{name}: Expected input at {path} to be equal to {content!r}, but got {_short(value)}; what is no "

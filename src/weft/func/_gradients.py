@@ -81,6 +81,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple
         gradients = at.pulled(leaves, retain_graph=retain_graph, create_graph=create_graph is not False)
         return rebuilt(at.argument_structure, gradients)
 
+    # The graph is kept for calls of the pullback, whatever backward passes the caller runs meanwhile.
     at.hold()
     results = rebuilt(at.structure, at.left(at.outputs))
     return (results, pullback, at.aux) if has_aux else (results, pullback)

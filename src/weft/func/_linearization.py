@@ -98,6 +98,8 @@ class Linearization:
             if not retain_graph:
                 self._held = None
         pairs = [(y, g) for y, g in zip(self.outputs, cotangents, strict=True) if y.requires_grad]
+        # A graph is only recorded where somebody outside can differentiate through it: it costs memory, and a tape for
+        # each pullback.
         create = create_graph and ambient().grad and any(g.requires_grad or flows_out(operand(y)) for y, g in pairs)
         if not pairs:
             return [zeros_like(place.detach()) for place in self._places]

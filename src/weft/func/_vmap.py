@@ -71,6 +71,7 @@ class _Mapping:
         before = default_generator.state()
         results: list[Any] = []
         for start in range(0, size, chunk_size):
+            # The same numbers for all examples, and so for all chunks.
             if self.randomness == "same":
                 default_generator.restore(before)
             count = min(chunk_size, size - start)

@@ -154,6 +154,8 @@ class _Writer:
             if own and lines:
                 own.insert(0, "")
             if statement := self._statement(node):
+                # As in PyTorch's code: each variable is dropped after its last use, so that the generated function
+                # keeps no result longer than needed.
                 unused = " = ".join([self.variables[n] for n in last_uses[node]])
                 own.append(f"{statement};  {unused} = None" if unused else statement)
             lines += own
@@ -164,6 +166,8 @@ class _Writer:
             lines = [line.removesuffix("\n") for line in transform([f"{line}\n" for line in lines])]
         head = self.codegen.gen_fn_def(self.inputs, self.annotation)
         wraps = "\n".join([f'torch.fx._symbolic_trace.wrap("{name}")' for name in self.wrapped])
+        # Functions that a program has wrapped have to be wrapped where the code is read again, too, or tracing it anew
+        # would go into them.
         above = f"\n{wraps}\n\n{head}"
         body = "\n".join([line and f"    {line}" for line in lines])
         start = above.count("\n") + 1

@@ -177,6 +177,7 @@ class Tracer(TracerBase):
             return self.create_node("get_attr", self._constant(a) if path is None else path, (), {})
         if is_namedtuple_instance(a) and first_proxy(a) is not None:
             return self.create_node("call_function", type(a), tuple([self.create_arg(part) for part in a]), {})
+        # Made while tracing, from no proxy: a constant of the graph.
         if isinstance(type(a), ProxyableClassMeta):
             return self.create_node("get_attr", self._constant(a), (), {})
         return super().create_arg(a)
@@ -244,6 +245,7 @@ class Tracer(TracerBase):
         self, root_fn: Callable[..., Any], is_module: bool, concrete_args: Any = None
     ) -> tuple[Any, list[Any]]:
         """The function to call, and its arguments: the root if it is a module, and a placeholder for each input."""
+        # Parameters are those of the function below decorators, which take `*args`.
         function: Any = inspect.unwrap(root_fn)
         code: CodeType = function.__code__
         signature = inspect.signature(function)
@@ -271,6 +273,7 @@ class Tracer(TracerBase):
                 args.append(self.create_proxy("placeholder", f"{stars}{rest[0]}", (), {}))
                 rest = rest[1:]
         if code.co_kwonlyargcount or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+            # A proxy cannot be unpacked by `*` or `**`; with plain parameters each stands for all that belongs to it.
             root_fn = _with_plain_parameters(function, len(fixed) + len(args))
         leaves, spec = pytree.tree_flatten(tuple(args))
         if concrete_args is None or all(child.is_leaf() for child in spec.children()):
@@ -287,6 +290,7 @@ class Tracer(TracerBase):
 
         def input_or_value(value: Any) -> Any:
             nonlocal number
+            # Each leaf of the structure is an input of its own, as the flattened graph takes them.
             number += 1
             proxy = self._input(f"{name}_{number}", args, value)
             if isinstance(value, PHBase):

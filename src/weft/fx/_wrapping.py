@@ -155,6 +155,7 @@ class Patches:
         finally:
             with _LOCK:
                 for key in self._keys:
+                    # Stand-ins are shared by the tracers of all threads: the last one to end puts the function back.
                     _REPLACED[key].users -= 1
                     if not _REPLACED[key].users:
                         _REPLACED.pop(key).revert()

@@ -122,6 +122,7 @@ class GraphModule(Module):
         source = self._graph.python_code("self", verbose=True).src.strip("\n ")
         body = indent(source, "    ")
         text = f"class {type(self).__name__}(torch.nn.Module):\n{body}\n"
+        # PyTorch prints classes within classes.
         for child in self.children():
             if isinstance(child, GraphModule):
                 below = child.print_readable(print_output=False)
@@ -224,6 +225,8 @@ class GraphModule(Module):
         forward = indent(f"def forward({function}".rstrip(), "    ")
         init = indent("\n".join(lines), " " * 8)
         imports = import_block({**code.globals, "Path": Path})
+        # The code names PyTorch's modules, so that both libraries' programs have it; the folder must be importable
+        # without `torch`.
         imports = imports.replace("import torch\n", "import weft as torch\n").replace("from torch", "from weft")
         head = f"class {module_name}(torch.nn.Module):\n    def __init__(self):"
         source = f"{imports}\n{wraps.strip()}\n\n{head}\n{init}\n\n{forward}\n"

@@ -58,6 +58,7 @@ class Interpreter:
                 if self.extra_traceback:
                     error.add_note(_position_note(node))
                 raise
+            # A graph that is run node by node would keep every intermediate result.
             for unused in self.user_to_last_uses.get(node, ()):
                 del self.env[unused]
             if node.op == "output":

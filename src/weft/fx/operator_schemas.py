@@ -141,6 +141,7 @@ def type_matches(signature_type: Any, argument_type: Any) -> bool:
         return any(type_matches(part, argument_type) for part in typing.get_args(signature_type))
     if origin is list:
         return _list_takes(typing.get_args(signature_type)[0], argument_type)
+    # In PyTorch's schemas a dtype is an int.
     if signature_type is int and argument_type is DType:
         return True
     if signature_type is numbers.Number and argument_type in (int, float):

@@ -74,6 +74,7 @@ def _unpacked(path: str) -> str | io.BytesIO:
             members = archive.infolist()
             if any(member.filename == "weft.json" or member.filename.endswith("/data.pkl") for member in members):
                 return path
+            # Before anything is unpacked: a small archive can hold more than the memory.
             if much := excess(members, os.path.getsize(path)):
                 raise CheckpointError(f"cannot load {path}: {much}")
             if len(members) == 1 and not members[0].is_dir():

@@ -189,6 +189,7 @@ class CallbackHandle:
         token = _enter_unseen(function)
         try:
             context = self._enter(function)
+        # A callback that fails must not fail the program that it watches.
         except Exception as error:
             self._log_failure(error, "beginning", function)
         else:

@@ -121,6 +121,7 @@ class ProcessContext:
             if self.processes[ended].exitcode:
                 failed.append(ended)
         if failed:
+            # Several may have ended by now; the one that failed first is the cause.
             first = self._first(failed)
             self._end_all(grace_period)
             self._raise(first)
@@ -220,9 +221,11 @@ def start_processes(
     error_files, processes = [], []
     with ExitStack() as undo:
         for index in range(nprocs):
+            # Without a name in the file system: a killed process leaves nothing behind.
             error_file = _ErrorFile(undo.enter_context(tempfile.TemporaryFile()))
             process = context.Process(target=_run, args=(fn, index, args, error_file), daemon=daemon)
             process.start()
+            # If one cannot be started, those that have started are ended.
             undo.callback(process.join)
             undo.callback(process.kill)
             error_files.append(error_file)

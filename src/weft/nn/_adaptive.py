@@ -69,6 +69,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         self.head = Linear(in_features, self.head_size, head_bias, device, dtype)
         self.tail = ModuleList()
         for at, (start, stop) in enumerate(pairwise(self.cutoffs)):
+            # Rarer classes get narrower projections (Grave et al., 2017).
             inner = int(in_features // div_value ** (at + 1))
             down = Linear(in_features, inner, False, device, dtype)
             self.tail.append(Sequential(down, Linear(inner, stop - start, False, device, dtype)))
@@ -89,6 +90,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         target = op.classes_within(target, self.n_classes)
         head = F.log_softmax(self.head(input), 1)
         output = _chosen(head, self._head_class(target))
+        # All samples go through each cluster, and most results are not used: how many samples a cluster has depends on
+        # values, and sizes must not.
         for at, (start, stop) in enumerate(pairwise(self.cutoffs)):
             inside = (target >= start) & (target < stop)
             place = op.where(inside, target - start, 0)

@@ -107,6 +107,7 @@ class MultiheadAttention(Module):
             key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
         elif not self.batch_first:
             query, key, value = batch_first((query, key, value), (0, 1))
+        # `is_causal` is only a hint, as in PyTorch: the mask itself is given, too.
         p = self.dropout if self.training else 0.0
         output, weights = attend(
             query, key, value, self._projections(), p, key_padding_mask, attn_mask, need_weights, average_attn_weights

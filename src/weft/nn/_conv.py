@@ -230,6 +230,7 @@ class _ConvTranspose(_ConvNd):
                 input.shape[-n:], self.stride, self.padding, self.dilation, self.kernel_size, strict=True
             )
         ]
+        # A strided convolution maps `step` sizes to one; any of these can be asked for.
         most = [low + step - 1 for low, step in zip(least, self.stride, strict=True)]
         if any(not low <= size <= high for low, size, high in zip(least, wanted, most, strict=True)):
             raise ValueRangeError(

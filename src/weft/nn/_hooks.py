@@ -246,6 +246,8 @@ def call_with_hooks(module: HasForward, args: tuple[Any, ...], kwargs: dict[str,
         while waiting:
             result = _after(module, waiting.pop(0), args, kwargs, result)
         return hook_call.wrap_outputs(result)
+    # As in PyTorch, `always_call` hooks see failed calls, so that what they have begun can end; their own errors only
+    # warn.
     except Exception:
         for hook in _on_calls(module, "forward") if waiting is None else waiting:
             if hook.always_call:

@@ -73,10 +73,12 @@ class Module(Lookup):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         own = self.__dict__
+        # An absent attribute would be searched for among parameters, buffers and submodules, in every call.
         if "_compiled_call_impl" in own:
             return own["_compiled_call_impl"](*args, **kwargs)
         state = peek()
         if state is not None and state.capture is not None:
+            # Adding a hook, or changing what the call reads, has to invalidate replays, which do not come by here.
             state.capture.called(self, GLOBAL_HOOKS)
         if (
             own["_forward_hooks"]
@@ -272,6 +274,7 @@ class Module(Lookup):
             if tensor is None:
                 continue
             grad = tensor.grad
+            # The tensor objects stay, so optimizers and ties between modules stay, too.
             tensor.data = fn(tensor.data)
             if grad is not None:
                 tensor.grad = fn(grad.detach()).requires_grad_(grad.requires_grad)
@@ -454,6 +457,8 @@ class Module(Lookup):
         if strict:
             missing_keys.extend(missing)
             unexpected_keys.extend(_state_dict.unexpected(self, state_dict, prefix, extra_key))
+        # Written at the end, when all modules are known to fit: a state dict that does not must leave the model as it
+        # was.
         _state_dict.write_or_plan(writes, local_metadata)
 
     def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> Handle:

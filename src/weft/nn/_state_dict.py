@@ -202,6 +202,7 @@ def plan_tensors(
             )
             continue
         lazy = is_lazy(tensor)
+        # PyTorch had no tensors without dims before 0.4, so older files have vectors of one there.
         if not lazy and not tensor.ndim and source.shape == (1,):
             source = source[0]
         if not lazy and source.shape != tensor.shape:

@@ -126,6 +126,7 @@ def _erfinv(p: Array, short: bool) -> Array:
     near = jnp.minimum(size, 0.6)
     near = near + near * fitted(fits.ERFINV_SHORT if short else fits.ERFINV, near * near)
     far = jnp.where((size > 0.59) & (size < 1), size, 0.75)
+    # As a product: 1 - p**2 would cancel near 1.
     s = jnp.sqrt(-log_of((1 - far) * (1 + far), short))
     if short:
         excess = fitted(fits.ERFINV_FAR_SHORT, s)

@@ -65,6 +65,7 @@ def _rounding(dtype: np.dtype[Any]) -> Callable[[Array], Array]:
     @jax.custom_jvp
     def rounded(array: Array) -> Array:
         if dtype == ml_dtypes.float8_e4m3fn:
+            # PyTorch saturates float8_e4m3fn, which has no infinity; a plain cast gives NaN.
             array = jnp.clip(array, -_MOST, _MOST)
         if dtype != ml_dtypes.float8_e8m0fnu:
             return array.astype(dtype)

@@ -59,6 +59,7 @@ def by_first(function: Callable[[Array, Array], Array]) -> Callable[[Array, Arra
     Derivatives are computed together with the function, in forward mode, so it may have loops of any length.
     """
 
+    # A rule of its own, since jax cannot differentiate loops whose number of rounds depends on values backwards.
     @jax.custom_jvp
     def smooth(x: Array, n: Array) -> Array:
         return function(x, n)

@@ -27,6 +27,7 @@ def steps(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
             groups.append(list(islice(rest, entry.count)))
     params, grads, *states = groups
     letters = [tuple((at, dim) for dim in range(len(shape))) for at, shape in enumerate(params)]
+    # Adafactor keeps rows and columns, which have other shapes than their parameter and stay as they are.
     of_states = [
         tuple(PartOf((at, dim) if [shape] == params[at : at + 1] else (group, at, dim)) for dim in range(len(shape)))
         for group, state in enumerate(states)
@@ -108,6 +109,8 @@ def each(
     def update(grad: Array, of_age: Sequence[Any], *old: Array | None) -> list[Array | None]:
         p, *state = [None if x is None else wide(x) for x in old]
         assert p is not None, "there is a parameter for every gradient"
+        # 16-bit parameters are stepped in float32 and rounded once: a small step would otherwise be lost in each of its
+        # roundings.
         g = wide(grad).astype(p.dtype)
         g = -g if maximize else g
         if shrink_rate is None:

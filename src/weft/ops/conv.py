@@ -174,6 +174,7 @@ def _conv_transpose(
         raise ShapeError("negative padding is not supported")
     _check_channels(x, weight, bias, groups, transposed=True)
     _check_output_padding(extra, stride, dilation)
+    # A transposed convolution is an ordinary one over the input spread by the stride, with the kernel turned around.
     reach = [d * (k - 1) for k, d in zip(weight.shape[2:], dilation, strict=True)]
     pads = [(r - p, r - p + o) for r, p, o in zip(reach, padding, extra, strict=True)]
     sizes = [

@@ -72,11 +72,13 @@ def _counts(points: Array, edges: Sequence[Array], weight: Array | None, density
     cell, kept = jnp.zeros(points.shape[0], jnp.int64), jnp.ones(points.shape[0], bool)
     for column, bounds, bins in zip(points.T, edges, shape, strict=True):
         place = jnp.searchsorted(bounds, column, side="right") - 1
+        # The last bin has its right edge, too, as in NumPy and PyTorch.
         place = jnp.where(column == bounds[-1], bins - 1, place)
         kept &= (column >= bounds[0]) & (column <= bounds[-1])
         cell = cell * bins + place
     cells = math.prod(shape)
     worth = jnp.ones(len(points), points.dtype) if weight is None else weight.reshape(-1).astype(points.dtype)
+    # What lies outside goes to a cell that does not exist, which drops it without a size that depends on values.
     counts = jnp.zeros(cells, points.dtype).at[jnp.where(kept, cell, cells)].add(worth, mode="drop").reshape(shape)
     if not density:
         return counts

@@ -196,10 +196,12 @@ def ctc_losses(
     _check(log_probs, targets, input_lengths, target_lengths)
     states = _states(_labels(targets, target_lengths, longest), blank, log_probs.shape[2])
     alpha = _forward(_scores(log_probs, states), _skips(states, blank))
+    # Of a sequence without steps, whose loss is set below, the first one is read.
     at = jnp.clip(input_lengths - 1, 0, log_probs.shape[0] - 1)
     final = jnp.take_along_axis(alpha, at[None, :, None], axis=0)[0]
     ended = jnp.where(_ends(target_lengths, states.shape[1]), final, -jnp.inf)
     loss = -jax.nn.logsumexp(ended, axis=1)
+    # An input without steps can only stand for an empty target, which then has probability 1.
     nothing = jnp.where(target_lengths == 0, 0.0, jnp.inf).astype(loss.dtype)
     loss = jnp.where(input_lengths == 0, nothing, loss)
     return jnp.where(loss == jnp.inf, 0, loss) if zero_infinity else loss, loss, alpha

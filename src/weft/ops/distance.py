@@ -124,6 +124,7 @@ def matrix_norm(
     _require_float("linalg.matrix_norm", A)
     rows, columns = _matrix_dims(A, dim)
     _require_dtype("linalg.matrix_norm", A, dtype)
+    # The square of 256 is no float16 any more.
     x = wide(to_dtype(A, dtype))
     if ord == "fro":
         out = _power_norm(x, 2, (rows, columns), True)

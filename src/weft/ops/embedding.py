@@ -145,6 +145,7 @@ def embedding_bag(
     rows = input.reshape(-1)
     if not rows.size:
         return jnp.zeros((count, weight.shape[1]), weight.dtype)
+    # Bags may be long: sums are in float32 and rounded once.
     vectors = wide(jnp.take(weight, rows, axis=0, mode="clip"))
     if scale_grad_by_freq:
         vectors = _scaled_gradients(vectors, rows, weight.shape[0])

@@ -88,6 +88,7 @@ def _polygamma(n: int, x: Array) -> Array:
         return _digamma(x)
     sign, left = (-1) ** n, x < 0
     right = -sign * math.factorial(n) * special.zeta(n + 1.0, jnp.where(left, 1 - x, x))
+    # Where it is not used the tangent is taken at 1/2, where it is finite.
     reflected = sign * right - _cotangent_derivative(n, jnp.where(left, x, 0.5))
     pole = (x <= 0) & (x == jnp.floor(x))
     return jnp.where(pole, -sign * jnp.inf, jnp.where(left, reflected, right))

@@ -98,6 +98,7 @@ def _reader(input: Array) -> Callable[[Sequence[Array]], Array]:
         flat: Any = 0
         for x, size in zip(at, sizes, strict=True):
             inside &= (x >= 0) & (x <= size - 1)
+            # NaN is read at 0, since its conversion to an integer is undefined.
             flat = flat * size + jnp.clip(jnp.where(x >= 0, x, 0), 0, size - 1).astype(jnp.int64)
         values = jax.vmap(lambda plane, cells: plane[:, cells])(planes, flat)
         return jnp.where(inside[:, None], values, 0)

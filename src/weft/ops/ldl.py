@@ -75,6 +75,8 @@ def _step(k: Array, state: tuple[Array, ...], turned: Transposed) -> tuple[Array
     rest, factors, pivots, info, _ = state
     count = rest.shape[0]
     at, after = jnp.arange(count), jnp.minimum(k + 1, count - 1)
+    # A block of two where no single pivot is large enough: elements then grow by a bounded factor (Bunch and Kaufman,
+    # 1977).
     row, double = _choose(rest, k)
     order = _swapped(at, k + double, row)
     rest = rest[order][:, order]
@@ -85,6 +87,7 @@ def _step(k: Array, state: tuple[Array, ...], turned: Transposed) -> tuple[Array
     product = jnp.where(double, jnp.outer(left, turned(w)) + jnp.outer(right, turned(v)), jnp.outer(one, turned(below)))
     first = jnp.where(at == k, w[k], jnp.where(double, jnp.where(at == after, w[after], left), one))
     second = jnp.where(double, jnp.where(at == after, v[after], right), 0)
+    # LAPACK's way to write pivots: from 1, and negative for blocks of two.
     number = jnp.where(double, -1 - row, row + 1).astype(jnp.int32)
     zero = ~double & (jnp.max(jnp.where(at >= k, _size(w), 0)) == 0)
     return (

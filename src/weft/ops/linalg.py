@@ -176,6 +176,7 @@ def _cdist_vjp(g: Array, out: Array, x1: Array, x2: Array, p: float, compute_mod
     del compute_mode
     diff = _differences(x1, x2)
     far = (out != 0)[..., None]
+    # Rows that are equal have distance 0 and gradient 0, as in PyTorch; dividing by 1 keeps NaN out.
     ratio = jnp.abs(diff) / jnp.where(far, out[..., None], 1)
     if p in (0, inf):
         slope = jnp.sign(diff) * ((jnp.abs(diff) == out[..., None]) & far) * (p == inf)

@@ -97,6 +97,7 @@ def _targets(
         return (soft if scale is None else soft * scale), None
     index = jnp.expand_dims(target.reshape(target.shape if input.ndim > 1 else ()), dim).astype(jnp.int64)
     classes = jax.lax.broadcasted_iota(jnp.int64, input.shape, dim)
+    # An ignored target need not be a class at all, as -100, so it is compared before it is used.
     used = index != ignore_index
     one_hot = ((classes == index) & used).astype(wide(input).dtype)
     targets = one_hot if scale is None else one_hot * scale
@@ -104,6 +105,7 @@ def _targets(
     if is_number(smoothing, 0):
         return targets, share
     smoothing = like(smoothing, targets)
+    # Smoothing must not give weight to a sample that is ignored.
     even = jnp.where(used, smoothing / input.shape[dim], 0)
     return (1 - smoothing) * targets + (even if scale is None else even * scale), share
 
@@ -225,11 +227,14 @@ def cross_entropy_loss(
     if jnp.issubdtype(target.dtype, jnp.inexact):  # probabilities, which are multiplied
         result = jnp.promote_types(result, target.dtype)
     x = wide(input).astype(jnp.promote_types(wide(input).dtype, result))
+    # Exponentials of differences from the largest input cannot overflow; the result does not depend on what is
+    # subtracted, so nothing flows through it.
     peak = jax.lax.stop_gradient(jnp.max(x, axis=dim, keepdims=True, initial=-jnp.inf))
     x = x - peak
     log_sum = jnp.log(jnp.sum(jnp.exp(x), axis=dim, keepdims=True))
     norms = jnp.stack([jnp.squeeze(peak, dim), jnp.squeeze(log_sum, dim)], axis=-1)
     targets, share = _targets(input, target, weight, ignore_index, label_smoothing)
+    # As in `nll_loss`: 0 times an infinite logarithm would be NaN.
     surprise = jnp.where(targets != 0, targets * (log_sum - x), 0)
     if reduction == "none":
         return jnp.sum(surprise, axis=dim).astype(result), norms
@@ -291,6 +296,8 @@ def nll_loss(
     _check_classes(input, target, weight)
     require_float(input, "nll_loss_out_frame")
     targets, share = _targets(input, target, weight, ignore_index, 0.0)
+    # Chosen, not multiplied: the log-probability of a class that is not the target may be -inf, and 0 times that is
+    # NaN.
     loss = jnp.sum(jnp.where(targets != 0, -targets * input, 0), axis=_class_dim(input)).astype(input.dtype)
     reduction = reduction_name(reduction, size_average, reduce)
     if reduction == "mean":
@@ -364,8 +371,10 @@ def multi_margin_loss(
         raise DTypeError(f"expected scalar type Long but found {scalar_name(target)}")
     x = input.reshape(samples, classes)
     one_hot = jax.nn.one_hot(target.reshape(samples), classes, dtype=jnp.bool_)
+    # Chosen by a mask instead of an index, so that a class out of range, of which `check` tells, reads nothing.
     chosen = jnp.sum(jnp.where(one_hot, x, 0), axis=1, keepdims=True)
     gap = like(margin, x) - chosen + x
+    # The target's own gap is the margin, which PyTorch leaves out.
     gap = jnp.where((gap > 0) & ~one_hot, gap, 0)
     cost = gap if p == 1 else jnp.square(gap)
     if weight is not None:

@@ -102,6 +102,7 @@ def cosine_embedding_loss(
 ) -> Array:
     """1 - cosine for pairs with target 1; max(0, cosine - margin) for target -1."""
     _check_cosine(input1, input2, target)
+    # PyTorch's constant, with which vectors of zeros have cosine 0.
     power = (jnp.sum(x * x, axis=-1) + 1e-12 for x in (input1, input2))
     first, second = power
     cosine = jnp.sum(input1 * input2, axis=-1) / jnp.sqrt(first * second)

@@ -26,6 +26,8 @@ from weft.ops._type_names import scalar_name
 def _moments(x: Array, axes: tuple[int, ...], eps: Real) -> tuple[Array, Array, Array]:
     """Mean, variance and 1 / sqrt(variance + eps) over `axes`, which keep size one."""
     mean = jnp.mean(x, axis=axes, keepdims=True)
+    # Of differences: the mean of squares minus the square of the mean cancels, and equal numbers would not be
+    # normalised to exactly 0.
     variance = jnp.mean(jnp.square(x - mean), axis=axes, keepdims=True)
     return mean, variance, jax.lax.rsqrt(variance + like(eps, x))
 
@@ -248,6 +250,7 @@ def batch_norm_train(
     _check_channels(input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     require_float(input, "batch_norm")
     _require_one_dtype(input, weight, bias, running_mean, running_var)
+    # Means and variances of 16-bit floats are computed in float32, as PyTorch does.
     x = wide(input)
     mean, variance, rstd = _moments(x, axes, eps)
     y = _affine((x - mean) * rstd, weight, bias).astype(input.dtype)

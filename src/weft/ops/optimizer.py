@@ -186,6 +186,7 @@ def asgd_step(
 
     facts = tuple(zip(eta, mu, strict=True))
     new = each(rule, params, grads, (ax,), maximize=maximize, weight_decay=weight_decay, facts=facts, age=age)
+    # For the next step, as in PyTorch: this one uses the rate that the last one has left.
     rates = [double(lr) / (1 + double(lambd) * lr * double(count)) ** double(alpha) for count in counts]
     shares = [1 / jnp.maximum(1, double(count) - t0) for count in counts]
     new += [rounded(x, old) for x, old in zip(rates, eta, strict=True)]
@@ -225,6 +226,7 @@ def adafactor_step(
             estimate = rows * columns / jnp.maximum(jnp.mean(rows, -2, keepdims=True), least)
         else:
             estimate = squares = towards(squares, g * g, share)
+        # The bound is squared here as PyTorch has it: `eps1` bounds the root.
         move = g / jnp.sqrt(jnp.maximum(estimate, least * least))
         p = p - length / jnp.maximum(1, _root_mean_square(move) / rounded(d, p)) * move
         return p, rows, columns, squares
@@ -314,6 +316,7 @@ def lbfgs_step(grad: Array, dirs: Arrays, steps: Arrays, ratios: Arrays, scale: 
         (change, move, ratio), weight = pair
         return r + move * (weight - jnp.sum(change * r) * ratio), None
 
+    # The two-loop recursion (Nocedal and Wright, algorithm 7.4), which never makes the matrix.
     q, weights = jax.lax.scan(back, -grad, pairs, reverse=True)
     direction, _ = jax.lax.scan(forth, q * scale, (pairs, weights))
     return direction, jnp.sum(grad * direction)

@@ -25,6 +25,7 @@ def _recurrence(first: Callable[[Array], Array], step: Step, most: Function | No
     """
 
     def function(x: Array, n: Array) -> Array:
+        # One loop for all elements; those of smaller degree stop changing.
         rounds = jnp.max(n if most is None else most(x, n), initial=0)
 
         def advance(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:

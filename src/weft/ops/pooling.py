@@ -207,9 +207,11 @@ def _max_windows(
     sizes = input.shape[input.ndim - n :]
     counts = tuple(_output_size(*dims, ceil_mode) for dims in zip(sizes, kernel, step, margin, apart, strict=True))
     _check_counts(input, counts, op)
+    # Before any table of positions is made: absurd sizes must be an error, and not use up the memory.
     require_room([size + 2 * p for size, p in zip(sizes, margin, strict=True)], input.dtype)
     windows = []
     for size, k, s, p, d, count in zip(sizes, kernel, step, margin, apart, counts, strict=True):
+        # With `ceil_mode` the last window may reach beyond the padding.
         beyond = max(0, (count - 1) * s + (k - 1) * d + 1 - size - p) if ceil_mode else p
         windows.append(Windows(np.arange(count) * s, np.full(count, k), d, (p, beyond)))
     return windows
@@ -370,6 +372,7 @@ def _adaptive_avg(n: int, input: Array, output_size: Any) -> Array:
         size = x.shape[axis]
         if count == size:
             continue
+        # A mean does without the product with a row of equal numbers.
         if count == 1:
             x = jnp.mean(x, axis=axis, keepdims=True)
             continue

@@ -202,10 +202,12 @@ def lstm_layer(
 
     def step(carry: Any, at: Any) -> Any:
         h, c = carry
+        # The products with the input are made for all steps at once, before the loop.
         z, live = at
         y, cell, gates = _lstm_step(z + h @ weight + bias, c)
         if weight_hr is not None:
             y = y @ wide(weight_hr).T
+        # A sequence that has ended keeps its state, so that the last one is that of its own end.
         h, c = _select(live, y, h), _select(live, cell, c)
         return (h, c), (_select(live, y, 0), c, gates)
 

@@ -101,6 +101,7 @@ def l1_loss(
 def _near_square(gap: Array, edge: Array) -> tuple[Array, Array]:
     """Half the squares of the differences, for use below `edge`, and all absolute differences."""
     size = size_of(gap)
+    # The squares of large differences are not used, and may overflow: their gradient would be 0 times inf.
     return 0.5 * jnp.square(jnp.where(size < edge, gap, 0)), size
 
 
@@ -130,6 +131,7 @@ def smooth_l1_loss(
     gap = wide(input) - wide(target)
     edge = like(beta, gap)
     half, size = _near_square(gap, edge)
+    # With `beta` 0 it is the L1 loss, and no difference is below it.
     loss = jnp.where(size < edge, half / jnp.where(edge == 0, 1, edge), size - 0.5 * edge)
     return reduced(loss.astype(input.dtype), reduction, size_average, reduce)
 
@@ -177,6 +179,7 @@ def _surprise(x: Array, target: Array) -> Array:
 def _surprise_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
     x, target = primals
     dx, dtarget = tangents
+    # PyTorch's derivative: it bounds the divisor, since at 0 and 1 the loss is bounded and its exact slope is not.
     slope = (x - target) / jnp.maximum((1 - x) * x, 1e-12)
     return _surprise(x, target), slope * dx + (jnp.log1p(-x) - jnp.log(x)) * dtarget
 
@@ -234,6 +237,7 @@ def binary_cross_entropy_with_logits(
         names = scalar_name(input), scalar_name(target)
         raise DTypeError("result type {} can't be cast to the desired output type {}".format(*names))
     x, t = wide(input), wide(target)
+    # The logarithm of a sigmoid that has become 0 would be infinite; this one is nearly x there.
     log_p = jax.nn.log_sigmoid(x)
     positive = 1 if pos_weight is None else (wide(pos_weight) - 1) * t + 1
     loss = ((1 - t) * x - positive * log_p).astype(target.dtype)
@@ -258,6 +262,8 @@ def kl_div(
         loss = jnp.exp(target) * (target - input)
     else:
         used = target != 0
+        # The limit of t log t at 0 is 0, where the formula is NaN. The inner choice keeps the derivative finite: a
+        # gradient that is discarded by the outer one alone would be 0 times inf.
         loss = jnp.where(used, target * jnp.log(jnp.where(used, target, 1)), 0) - target * input
     if reduction == "batchmean":
         return reduced(loss, "sum") / (input.shape[0] if input.ndim else 1)
@@ -280,7 +286,9 @@ def poisson_nll_loss(
     broadcast_shapes(target.shape, input.shape)
     loss = jnp.exp(x) - t * x if log_input else x - t * jnp.log(x + like(eps, x))
     if full:
+        # PyTorch applies Stirling's formula above 1 only; it is far off below.
         large = t > 1
+        # The logarithm of a discarded t must not make the gradient NaN.
         safe = jnp.where(large, t, 1)
         loss = loss + jnp.where(large, safe * jnp.log(safe) - safe + 0.5 * jnp.log(2 * math.pi * safe), 0)
     return reduced(loss.astype(input.dtype), reduction, size_average, reduce)

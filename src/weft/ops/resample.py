@@ -231,6 +231,7 @@ def interpolate(
     x = wide(input) if ndim else input
     for i, (before, after) in enumerate(zip(input.shape[2:], size, strict=True)):
         scale = None if scales is None else scales[i]
+        # A scale that was given, and is not that of the sizes, moves the positions even where the size stays.
         if before != after or scale not in (None, 1.0):
             x = resized(x, i + 2, taps_of(before, after, scale, align_corners))
     if jnp.issubdtype(input.dtype, jnp.integer) and jnp.issubdtype(x.dtype, jnp.inexact):

@@ -231,6 +231,7 @@ def _scatter_reduce_vjp(
     if not index.size:
         return g, None, jnp.zeros_like(src)
     used = _used(src, index)
+    # A product cannot be divided by its factors, as these may be 0.
     if reduce == "prod":
         start = input if include_self else _update(input, dim, index, 1, "set")
         d_input, _, d_used = _product_vjp(dim, (out, start, index, used), g)

@@ -199,9 +199,11 @@ def _quantile(name: str, input: jax.Array, q: jax.Array, dim: Any, keepdim: bool
     nans = jnp.sum(jnp.isnan(last), axis=-1, keepdims=True)
     sought = jnp.atleast_1d(q).astype(input.dtype)
     if name == "nanquantile":
+        # A row of NaN alone has no number to take; its first element is NaN as well.
         rank = jnp.maximum(sought * (values.shape[-1] - nans - 1).astype(input.dtype), 0)
     else:
         top = values.shape[-1] - 1
+        # Sorting puts NaN last, so the last element is the NaN that the result has to be.
         rank = jnp.where(nans > 0, top, sought * top)
     out = jnp.moveaxis(_between(values, jnp.clip(rank, 0, values.shape[-1] - 1), interpolation), -1, 0)
     if keepdim:

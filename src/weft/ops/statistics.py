@@ -278,6 +278,7 @@ def histc(input: Array, bins: int = 100, min: Real = 0, max: Real = 0) -> Array:
     low, high = _bin_range(flat, like(min, flat), like(max, flat))
     edges = jnp.linspace(low, high, bins + 1, dtype=flat.dtype)
     place = jnp.searchsorted(edges, flat, side="right") - 1
+    # The last bin has its right edge, too.
     place = jnp.where(flat == edges[-1], bins - 1, place)
     kept = (flat >= edges[0]) & (flat <= edges[-1])
     return jnp.zeros(bins, input.dtype).at[jnp.where(kept, place, bins)].add(1, mode="drop")

@@ -267,6 +267,7 @@ def nan_to_num(
     if category(input) < FLOAT:
         return input
     if category(input) == COMPLEX:
+        # Each part by itself, since a complex number with one bad part keeps the other one.
         parts = (nan_to_num.impl(part, nan, posinf, neginf) for part in (input.real, input.imag))
         return lax.complex(*parts)
     info = jnp.finfo(input.dtype)

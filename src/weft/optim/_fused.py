@@ -143,6 +143,8 @@ class FusedOptimizer(Optimizer):
         counters, age = self._counters, ()
         if counters:
             counts = [tuple([operand(state[name]) for name in counters]) for state in states]
+            # Equally old parameters share one counter in the program: a count for each would be as many operands as
+            # there are parameters.
             age = tuple([ages.setdefault(count, len(ages)) for count in counts])
         n = many(len(params))
         static = (
@@ -162,10 +164,13 @@ class FusedOptimizer(Optimizer):
             new = apply(call_of(self._row, static), tuple(inputs))
         except UnsupportedCallError as error:
             raise refusal(self._sparse_refusal or type(self).__name__) from error
+        # A scaler's skip is a choice within the program, so that no step waits for the number.
         for found_inf in (x for x in self._found_inf if x.device == params[0].device):
             old = [*map(operand, targets), *[count for counts in zip(*ages, strict=True) for count in counts]]
             n = many(len(old))
             new = apply(call_of(kept_where, (ONE, n, n)), (operand(found_inf), *old, *new[: len(old)]))
+        # With `differentiable` the step is on the tape; otherwise parameters get their new values without a version of
+        # the graph.
         put = write if ambient().grad else replace_value
         for target, value in zip(targets, new, strict=False):
             put(target, value)
@@ -185,6 +190,7 @@ class FusedOptimizer(Optimizer):
         states = [self.state[param] for param in params]
         shared: dict[str, Value] = {}
         for param, state in zip(params, states, strict=True):
+            # State may be partly there, as after loading that of an older version.
             if names <= state.keys():
                 continue
             for name, start in self._starts(group, param).items():
@@ -193,6 +199,7 @@ class FusedOptimizer(Optimizer):
                 if name not in self._counters:
                     state[name] = filled(param, *(start if isinstance(start, tuple) else (start,)))
                 else:
+                    # Counters that start together are one value, so they keep their common place in the program.
                     if name not in shared:
                         shared[name] = _counter(start, param.device)
                     state[name] = wrap(shared[name])
@@ -222,6 +229,8 @@ def by_device(params: Sequence[Any], kind: Callable[[Any], Any]) -> list[list[An
             marks.append(mark)
             groups.append([])
         groups[marks.index(mark)].append(param)
+    # A parameter that comes twice is updated twice, one after the other, as PyTorch's loop does; together, the second
+    # write would undo the first one's.
     order = sorted(range(len(marks)), key=lambda at: marks[at][0])
     return [groups[at] for at in order]
 

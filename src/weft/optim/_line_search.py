@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+# The constants of PyTorch's `_strong_wolfe`: c1, c2 (Nocedal and Wright advise these for quasi-Newton methods), and the
+# least width of a bracket times the slope.
 _DECREASE = 1e-4
 _CURVATURE = 0.9
 _SMALLEST = 1e-9
@@ -64,6 +66,8 @@ def _zoom(
     while evaluations <= most and abs(high.t - low.t) * speed >= _SMALLEST:
         left, right = sorted((low, high), key=lambda point: point.t)
         t = _minimum(left, right, left.t, right.t)
+        # A trial point near an end hardly shrinks the bracket. Two of them in a row are moved inwards, as in PyTorch's
+        # LBFGS.
         margin = 0.1 * (right.t - left.t)
         near_an_end = min(right.t - t, t - left.t) < margin
         if near_an_end and (stuck or not left.t < t < right.t):
@@ -94,6 +98,7 @@ def _minimum(a: Point, b: Point, lowest: float, highest: float) -> float:
         a, b = b, a
     d1 = a.slope + b.slope - 3 * (a.loss - b.loss) / (a.t - b.t)
     square = d1 * d1 - a.slope * b.slope
+    # Also for NaN, which a loss that overflows gives.
     if not square >= 0:
         return middle
     d2 = math.sqrt(square)

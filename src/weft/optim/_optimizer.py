@@ -88,6 +88,7 @@ class Optimizer:
             if not isinstance(param, Tensor):
                 kind = kind_and_advice(param)
                 raise ArgumentError(f"optimizer can only optimize Tensors, but one of the params is {kind}")
+            # A result has no gradient unless it retains one, and is computed anew in the next step.
             if not (param.is_leaf or param.retains_grad or self.defaults.get("differentiable")):
                 raise ValueRangeError("can't optimize a non-leaf Tensor")
         for name, default in self.defaults.items():
@@ -189,6 +190,7 @@ class Optimizer:
         state_dict = dict(state_dict)
         for hook in list(self._hooks["load_pre"].values()):
             state_dict = hook(self, state_dict) or state_dict
+        # Steps change what is loaded here, and the caller's own dict must stay as it was.
         saved = copy.deepcopy(state_dict["param_groups"])
         if len(saved) != len(self.param_groups):
             raise OptimizerStateError("loaded state dict has a different number of parameter groups")
@@ -211,6 +213,8 @@ class Optimizer:
             {**old, "params": new["params"]} | {n: new[n] for n in ("param_names",) if n in new}
             for old, new in zip(saved, self.param_groups, strict=True)
         ]
+        # Before anything is replaced: state that does not fit would otherwise leave an optimizer that is neither the
+        # old nor the new one.
         for at, group in enumerate(groups):
             self._require_fitting(at, group, state)
         self.__setstate__({"state": state, "param_groups": groups})
@@ -235,6 +239,7 @@ class Optimizer:
     def _require_fitting(self, at: int, group: Group, state: Mapping[Any, dict[str, Any]]) -> None:
         """Refuse state whose shapes do not fit the group's parameters, as that of another model."""
         for place, param in enumerate(group["params"]):
+            # A lazy parameter has no shape yet to compare with.
             if param not in state or is_lazy(param):
                 continue
             shapes = self._needed_shapes({**self.defaults, **group}, param)
@@ -344,6 +349,7 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
 @spanned(Phase.RECORDING, lambda optimizer, *_: f"Optimizer.step#{type(optimizer).__name__}.step")
 def _run_with_hooks(self: Optimizer, step: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     state = ambient()
+    # Replays step without Python code, so they hold while options and state are as they were.
     if state.capture is not None:
         params = [group["params"] for group in self.param_groups]
         state.capture.stepped(self._what_a_capture_depends_on, self.state, *params)

@@ -21,6 +21,8 @@ def other_optimizer(optimizer: Any, group: Mapping[str, Any], kinds: Iterable[ty
     """
     options = {kind: _options(kind) for kind in kinds}
     own = frozenset(optimizer.defaults)
+    # PyTorch loads the state of another kind and fails, or computes nonsense, in a later step; options are what tells
+    # kinds apart.
     saved = own.union(*options.values()).intersection(group)
     if saved == own:
         return ""

@@ -28,6 +28,7 @@ def _step_on_rows(name: str, params: Tensors, grads: Tensors, *rest: Any, **opti
     Where a gradient is sparse, the row gets the rows (along dim 0) that it stores, of parameter and state, too.
     """
     kinds = TABLE[name].params[2:]
+    # Steps are counted for the whole parameter and not by row.
     columns = [kind.kind is Kind.ARRAYS and kind.name != "step" for kind in kinds if not kind.keyword_only]
     forms = [form_of(coalesced(g)) if is_sparse(g) else None for g in grads]
     for form in forms:

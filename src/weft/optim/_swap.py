@@ -48,6 +48,7 @@ def swap_in_optimizer_params_and_state(
         optimizer.state = defaultdict(dict, {param: dict(entries.get(number, {})) for param, number in pairs})
         yield
     finally:
+        # In place: schedulers and users hold the dicts of the groups.
         for group, old in zip(optimizer.param_groups, old_groups, strict=True):
             group.clear()
             group.update(old)

@@ -56,6 +56,7 @@ class Adagrad(FusedOptimizer):
                 "fused": fused,
             },
         )
+        # As in PyTorch, whose Adagrad has its state, with the initial accumulator, before the first step.
         for group in self.param_groups:
             self._begin(group, group["params"])
 

@@ -181,6 +181,7 @@ def tensorboard_trace_handler(
             raise SettingError(f"Can't create directory: {dir_name}: {error.strerror}") from error
         worker = worker_name or f"{socket.gethostname()}_{os.getpid()}"
         ending = ".pt.trace.json.gz" if use_gzip else ".pt.trace.json"
+        # The host, process and time are in the name, so that ranks of a job can write into one folder.
         prof.export_chrome_trace(folder / f"{worker}.{time.time_ns()}{ending}")
         if prof._xla is not None:
             prof._xla.copy_to(folder, worker, prof.step_num)

@@ -198,6 +198,7 @@ def _whole(calls: list[_Call], others: list[_Call]) -> dict[str, _Call]:
         if at in folded or (call.kind == "Identity" and other not in (None, "Identity")):
             continue
         rest = enumerate(calls[at + 1 :], at + 1) if other is not None else ()
+        # Found by identity of the tensor that is passed on, since names say nothing of what follows what.
         for later, then in rest:
             if then.source is None or then.source is not call.result:
                 continue
@@ -242,6 +243,7 @@ def _compared(name: str, one: _Call, other: _Call, tolerance: float) -> Layer:
     for x, y in zip(map(_numbers, a), map(_numbers, b), strict=True):
         same = (x == y) | (np.isnan(x) & np.isnan(y))
         with np.errstate(invalid="ignore", over="ignore"):
+            # Before the subtraction counts: infinities that agree give NaN, and are no difference.
             difference = np.where(same, 0.0, np.abs(x - y))
         difference = np.where(np.isnan(difference), np.inf, difference)
         signal += float((np.where(np.isfinite(x), x, 0.0) ** 2).sum())

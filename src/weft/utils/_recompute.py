@@ -69,6 +69,7 @@ class Recomputation:
 
         def pack(tensor: Tensor) -> Tensor:
             saved.append(tensor.detach())
+            # All that the backward pass asks for is there; what follows would be computed for nothing.
             if self._early_stop and len(saved) == len(self._types):
                 raise _Complete
             return tensor
@@ -76,8 +77,10 @@ class Recomputation:
         before = default_generator.state()
         try:
             if self._random is not None:
+                # Dropout must drop the same elements as in the first call.
                 default_generator.restore(self._random)
             with using(grad=True, autocast=self._autocast):
+                # Without the barrier XLA sees that both calls compute the same, and keeps the results of the first one.
                 args = _behind_a_barrier([x.unpack() if isinstance(x, SavedTensor) else x for x in self._args])
                 with _within(Packing(pack, lambda tensor: tensor)), self._context:
                     self._function(*args, **self._kwargs)

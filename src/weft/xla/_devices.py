@@ -30,6 +30,7 @@ def xla_device(n: int | None = None, devkind: str | None = None) -> device_class
 
     With `XLA_USE_SPMD=1` it is always `xla:0`. `devkind` is deprecated. `IndexError` if there is no such device.
     """
+    # As in PyTorch/XLA: with SPMD there is one virtual device, whose tensors `mark_sharding` splits over all real ones.
     if flag("XLA_USE_SPMD"):
         return make_current(device_class("xla", 0))
     if n is None and not devkind:

@@ -54,6 +54,8 @@ def optimization_barrier_(tensors: Sequence[Tensor]) -> None:
         check_writable(tensor, grad=False)
     results = apply(call_of(_barrier, (Many(len(targets)),)), tuple([operand(tensor) for tensor in targets]))
     for tensor, result in zip(targets, results, strict=True):
+        # A leaf that requires a gradient may only be written off the tape; its elements stay what they are, so nothing
+        # is lost.
         if tensor.is_leaf:
             with using(grad=False):
                 write(tensor, result)

@@ -71,6 +71,8 @@ class ParallelLoader:
         self._cpu_loader: Any = cpu_loader
         self._batches_per_execution = batches_per_execution
         self._pipelines = {existing(one): _Pipeline(loader_prefetch_size, device_prefetch_size) for one in targets}
+        # The threads refer to the pipelines only, and not to this loader, so one that is dropped in the middle of a
+        # pass stops them.
         self._stop = weakref.finalize(self, _close, list(self._pipelines.values()))
         _start("load batches", _load, cpu_loader, list(self._pipelines.values()))
         for target, pipeline in self._pipelines.items():

@@ -75,6 +75,7 @@ def sent(data: Any, device: DeviceLike, input_sharding: InputSharding = None) ->
 
     def on_device(tensors: list[Tensor]) -> list[Tensor]:
         moved = [_moved(tensor, target) for tensor in tensors]
+        # Other tensors of a batch, such as labels, have other numbers of dims and stay whole.
         if input_sharding is not None:
             for tensor in filter(input_sharding.can_apply, moved):
                 input_sharding.apply(tensor)

@@ -44,6 +44,7 @@ def mark_sharding(t: Tensor, mesh: Mesh, partition_spec: PartitionSpec) -> Tenso
             f"mark_sharding: a tensor of size {list(t.shape)} cannot be split into equal parts by "
             f"{tuple(partition_spec)} on a mesh of {dict(mesh.shape())}; pad it, or split other dims"
         ) from None
+    # Written below the tensor: identity, graph and aliases are those of before, only the array lies elsewhere.
     t._read().array = copied(t._array(), sharding)
     return t
 

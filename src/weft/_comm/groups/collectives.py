@@ -76,11 +76,14 @@ class Collectives(Operations):
             try:
                 next(steps)
                 group.barrier(call, deadline)
+                # Compared after the first phase, in which data were written and not read yet: calls that differ never
+                # mix them up.
                 for record in self._calls[half]:
                     if record != mine:
                         self._disagree(half)
                 for _ in steps:
                     group.barrier(call, deadline)
+            # All ranks raise it in the same phase, so their counters agree and the group can be used further.
             except CollectiveArgumentsError:
                 raise
             except BaseException as error:
@@ -104,6 +107,7 @@ class Collectives(Operations):
 
     def _reduce(self, source: Array, out: Array | None, reduction: str) -> Phases:
         """Reduce `source` of all ranks into `out`, on the ranks that have one."""
+        # Few bytes are faster reduced by everybody, in one phase, than by parts in two.
         if source.nbytes * self.group.size > SMALL:
             return self._reduce_shared(source, out, reduction)
         return self._reduce_alone(source, out, reduction)
@@ -121,6 +125,7 @@ class Collectives(Operations):
         group, areas, (size, me, ranks) = self.group, self._areas_of(source.dtype), self._size_of(source)
         piece = _piece(source, -(-source.nbytes // CHUNK) * ranks)
         span = piece * ranks
+        # One round more than there is data, for the results of the last chunk.
         for at in range(0, size + span, span):
             own = areas[(group.step + 1) & 1][me]
             for rank in range(ranks):
@@ -192,6 +197,7 @@ class Collectives(Operations):
             for rank, part in enumerate(data):
                 _put(areas[(group.step + 1) & 1][group.rank], rank * piece, part[at : at + piece])
             yield
+            # Ranks only know their own parts; how many rounds there are follows from the longest one of all.
             if not at:
                 end = longest()
             for rank, target in wanted.items():

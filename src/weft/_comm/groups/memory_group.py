@@ -88,6 +88,8 @@ class MemoryGroup(AbortableGroup):
             self._memory_fence()
         words[self._steps[self.rank]] = step
         for cell in self._peers:
+            # Reading a counter again takes a fraction of what yielding the processor does, and mostly all ranks are
+            # there within microseconds.
             for _ in _SPINS:
                 if words[cell] >= step:
                     break
@@ -108,6 +110,7 @@ class MemoryGroup(AbortableGroup):
             if not missing():
                 return
             idle = 0 if self.progress() else idle + 1
+            # Rarely, since asking for dead peers is a system call.
             if idle > _YIELDS or attempt % _YIELDS == 0:
                 uninterrupted.poll_waiting(started)
                 self._check_peers(missing, what, deadline)
@@ -146,6 +149,7 @@ class MemoryGroup(AbortableGroup):
             encoded = text.encode()[: span.stop - span.start]
             self.view[span.start : span.start + len(encoded)] = encoded
             self.post(self.layout.state(self.rank), _FAILED)
+            # The first failure is the cause; those that follow from it must not hide it.
             if not self.words[self._broken]:
                 self.post(self._broken, self.rank + 1)
 
@@ -164,6 +168,7 @@ class MemoryGroup(AbortableGroup):
             if pid and rank != self.rank:
                 try:
                     descriptor = os.pidfd_open(pid)
+                # It has ended since it joined.
                 except ProcessLookupError:
                     self._dead.add(rank)
                     continue
@@ -191,6 +196,7 @@ class MemoryGroup(AbortableGroup):
         failure = self._find_failure(missing())
         if failure is None and deadline.left() == 0:
             failure = self._timed_out(deadline, missing())
+        # Asked again: what a rank had posted just before its end counts.
         if failure is not None and missing():
             self._fail_by(failure, what)
 
@@ -199,6 +205,8 @@ class MemoryGroup(AbortableGroup):
             self._dead.update(self._rank_of_pidfd[descriptor] for descriptor, _ in self._pidfds.poll(0))
         states = [self.read(self.layout.state(rank)) for rank in range(self.size)]
         ended = [rank for rank in absent if rank in self._dead and not states[rank]]
+        # Before the reports of others: who misses a dead rank may give up sooner than this one notices the end, and the
+        # end is the cause.
         if ended:
             return f"{self._names(ended)} has ended (process {self.words[self.layout.pid(ended[0])]})", ended
         if failure := self._first_failure():
@@ -242,6 +250,7 @@ def connect(
     try:
         group.words[group.layout.pid(rank)] = memory.pid
         group.barrier("joining the group", deadline)
+        # All have joined: nobody else may open the memory by its descriptor any more.
         memory.detach()
         group.watch()
     except BaseException:

@@ -104,6 +104,7 @@ class MessageGroup(AbortableGroup):
         what = str(call).partition(_VERSION)[0]
         ranks_by_call = {str(call): self.rank}
         distance = 1
+        # Doubling distances: after as many rounds as the size has bits, every rank knows all calls.
         while distance < self.size:
             target, source = (self.rank + distance) % self.size, (self.rank - distance) % self.size
             sending = self.messages.send(_packed(ranks_by_call), target, _CALLS)
@@ -157,6 +158,8 @@ class MessageGroup(AbortableGroup):
                 continue
             uninterrupted.poll_waiting(started)
             self._check_peers(missing, what, deadline, absent or missing)
+            # Only ranks that wait long announce it, since that is a message to everybody. One announcement makes all
+            # others follow, so that the missing ones stand out.
             if absent is not None and (monotonic() > started + _ANNOUNCE_AFTER or self._step in self._waiting_at):
                 self._announce_waiting()
             left = deadline.left()
@@ -199,6 +202,7 @@ class MessageGroup(AbortableGroup):
         if self._given_up is not None:
             return self._gave_up(*self._given_up)
         ended = self._streams.ended()
+        # A rank that has done its part of the operation may have left already.
         for peer in missing:
             if peer in self._left:
                 if not may_leave:

@@ -104,6 +104,8 @@ class Messages:
             raise ArgumentError("the array to write into is read-only")
         request = MessageRequest(text, array, source, tag)
         with self._lock:
+            # A message that came before its receive was posted waits among the unexpected ones, in the order of its
+            # sender.
             arrival = next((arrival for arrival in self._unexpected if arrival.matches(request)), None)
             if arrival is None:
                 self._posted.append(request)

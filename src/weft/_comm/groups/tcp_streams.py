@@ -190,6 +190,8 @@ def connect(
     try:
         place = {"location": location(host), "port": listener.getsockname()[1], "token": token}
         store.set(keys.link(rank), json.dumps(place).encode())
+        # Each rank calls those before it and is called by those after it, so every pair has one connection and none
+        # waits in a circle.
         for peer in range(rank):
             place = json.loads(store.get(keys.link(peer)))
             connections[peer] = _called(place, addresses_of(place["location"], host), rank, secret, deadline)
@@ -204,6 +206,7 @@ def connect(
             missing = ", ".join(str(names[peer]) for peer in range(size) if peer != rank and peer not in connections)
             why = str(error) or "timed out"
             text = f"joining the group: rank {names[rank]} has no connection to {missing}: {why}; {ADVICE}"
+            # The others wait for connections that will not come; they find the reason under this key.
             with suppress(DistError):
                 store.set(keys.FAILED_LINK, text.encode())
             raise DistBackendError(text) from error

@@ -95,6 +95,7 @@ class Lender:
         """Handle the return of a region by its borrower."""
         with self._lock:
             lent = self._lent.get(number)
+            # A peer may send any number; it must not free what others still read.
             if lent is None or lent[0] is not borrower:
                 return  # not lent to this borrower
             del self._lent[number]
@@ -183,6 +184,7 @@ class Borrower:
             data = region[_START:][: int(size)]
         except (ValueError, DistBackendError) as error:
             raise DistNetworkError(f"it sent a loan that cannot be taken: {error}") from error
+        # A copy gives the region back at once, and costs less than keeping it does.
         if len(data) < _WORTH:
             copied = data.copy()
             give_back(number)

@@ -51,6 +51,7 @@ class Ring:
         for ring_part, part in self._parts(count):
             self._data[ring_part] = data[part]
         self._count += count
+        # The counter last: the peer reads whatever it announces.
         self._group.post(self._written, self._count)
         return count
 

@@ -183,6 +183,8 @@ class _Log:
             self.file = self._open(os.O_CREAT)
             try:
                 with self._locked(timeout):
+                    # The lock is taken after the file was opened, which a leaving user may have removed in between:
+                    # writes would go to a file that nobody else finds.
                     if os.fstat(self.file).st_nlink:
                         self._begin()
                         return self.file
@@ -226,6 +228,7 @@ class _Log:
             size, check = _HEAD.unpack_from(news, at)
             record = news[at + _HEAD.size : at + _HEAD.size + size]
             if len(record) < size or zlib.crc32(record) != check:
+                # The last record may just be written, or be torn; the next look, or the next writer, decides.
                 break
             self._apply(*self._verified(record))
             at += _HEAD.size + size
@@ -264,6 +267,7 @@ class _Log:
                 f"FileStore: a record in {self._path!r} was not written with this job's key; give all processes of a "
                 "job the same WEFT_JOB_KEY (or WEFT_JOB_KEY_FILE), and a path that no other job has used"
             )
+        # Each proof covers the one before it, so records can neither be left out nor come from another log.
         self._proof = proof
         return unpack(change)
 
@@ -331,6 +335,7 @@ class _Log:
                 os.unlink(self._successor)  # left by a process that was killed
             with open(os.open(self._successor, flags, 0o600), "wb") as file:
                 file.writelines(parts)
+            # Others still read the old log, which stays as it is without a name; by that they notice the new one.
             os.replace(self._successor, self._path)
         except OSError as error:
             self._compact_at = 2 * self._end
@@ -353,6 +358,8 @@ class _Log:
         closed = self.change(_CLOSED, lambda table: table.add(_CLOSED, 1), timeout)
         users = self.change(_USERS, lambda table: table.add(_USERS, -1), timeout)
         self.table()  # notices whether the log has just been replaced
+        # `closed` counts those who have left in all: a user who is early, and leaves before the next one comes, must
+        # not take the file along.
         if users == 0 and 0 <= world_size <= closed and os.fstat(self.file).st_nlink:
             os.unlink(self._path)
             with suppress(OSError):

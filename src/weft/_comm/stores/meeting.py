@@ -48,6 +48,7 @@ class Meeting:
 
     def __enter__(self) -> Meeting:
         name = secrets.token_hex(8)
+        # Random, so that a second process with this rank is told from a repeated request of this one.
         claim = json.dumps([self.size, 0, name])
         if self._place.compare_set(keys.joining(self.rank), "", claim) != claim.encode():
             raise self._error(
@@ -80,6 +81,8 @@ class Meeting:
         members = [keys.member(peer) for peer in range(self.size)]
         self.store.set(members[self.rank], mine)
         self._arrived = True
+        # By compare-and-set in `_decide`: a rank that gives up at this moment and the last one that comes agree on one
+        # outcome.
         if self.store.add(keys.ARRIVED, 1) == self.size:
             self._decide(_HELD)
         if (outcome := self._outcome(members, timeout)) != _HELD:

@@ -114,6 +114,7 @@ class Store:
 
     def barrier(self, key: str, world_size: int, timeout: timedelta | float | None = None) -> None:
         """Wait until `world_size` callers have reached the barrier with this key. A key can be used once."""
+        # Only the last one sets the key that all wait for, so each rank sends two requests however many there are.
         if self.add(f"{key}/num_members", 1) == world_size:
             self.set(f"{key}/last_member", "1")
         self.wait([f"{key}/last_member"], timeout)
@@ -146,6 +147,7 @@ def as_timeout(method: str, timeout: object) -> timedelta:
 def as_key(key: object) -> bytes:
     """A key as bytes."""
     if isinstance(key, str):
+        # A key that `list_keys` has decoded, of no UTF-8, finds its value again.
         return key.encode(errors="surrogateescape")
     if isinstance(key, bytes):
         return key

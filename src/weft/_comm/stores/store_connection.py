@@ -128,6 +128,7 @@ class ConnectionPool:
             attempt = Deadline(min(_ATTEMPT_SECONDS, end.left() or 0.0))
             try:
                 return sockets.connect(*self.address, attempt, retry=False)
+            # Refused, where the server has been reached before: its process has ended.
             except PeerGoneError:
                 raise
             except DistNetworkError as error:
@@ -190,6 +191,7 @@ class StoreConnection:
             except DistNetworkError as error:
                 self.close()
                 lost = str(error)  # the error itself would keep this frame alive
+                # The connection was silent for as long as it may be, so the network has had its time already.
                 patience = _ATTEMPT_SECONDS if _was_silent(error) else _RECONNECT_SECONDS
         raise self._was_lost(lost)
 

@@ -121,6 +121,7 @@ class StoreServer:
         return True
 
     def _accept(self, channel: Channel) -> None:
+        # The acceptor's thread: only the server's own one may use the selector.
         self._accepted.append(channel)
         self._wake_sender.send(b"+")
 
@@ -145,6 +146,7 @@ class StoreServer:
     def _handle(self, client: _Client) -> None:
         """Answer the complete frames. If a client reads too slowly, its frames wait until it has read."""
         try:
+            # A client that does not read gets no more answers, which would pile up here.
             while not client.out and client.sock.fileno() >= 0 and (payload := client.frames.next()) is not None:
                 self._request(client, payload)
         except DistNetworkError as error:
@@ -169,6 +171,7 @@ class StoreServer:
         wanted = selectors.EVENT_READ if behind else selectors.EVENT_WRITE
         if self._selector.get_key(client.sock).events != wanted:
             self._selector.modify(client.sock, wanted, client)
+            # Frames that came meanwhile are in its buffer already, so no event announces them.
             if behind:
                 self._handle(client)
 
@@ -182,6 +185,8 @@ class StoreServer:
         client.sock.close()
         if client.session is not None:
             self._lost.append(client.session)
+        # A session outlives its connection, as its request may be repeated; how many do is bounded, since anybody who
+        # has the key may make more.
         while len(self._lost) > _MOST_LOST:
             oldest = self._lost.popleft()
             if oldest.client.sock.fileno() < 0:
@@ -207,6 +212,7 @@ class StoreServer:
         if operation == b"once":
             name, number, operation, *fields = fields
             session = self._session(client, name)
+            # It was carried out and only its answer was lost: an `add` must not add twice.
             if session.number == number and session.answer is not None:
                 return session.answer
             session.number, session.answer, client.once = number, None, True
@@ -221,6 +227,8 @@ class StoreServer:
         if session.client is not client:
             before, session.client = session.client, client
             before.session = None
+            # The client has given that connection up; a wait that is left on it would take values from queues for
+            # nobody.
             self._drop(before)
         client.session = session
         return session
@@ -317,6 +325,7 @@ class StoreServer:
     def _notify_waiters(self, key: bytes) -> None:
         """Answer the waits that this key completes, in the order in which they began."""
         for client in list(self._waiting.get(key, ())):
+            # Asked again for each: an earlier waiter may have taken the value from the queue.
             if client.answer is not None and not client.lacking(client.waits_for):
                 answer = client.answer
                 self._forget(client)

@@ -75,6 +75,8 @@ class TCPStore(Store):
         served, address = None, (host_name, port)
         if is_master:
             served = _served(host_name, port, key, shared=multi_tenant, fd=master_listen_fd)
+            # The master reaches its own server by the loopback interface: its name may lead elsewhere, as behind a
+            # service.
             address = served.address
         self._port = address[1]
         self._pool = ConnectionPool(address, key)
@@ -187,16 +189,20 @@ class TCPStore(Store):
 
     def _change(self, operation: bytes, *fields: bytes, deadline: Deadline | None = None) -> list[bytes]:
         """The answer to a request that must not be executed twice."""
+        # A request whose answer was lost with its connection is repeated; the server recognises it by its number.
         return self._call(operation, *fields, once=True, deadline=deadline)
 
     def _await(self, operation: bytes, keys: list[bytes], timeout: timedelta, *, once: bool = False) -> list[bytes]:
         """The answer to a request that the server answers when the keys exist."""
+        # A short wait, as a poll, is not yet a sign that the server is gone: it gets the store's whole time to answer.
         deadline, patience = Deadline(timeout.total_seconds()), max(timeout, self._timeout).total_seconds()
         with self._pool.link(Deadline(patience)) as link:
             try:
                 try:
                     answer = link.ask([operation, *keys], deadline, once=once)
                 except TimeoutError:
+                    # The server tells which keys are missing; without that, the answer of a late key would be taken for
+                    # that of the next request.
                     answer = link.cancel(Deadline(sorted([patience, *_CANCEL_SECONDS])[1]))
             except TimeoutError:
                 raise DistNetworkError(

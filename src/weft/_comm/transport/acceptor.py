@@ -127,6 +127,7 @@ class Acceptor:
                 self._read(self._unauthenticated[sock])
             elif event.data is None and sock.fileno() >= 0 and self._paused_until is None:
                 self._accept(sock)
+        # In the order of their deadlines, so the first that has time ends the search.
         for connection in list(self._unauthenticated.values()):
             if not connection.deadline.expired:
                 break
@@ -200,6 +201,7 @@ class Acceptor:
             piece = b""
         if not piece:
             self._reject(connection)
+        # A program that has kept PyTorch's import somewhere would only see a closed connection.
         elif piece.startswith(_PYTORCH):
             self._reject(
                 connection,

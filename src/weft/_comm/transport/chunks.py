@@ -124,6 +124,7 @@ class Chunks:
     def _partial_buffer(self, pipe: Pipe, number: int, size: int) -> _PartialBuffer:
         arrivals = self._partial.setdefault(pipe, {})
         partial = arrivals.get(number)
+        # Chunks travel by other connections than the frame that names them, so they may come first.
         if partial is None:
             try:
                 if not 0 < size <= _MOST:

@@ -151,6 +151,8 @@ class Pipe:
 
     def _sealed(self, frame: Frame) -> Iterable[Bytes]:
         """The bytes of the next frame, tagged and encrypted, in few pieces and without copying long buffers."""
+        # The tag has the frame's number, so it is made when the frame's turn has come: frames of low priority may be
+        # overtaken until then.
         tag, size = self._tags.outgoing.next(frame), sum(map(len, frame))
         pieces = [b"".join((tag, *frame))] if size <= _LONG else [b"".join((tag, *frame[:2])), *filter(len, frame[2:])]
         return pieces if self._cipher is None else map(self._cipher.seal, pieces)
@@ -249,6 +251,7 @@ class Pipe:
             if stop > end:
                 if size > MOST_BYTES:
                     raise DistNetworkError(f"it sent a frame of {size} bytes; {MOST_BYTES} are allowed")
+                # Read straight into its memory from here on, and not piece by piece through `_remainder`.
                 if size > _LONG:
                     self._long_frame, self._filled = _allocate(_HEAD.size + size), end - at
                     self._long_frame[: self._filled] = view[at:]
@@ -268,6 +271,7 @@ class Pipe:
             end, buffers = _buffers(view, start, stop, count)
         start += 8 * count
         body = view[start:end]
+        # In a time that does not depend on how many bytes agree, which would tell a forger of the tag.
         if not hmac.compare_digest(tag, self._tags.incoming.next((view[at + tags.SIZE : start], body, *buffers))):
             raise DistNetworkError("it sent a malformed frame")
         self._handler.received(self, kind, number, body if len(body) > _SHORT else bytes(body), buffers)
@@ -280,6 +284,8 @@ class Pipe:
             self.close_reason = why
             self._unsent.clear()
             self._low_priority.clear()
+        # Shut down and not closed: another thread may be within a system call on the descriptor, whose number could
+        # belong to something else then.
         with suppress(OSError):  # the peer has closed it already
             self._sock.shutdown(socket.SHUT_RDWR)  # wakes the reader
         self._handler.lost(self)

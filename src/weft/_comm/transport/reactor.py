@@ -133,6 +133,7 @@ class Reactor:
         """
         with self._rearm_lock, suppress(OSError, ValueError):  # it was removed
             pipe.reader.missed = False
+            # A pipe whose answers a caller reads itself must not wake the leader for each of them.
             read = not pipe.reader.held and (pipe in self._served or bool(pipe.calls))
             self._epoll.modify(pipe.fileno(), _END | _ONCE | (_READ if read else 0) | (_WRITE if pipe.backlog else 0))
 
@@ -153,6 +154,7 @@ class Reactor:
                 deferred = self._thread_local.deferred = []
                 try:
                     while (
+                        # Callbacks may wait for answers on this very pipe, so it is given up before they run.
                         not deferred
                         and not done()
                         and pipe.close_reason is None
@@ -183,6 +185,7 @@ class Reactor:
     def run(self, function: Callable[[], None]) -> None:
         """Have a function run in a thread of the reactor, once the leader has delivered the frames that it has read."""
         self._tasks.append(function)
+        # The leader itself looks for functions after it has read; waking it would be a system call for nothing.
         if self._thread_local.leadership is not self._leadership:
             os.eventfd_write(self._wake_fd, 1)
 
@@ -226,6 +229,7 @@ class Reactor:
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, end - time.monotonic()))
+        # A thread that still runs a function may use the descriptors; closed ones could belong to somebody else then.
         if not any(thread.is_alive() for thread in threads):
             self._epoll.close()
             os.close(self._wake_fd)
@@ -241,6 +245,7 @@ class Reactor:
     def _promote(self, leader: _Leadership | None) -> None:
         """Make a follower or a new thread the leader, unless the term of `leader` has ended already."""
         with self._lock:
+            # Two threads may notice at once that the leader blocks.
             if self._leadership is not leader or self._closed:
                 return
             self._leadership = _Leadership()
@@ -314,6 +319,7 @@ class Reactor:
                 function = self._tasks.popleft()
             except IndexError:
                 break
+            # Each function restarts the half millisecond after which the keeper takes this thread for blocked.
             leadership.beat += 2
             _run_logged(function)
         with self._lock:
@@ -335,6 +341,8 @@ class Reactor:
             progress = leadership, beat = self._leadership, self._leadership.beat
             if progress != last_progress:
                 self.wake()
+            # It ran functions at the last look already, and is at the same one: blocked, or longer than half a
+            # millisecond.
             elif beat % 2:
                 self._promote(leadership)
                 self.wake()

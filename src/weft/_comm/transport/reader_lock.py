@@ -43,6 +43,7 @@ class ReaderLock:
     def withdraw(self, waiter: Waiter) -> bool:
         """Stop waiting. True if this waiter was woken to take the lock, which is still free and wakes nobody else."""
         with self._lock:
+            # A waiter that was woken and does not take the lock must pass it on, or nobody would read.
             if waiter in self._waiters:
                 del self._waiters[waiter]
                 return False

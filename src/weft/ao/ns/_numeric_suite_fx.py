@@ -201,6 +201,7 @@ def extract_weights(
                     "fqn": graph_passes.fqn_of(part.start),
                 }
             ]
+        # A layer whose weights are known on one side only has nothing to be compared with.
         if len(models) == 2:
             results[ref_name] = {"weight": models}
     return _by_layer(results, model_name_b)

@@ -83,6 +83,8 @@ def bias_correction(
         layer, bias = shadow.orig_module, get_param(shadow.orig_module, "bias")
         if type(layer) not in target_modules or bias is None:
             continue
+        # One layer after the other, on data that go through the corrected ones before it: their errors would be
+        # corrected twice otherwise.
         for each in shadows:
             each.logger.clear()
         for data in islice(img_data, neval_batches):

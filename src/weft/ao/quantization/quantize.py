@@ -130,6 +130,7 @@ def _add_observers(
 ) -> None:
     for name, child in module.named_children():
         kind = type_of(child)
+        # It does nothing in evaluation, so its input's grid is its result's.
         if kind is Dropout:
             continue
         if issubclass(kind, FloatFunctional | QFunctional):
@@ -222,6 +223,7 @@ def swap_module(
     else:
         return mod
     for hook in mod._forward_pre_hooks.values():
+        # Observers have done their work; their hooks would look for an observer that is gone.
         if hook is not _observer_forward_pre_hook:
             result.register_forward_pre_hook(hook)
     for hook in mod._forward_hooks.values():

@@ -83,6 +83,7 @@ def _prepare(
     _require_float(model)
     mapping = _mapping(qconfig_mapping)
     custom: PrepareCustomConfig = config_of(custom_config or {}, PrepareCustomConfig)
+    # What has a treatment of its own, or cannot be traced, stays one node.
     names = [*custom.non_traceable_module_names, *custom.standalone_module_names]
     users = [kind for kinds in custom.float_to_observed_mapping.values() for kind in kinds]
     tracer = QuantizationTracer(

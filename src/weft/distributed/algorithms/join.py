@@ -104,6 +104,7 @@ class Join:
         rounds = 0
         while self._sum(0):
             if self._throws:
+                # The ranks with data ask twice in each iteration: who is there, and whether somebody has none left.
                 self._sum(1)
                 raise DistError(f"Rank {self._group.rank()} exhausted all inputs.")
             for hook in self._hooks:
@@ -135,6 +136,7 @@ class Join:
         config = getattr(joinable, "_join_config", None)
         if config is None:
             raise PreconditionError(f"Check that the {type(joinable)} constructor calls the ``Joinable`` constructor")
+        # Several joinables share one loop, which is counted once.
         if not (config.enable and config.is_first_joinable):
             return None
         group, device = joinable.join_process_group, joinable.join_device

@@ -13,7 +13,7 @@ from weft._tensor.tensor import Tensor
 from weft.distributed.checkpoint.metadata import ChunkStorageMetadata, TensorStorageMetadata
 from weft.distributed.tensor import DTensor
 
-_PRIME = 2**127 - 1
+_PRIME = 2**127 - 1  # so large that an accident is less likely than a broken machine
 
 
 def chunk_of(tensor: Tensor) -> ChunkStorageMetadata | None:

@@ -86,6 +86,7 @@ def failure_of(error: BaseException) -> Failure:
     """An exception that can be sent, and its traceback."""
     frames = [(frame.filename, frame.lineno or 0, frame.name, frame.line) for frame in extract_tb(error.__traceback__)]
     try:
+        # Both ways: many classes of users can be pickled and fail only when they are made anew, on the coordinator.
         pickle.loads(pickle.dumps(error))
     except Exception:  # whatever the exception's class does when it is made anew
         error = CheckpointError(f"{type(error).__name__}: {error}")

@@ -30,6 +30,8 @@ def collected(state: dict[str, Any], *, full: bool, offload: bool) -> dict[str, 
     def convert(tensor: Tensor) -> Any:
         if full and isinstance(tensor, DTensor):
             tensor = tensor.full_tensor()
+        # Every rank takes part in gathering, but only the first keeps the result: the others would need memory for the
+        # whole model.
         return None if absent else tensor.cpu() if offload else tensor
 
     with using(grad=False):
@@ -75,6 +77,7 @@ def broadcast_state(state: dict[str, Any], current: dict[str, Any]) -> dict[str,
     broadcast_object_list(message, src=0)
     entries, paths = message[0]
     for key, entry in entries.items():
+        # All ranks look at the same message, so all raise; an error on rank 0 alone would leave the others waiting.
         if isinstance(entry, _Sent) and entry.parted:
             raise DistError(f"broadcast_from_rank0: rank 0 has a part of {key!r}; give it the whole tensor")
     targets, _ = flatten_state_dict(current)

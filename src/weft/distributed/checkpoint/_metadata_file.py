@@ -48,6 +48,7 @@ class StorageInfo:
 def write_metadata(folder: Path, metadata: Metadata) -> None:
     """Write the file, completely or not at all."""
     files = sorted(files_of(metadata))
+    # Names are written once and chunks have numbers: a large model has many chunks in each file.
     numbers = {name: number for number, name in enumerate(files)}
 
     def where(index: MetadataIndex) -> tuple[int, int, int]:
@@ -101,6 +102,7 @@ def _metadata(contents: dict[str, Any]) -> Metadata:
         properties = TensorProperties(dtype_of(dtype.name))
         tensor = entries[key] = TensorStorageMetadata(properties, Size(size), [])
         for offsets, sizes, number, start, length in chunks:
+            # Sizes come from a file that anybody may have written, and decide how much is read and allocated.
             if length != prod(sizes) * properties.dtype.itemsize:
                 raise ValueError(f"its tensor {key!r} has a chunk of {length} bytes of sizes {list(sizes)}")
             tensor.chunks.append(checked_chunk(offsets, sizes, tensor))

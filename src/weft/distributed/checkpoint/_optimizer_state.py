@@ -43,6 +43,7 @@ def _name_of(parameter: Tensor, at: int, names: ParameterNames) -> str:
 
 def _initial_state(optimizer: Optimizer) -> State:
     """The state that a step without gradients would make; the optimizer and its parameters stay as they are."""
+    # As in PyTorch: before its first step an optimizer has no state, and what is loaded needs entries to go into.
     with _unchanged(optimizer):
         optimizer.step()
         states = [*optimizer.state.values()]
@@ -59,6 +60,7 @@ def _unchanged(optimizer: Optimizer) -> Iterator[None]:
     before = [(parameter, wrap(own(parameter._read())), parameter.grad) for parameter in parameters]
     decays = [(group, group["weight_decay"]) for group in optimizer.param_groups if "weight_decay" in group]
     for group, _ in decays:
+        # Decay changes parameters even where gradients are zero.
         group["weight_decay"] = 0
     optimizer._stepping = True
     try:
@@ -67,6 +69,7 @@ def _unchanged(optimizer: Optimizer) -> Iterator[None]:
         yield
     finally:
         optimizer._stepping = False
+        # The optimizer had none; the step was made to see which state it makes.
         optimizer.state.clear()
         for group, decay in decays:
             group["weight_decay"] = decay

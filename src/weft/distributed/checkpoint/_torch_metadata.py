@@ -65,6 +65,8 @@ def read_torch_metadata(path: Path) -> Metadata:
     makers = {f"{_PACKAGE}{name}": _maker(name) for name in _RECORDS} | dict.fromkeys(_IGNORED, lambda *_: None)
     table = plain.table() | {name: Global(name, make) for name, make in makers.items()}
     table |= {f"torch.{dtype.name}": dtype for dtype in DTYPES}
+    # Only names in the table, and those that the caller trusts, are looked up: no other function of the pickle is
+    # called.
     unpickler = Unpickler(lambda name: table.get(name) or trusted_global(name), _no_storage, _set_state, plain.keys)
     try:
         with path.open("rb") as file:

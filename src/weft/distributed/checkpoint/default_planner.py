@@ -144,6 +144,7 @@ def dedup_save_plans(all_plans: list[SavePlan], save_to_lowest_rank: bool = Fals
             sizes[item.index] = item.tensor_storage_size()
     loads = [0] * len(all_plans)
     writer: dict[MetadataIndex, int] = {}
+    # Largest first, as a greedy choice is then close to the best division of the work.
     for index in sorted(owners, key=lambda index: -(sizes[index] or 0)):
         lowest = save_to_lowest_rank or sizes[index] is None
         writer[index] = owners[index][0] if lowest else min(owners[index], key=lambda rank: loads[rank])
@@ -313,6 +314,7 @@ class _EmptyStateDictLoadPlanner(DefaultLoadPlanner):
         assert not state_dict, "all that is there is loaded into an empty dict"
         paths = metadata.planner_data if self.flatten_state_dict and isinstance(metadata.planner_data, dict) else {}
         try:
+            # Before anything is made from them, since a single large position would make a list that fills the memory.
             check_paths(paths)
             for key, entry in metadata.state_dict_metadata.items():
                 if self._wanted(key):

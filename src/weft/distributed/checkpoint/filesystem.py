@@ -142,6 +142,7 @@ class FileSystemWriter(StorageWriter):
         header = {OFFSETS: json.dumps(offsets), "DCP_VERSION": "1.0", "format": "pt"}
         tensors = {name: _storable(planner.resolve_data(item)) for name, item in names.items()}
         path = self.path / plan.storage_data
+        # Written under another name and renamed: a save that is killed leaves no file that looks whole.
         write_to_path(path, writer_of(tensors, header))
         with path.open("rb") as file:
             content = TensorFile(file)
@@ -300,6 +301,7 @@ class FileSystemReader(StorageReader):
     def _read_item(self, item: ReadItem, mapped: Bytes, planner: LoadPlanner) -> None:
         place = self._places[item.storage_index]
         content = mapped[place.offset : place.offset + place.length]
+        # A slice beyond the end is only shorter; the elements behind it would be left as they were.
         if len(content) < place.length:
             raise CheckpointError(
                 f"cannot load {self.path / place.relative_path}: it is truncated, {item.storage_index.fqn!r} is at the "

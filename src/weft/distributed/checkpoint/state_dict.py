@@ -190,6 +190,7 @@ def set_state_dict(
     _load_optimizers(model, _as_list(optimizers), optim_state_dict, options)
     options = _checked(options)
     if not model_state_dict:
+        # As in PyTorch, an empty state of the model means the optimizers alone, which `set_model_state_dict` refuses.
         options = replace(options, strict=False)
     return set_model_state_dict(model, model_state_dict, options=options)
 

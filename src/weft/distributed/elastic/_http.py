@@ -58,6 +58,8 @@ class _Handler(socketserver.StreamRequestHandler):
 
     def _request(self) -> tuple[str, str] | None:
         """Method and path of a request, once its head is read; None if it is not a request."""
+        # One deadline for the whole head: a client that sends a byte now and then would otherwise keep its connection
+        # for ever.
         deadline, head = Deadline(SECONDS), b""
         while not (b"\r\n\r\n" in head or b"\n\n" in head):
             self.connection.settimeout(max(deadline.left() or 0.0, 1e-3))

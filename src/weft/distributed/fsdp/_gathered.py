@@ -79,6 +79,7 @@ class Gathered:
             if flows and value.aval.dtype.is_differentiable:
                 value.tape = Tape()
                 value.tape.custom = differentiate
+            # The values are on the tape before they are here: whoever reads them first waits for the collective.
             value.array = Absent(self.finish)
         self._values = [weakref.ref(value) for value in values]
         return values
@@ -90,6 +91,7 @@ class Gathered:
         if self._exchanges is not None or self.is_here:
             return
         with own_program(), requested():
+            # A few neighbours together have all of it, so nothing is sent beyond them.
             if self._pieces is not None:
                 group = self.few.shard_group  # pyright: ignore[reportOptionalMemberAccess]  where there are pieces
                 self._exchanges = [(at, *self._gather(piece, group, async_op)) for at, piece in self._pieces]
@@ -109,6 +111,7 @@ class Gathered:
         if group.size() == 1:
             return flat, None
         size = (group.size() * flat.numel(),)
+        # Announced with the values that are sent, so that modes that count communication see it as they see DTensor's.
         with collective("all_gather_into_tensor", (flat._read(),), apart=True):
             if self._comm is not None:
                 output = self._comm.allocate(size, dtype=flat.dtype, device=flat.device)
@@ -121,6 +124,7 @@ class Gathered:
         if self.is_here:
             return
         self.begin()
+        # Before this thread waits: what the backward pass needs next travels meanwhile.
         self.on_return(self)
         assert self._exchanges is not None, "it has begun"
         exchanges, self._exchanges = self._exchanges, None
@@ -138,6 +142,7 @@ class Gathered:
                     if value is not None:
                         value.array = raw_array(whole._read())
             for _, piece in pieces:
+                # Computed now: a pending clone would keep the whole buffer that it is cut from.
                 raw_array(piece._read())
         self._pieces = pieces if self.few is not None else None
         self.is_here = True

@@ -67,6 +67,7 @@ class ParameterGroup:
         """Start to gather the parameters as they are now, unless that has been done."""
         parts = [parameter.sharded._read() for parameter in self.parameters]
         gathered = self.gathered
+        # An optimizer's step replaces the values of parts, and what was gathered before it is then out of date.
         if gathered is not None and all(a is b for a, b in zip(gathered.parts, parts, strict=True)):
             return
         types = [p.whole_type(p.dtype_in(self.policy.param_dtype)) for p in self.parameters]
@@ -117,6 +118,7 @@ class ParameterGroup:
         if ambient().grad:
             raise GradientError("create_graph=True: the gradients of fully sharded parameters have no derivative")
         self.on_backward()
+        # The gradients of all parameters of the group are there, so nothing of this pass reads the whole ones again.
         if self.reshards_after_backward:
             if self.gathered is gathered:
                 self.reshard()
@@ -134,8 +136,10 @@ class ParameterGroup:
                 parameter = self.parameters[at]
                 before = parameter.accumulated
                 if before is not None or not self.reduces:
+                    # Sums over several passes in 16-bit types would lose what the reduction's type keeps.
                     gradient = gradient.to(self.policy.reduce_dtype or gradient.dtype)
                     parameter.accumulated = gradient if before is None else before + gradient
+            # Computed at once: pending sums would keep the passes that they come from.
             if not self.reduces:
                 flush_pending()
                 return {}
@@ -143,6 +147,7 @@ class ParameterGroup:
             for at, parameter in enumerate(self.parameters):
                 if parameter.accumulated is not None:
                     gradients[at], parameter.accumulated = parameter.accumulated, None
+                # All ranks must send buffers of one size, whether or not their loss has reached the parameter.
                 elif self.reduces_unused and at not in gradients and parameter.sharded.requires_grad:
                     dtype = parameter.dtype_in(self.policy.param_dtype)
                     gradients[at] = zeros(parameter.slot.shape, dtype=dtype, device=parameter.sharded.device)
@@ -156,6 +161,7 @@ class ParameterGroup:
     def end_backward(self, *, is_last: bool) -> None:
         """At the end of a backward pass: reduce what was accumulated and has not been reached, and reshard."""
         waits = any(parameter.accumulated is not None for parameter in self.parameters)
+        # Gradients of earlier passes without reduction wait here although no gradient of this pass has come.
         if self.reduces and not self._reached and (waits or self.reduces_unused):
             for at, part in self._reduced({}).items():
                 tape = self.parameters[at].sharded._read().tape
@@ -177,5 +183,6 @@ class ParameterGroup:
 
 def _release_when_computed(gathered: Gathered) -> None:
     """Release the arrays after what was recorded with them has been computed: now, unless it must stay pending."""
+    # Programs that are recorded and not computed yet still read the arrays.
     ambient().pending.when_computed.append(gathered.release)
     flush_pending()

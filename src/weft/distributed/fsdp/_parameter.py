@@ -96,6 +96,8 @@ def _layout(original: Parameter, ranks: DataParallel, dim: int) -> tuple[DeviceM
     if any(not isinstance(p, (Shard, Replicate)) for p in original.placements):
         raise ValueRangeError(f"fully_shard takes parameters that are split or replicated, got {original.placements}")
     mesh = DeviceMesh._concatenate([ranks.mesh, original.device_mesh])
+    # Tensor parallelism splits first and this splits its parts, although its mesh dim stands in front: `in_order` says
+    # so in the placements (`_StridedShard`).
     placements = (*ranks.placements(dim), *original.placements)
     outer = ranks.mesh.ndim
     return mesh, in_order(placements, (*range(outer, mesh.ndim), *range(outer)), mesh.shape)

@@ -42,6 +42,8 @@ class Reduction:
         with requested():
             flat = self._reduce_scatter(flat)
             if self.ranks.replicate_group is not None:
+                # As in PyTorch's HSDP: gradients of several passes are added up in parts, and exchanged with the other
+                # copies once.
                 if not self.all_reduces:
                     _add_reduced(parameters, parts_of(flat, slots))
                     return [None] * len(parameters)
@@ -58,6 +60,8 @@ class Reduction:
         divisor = self.divisor or float(count)
         before = 1.0
         if dtype is float16:
+            # As in PyTorch, about the square root before the sum and the rest after it: all of it before would lose
+            # small gradients to underflow.
             while divisor % before == 0 and divisor / before > before:
                 before *= 2
         return before, divisor / before
@@ -104,6 +108,7 @@ def _with_reduced(parameters: Sequence[ShardedParameter], flat: Tensor) -> Tenso
         size = parameter.slot.numel
         if parameter.reduced is not None:
             view = flat.narrow(0, offset, size).reshape(parameter.slot.with_size(parameter.slot.step))
+            # Only up to the part's own size: what fills it up belongs to no parameter.
             view.narrow(parameter.slot.dim, 0, parameter.slot.own[1]).add_(parameter.reduced)
             parameter.reduced = None
         offset += size

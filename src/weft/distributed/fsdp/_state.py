@@ -54,6 +54,8 @@ class Iteration:
             self._ends = True
             for group in self._groups():
                 group.begin_backward()
+            # Parameters that the loss does not reach call no hook, so the end of the pass is the only place to reshard
+            # them.
             queue_callback(self._end_backward)
 
     def _end_backward(self) -> None:
@@ -106,6 +108,8 @@ class ShardState:
         for group in [group for state in states for group in state.groups]:
             group.require_one_dtype()
         _require_elements(self.modules[0], states)
+        # The backward pass begins with the root's parameters, so releasing them after the forward pass would gather
+        # them again at once.
         if self.keeps_as_root:
             for group in self.groups:
                 group.reshards_after_forward = False
@@ -139,6 +143,7 @@ class ShardState:
     def after_forward(self, module: Module, args: Any, output: Any) -> Any:
         """Release the parameters; returns the output, cast if the policy says so. Also after an error, with None."""
         del args
+        # The hook is also called after an error, of calls that had not begun.
         if module not in self._running:
             return output
         self._running.remove(module)
@@ -147,6 +152,7 @@ class ShardState:
             self._leave()
         if self.iteration.root is self and not self._running:
             self.iteration.root = None
+            # A group of several modules of which only some have run is still whole.
             for state in self.iteration.states:
                 if state._ran:
                     state._leave()
@@ -172,6 +178,7 @@ class ShardState:
     def _before_state_dict(self, *args: Any) -> None:
         """State dicts have the parts."""
         del args
+        # Whole parameters would be saved as if each rank had its own.
         self.reshard()
 
     def reshard(self) -> None:

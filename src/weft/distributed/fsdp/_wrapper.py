@@ -74,6 +74,7 @@ class FullyShardedDataParallel(ModuleWrapper):
         device_mesh: DeviceMesh | None = None,
     ) -> None:
         log_api_usage_once("torch.distributed.fsdp")
+        # Options of PyTorch's memory management, which change no number.
         del cpu_offload, backward_prefetch, device_id, forward_prefetch, limit_all_gathers, use_orig_params
         if not isinstance(module, Module):
             raise ArgumentError(f"FullyShardedDataParallel takes a module, but got {type(module).__name__}")
@@ -185,6 +186,7 @@ class FullyShardedDataParallel(ModuleWrapper):
         states = _states(module) if recurse else [state for m in [module] if (state := state_of(m)) is not None]
         if any(state.is_running for state in states):
             raise PreconditionError("Cannot manually unshard parameters during forward/backward")
+        # What modules have may be out of date, or on the tape of a pass; the parts are what optimizers have updated.
         for state in states:
             state.reshard()
         held = [p for state in states for group in state.groups for p in group.parameters]
@@ -299,6 +301,7 @@ def _ranks(group: Any, mesh: DeviceMesh | None, strategy: Any) -> DataParallel:
         mesh = DeviceMesh.from_group(process_group, "cpu")
     if strategy is not ShardingStrategy.NO_SHARD or mesh.ndim == 2:
         return DataParallel(mesh)
+    # NO_SHARD is copies alone: a second mesh dim of size 1, along which nothing is split.
     return DataParallel(DeviceMesh("cpu", np.asarray(mesh.mesh.numpy()).reshape(-1, 1)))
 
 

@@ -155,6 +155,7 @@ def _wrap_children(
         whole = sum(p.numel() for p in child.parameters() if p not in ignored_parameters)
         inner = _wrap_children(child, policy, wrapper, ignored_modules, ignored_parameters, options)
         looks = policy(module=child, recurse=True, nonwrapped_numel=whole)
+        # Children before their parents, so that a policy by size counts only what is not wrapped yet.
         if looks and policy(module=child, recurse=False, nonwrapped_numel=whole - inner):
             setattr(module, name, wrapper(child, **options))
             inner = whole

@@ -126,6 +126,7 @@ def _interleaved(ranks: int, local: int, microbatches: int, backward: Kind, dela
         backwards = [
             Action(s, backward, m) for start in starts for s in stages[::-1] for m in range(start, start + size)
         ]
+        # As many forwards as must be under way before the first gradient can come back.
         warmup = min((local - 1) * size + delay * (ranks - 1 - rank), len(forwards))
         orders.append(_steady(forwards, backwards, warmup))
     return orders

@@ -188,6 +188,7 @@ def pipeline(
             f"pipeline(): the stages {empty} call no submodule; a split point stands at an end of the model"
         )
     parts = _parts(recording, modules)
+    # A parameter in two stages would get half of its gradient on each rank.
     _require_apart(parts)
     return Pipe(parts)
 

@@ -77,6 +77,7 @@ def check(plan: Orders, microbatches: int, *, training: bool) -> None:
     for stage in ranks:
         for m in range(microbatches):
             _require_computed(counts, stage, m, backward)
+    # Orders may be read from files: one in which ranks wait for each other would only show as a hang.
     timetable(plan)
 
 
@@ -112,6 +113,7 @@ def timetable(plan: Orders) -> list[list[Action | None]]:
             row.append(step)
             if step is not None:
                 events |= _results_of(actions.pop(), ranks)
+    # Messages after the last computation take no time.
     while table and all(row and row[-1] is None for row in table):
         table = [row[:-1] for row in table]
     return table

@@ -221,6 +221,7 @@ class _Recorder:
 
         Those that have just been `written` are known by what they were before.
         """
+        # What was just written in place has another version than the one that `_is_known` compares.
         written_ids = {id(tensor) for tensor in written}
 
         def slot(leaf: Any) -> Any:

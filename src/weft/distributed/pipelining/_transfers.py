@@ -110,6 +110,8 @@ class Transfers:
 
     def receive(self, peer: int, tag: int, find_mesh: FindMesh) -> Any:
         """What a rank of the group sends with this tag; tensors ask for gradients if those that were sent do."""
+        # Size 0 says that it is as the last message with this tag: only the first one, or one that differs, brings a
+        # description along.
         head = empty(1, dtype=int64)
         self._fetch([head], peer, tag)
         if size := int(head.item()):

@@ -65,6 +65,7 @@ def split_args_kwargs_into_chunks(
     _require_specs(values, specs)
     sizes: list[int] = []
     jax.tree.map(lambda spec, value: sizes.extend(_sizes(spec, value)), specs, values, is_leaf=_is_spec)
+    # Rather fewer microbatches than empty ones, which stages would have to compute.
     count = min([chunks, *sizes])
     columns = jax.tree.map(lambda spec, value: _Column(_divided(value, spec, count)), specs, values, is_leaf=_is_spec)
     rows = [jax.tree.map(lambda column, at=at: column.cells[at], columns) for at in range(count)]

@@ -157,6 +157,8 @@ class _PipelineSchedule:
                 step.run((self._plan if backward else self._forward_plan)[self._group.rank()])
         except BaseException as error:
             notes = "".join(f" {note}" for note in getattr(error, "__notes__", ()))
+            # The other ranks wait for this one's messages; they shall raise what has happened here instead of a
+            # timeout.
             self._group.abort(f"{type(error).__name__}{notes}: {error}")
             raise
         in_order = range(self._n_microbatches)
@@ -212,6 +214,8 @@ class _PipelineSchedule:
             return
         own = type(self).__name__, self._plan, "with" if self._loss_fn is not None else "without"
         others: list[Any] = [None] * self._group.size()
+        # Ranks with different orders would wait for each other's messages for ever. Compared once, as a plan does not
+        # change.
         all_gather_object(others, own, self._group)
         for rank, other in enumerate(others):
             if other != others[0]:

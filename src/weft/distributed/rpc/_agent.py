@@ -71,6 +71,8 @@ class Agent:
         self.closing = False
         self.shutdown = threading.Lock()  # held by the thread that runs `shutdown`
         self.references = References(self.me[1:])
+        # Lambdas, as `peers` is made last: once it listens, other workers may call this one, and everything that serves
+        # them must exist by then.
         self.contexts = Contexts(self.me, lambda worker: self.peers.connected(worker))
         self.reactor = Reactor(f"weft rpc {self.me.name}", threads, enter)
         self.payloads = Payloads(self.reactor, lambda pipe: self.peers.add_lanes(pipe))
@@ -102,6 +104,7 @@ class Agent:
             self.closing = True
         self.peers.close()
         self.reactor.close(_GRACE if seconds is None else min(_GRACE, max(seconds, _LEAST_GRACE)))
+        # Calls through pipes fail when their pipe is closed; those of this worker to itself have none.
         self.calls.fail(None, f"{self.me} has left the job before its call to itself was done")
 
     # --- sending ---
@@ -129,6 +132,7 @@ class Agent:
         except RpcError:
             return
         self.call_counts.count(to, sent=1)
+        # Notes are counted like calls: otherwise workers could leave while a reference is still being given up.
         pipe.put(Frame.NOTE, 0, pack((note.name, args), self.devices.receiver_of_call(to))[0])
         if pipe is not sending:
             self.reactor.call_soon(partial(self.reactor.flush, pipe))
@@ -140,6 +144,7 @@ class Agent:
         if not future.done():
             waiter: Waiter = SimpleQueue()
             future._ring(waiter)
+            # If this thread leads, nobody would read the connections while it blocks.
             self.reactor.yield_leadership()
             try:
                 with waiting_for(remote=True):
@@ -151,6 +156,8 @@ class Agent:
     def _begin(
         self, to: WorkerInfo, request: Request[*tuple[Any, ...]] | None, content: Any, seconds: float
     ) -> PendingCall:
+        # A replay of a captured function would not repeat the call, so a function that calls another worker is run as
+        # it stands each time.
         if (capture := ambient().capture) is not None:
             capture.needs_value("a remote call")
         try:
@@ -165,11 +172,14 @@ class Agent:
             receiver = receiver._replace(message=context.message())
         body, buffers = pack(content, receiver)
         kind = _CALL if request is None else request.kind
+        # Counted before it is queued: if an answer could be counted first, a round of the termination detection might
+        # find as many calls served as sent while this one is under way.
         if kind != _UNCOUNTED:
             self.call_counts.count(to, sent=1)
         number, call_type, marked = next(self.calls.numbers), PendingCall, kind
         if self.tracing.active:
             call_type, marked, buffers = self.tracing.outgoing(to, request, kind, number, content, body, buffers)
+        # Deletes of references that wait anyhow leave in the same `send` as the call, and cost no message of their own.
         if pipe is not None and self.deletes:
             self.deletes.send(self.tell, pipe)
         call = self.calls.at(pipe)[number] = call_type(self.calls, pipe, seconds)
@@ -179,6 +189,7 @@ class Agent:
             self._put(pipe, to, marked, number, body, buffers)
             if context is not None and context.over:  # it was released meanwhile
                 self.tell(to, release, context.id)
+        # Most calls end after one that is watched already, and need not wake the reactor.
         if call.end is not None and call.end < self.calls.next_end:
             self.calls.watch(call.end)
         return call
@@ -187,10 +198,13 @@ class Agent:
         """Queue the frame of a pending call."""
         try:
             self.payloads.put(pipe, kind, number, body, buffers)
+        # Nothing has left, and no answer will come: a call that stays counted as sent would keep all workers in
+        # `shutdown`.
         except BaseException:  # the frame is too long, or there is no memory to lend
             pipe.calls.pop(number, None)
             self.call_counts.count(to, sent=-(kind != _UNCOUNTED))
             raise
+        # `lost` may have run before the call was registered, and would then never fail it.
         if pipe.close_reason is not None:  # the connection was lost meanwhile
             self._fail_calls(pipe)
             self.references.lost(to[1:])
@@ -203,6 +217,7 @@ class Agent:
     def expect(self, owned: OwnedValue) -> OwnedValue:
         """A value of this worker that was requested. If it is not created yet, checks that its creator is alive."""
         if not owned.created:
+            # Checked in another thread, as it may connect; the requester waits for the value's future.
             self.reactor.run(partial(self._check_creator_lives, *owned.id.creator))
         return owned
 
@@ -211,6 +226,8 @@ class Agent:
         try:
             worker = self.workers.find(number)
             if worker is not None and worker != self.me and self.peers.existing(worker) is None:
+                # The creator may have ended and another worker have joined under its name; the latter's incarnation
+                # differs, so the value will never be created.
                 worker = self.workers.find_again(worker)
             if worker is not None and worker.incarnation == incarnation and worker != self.me:
                 self.peers.reach(worker, self.seconds)
@@ -234,6 +251,8 @@ class Agent:
     def received(self, pipe: Pipe, kind: int, number: int, body: Bytes, buffers: list[memoryview]) -> None:
         """Handle a received frame."""
         if kind & LONG_FLAGS or kind == _CHUNK:
+            # The pipe is closed after the `except` block. Otherwise the errors of its calls would have this one as
+            # their context, whose frames keep references to other workers' values until a garbage collection.
             frame = wrong = None
             try:
                 frame = self.payloads.receive(pipe, kind, number, body, buffers)
@@ -257,6 +276,8 @@ class Agent:
     def _dispatch(self, pipe: Pipe, kind: int, number: int, body: Bytes, buffers: list[Any]) -> None:
         if kind in _ANSWERS:
             self.calls.answer(pipe, kind, number, body, buffers)
+        # The trace is the last buffer. A peer that marks a call as traced without one is told that the kind is unknown,
+        # instead of failing where it is unpacked.
         elif kind in _CALLS or (kind in _TRACED_CALLS and buffers):
             if not self.closing:  # otherwise the caller will notice that this worker has left
                 self._serve(pipe, kind, number, body, buffers)
@@ -302,6 +323,8 @@ class Agent:
         self._control(name, reply.kind).function(reply, *args)
 
     def _control(self, name: str, kind: int) -> Any:
+        # A peer names the function, so it can only reach what is in the table, and only in the form in which it was
+        # meant to be called.
         control = self._controls.get(name)
         if control is None or control.kind != kind:
             raise RpcError(f"{self.me} has no control {name!r} for frames of the kind {kind}")
@@ -313,6 +336,8 @@ class Agent:
 
     def _run(self, function: Callable[..., None], *args: Any) -> None:
         function(*args)
+        # After the answer, since the caller does not wait for what its function has only recorded, as an optimizer's
+        # step. While other functions wait, their computations are started together with these.
         if not self.reactor.busy:
             with suppress(Exception):  # the error is raised where the value is used
                 flush_pending()
@@ -324,6 +349,8 @@ class Agent:
             self.calls.answer(None, kind, reply.number, body, buffers)
         else:
             self.payloads.put(pipe, kind, reply.number, body, buffers)
+            # References in the answer were counted as sent; the caller's end has been handled before, so nobody else
+            # would release them.
             if pipe.close_reason is not None:  # nobody will hold the references in the answer
                 self.references.lost(reply.caller[1:])
                 check_creators(self)
@@ -331,6 +358,8 @@ class Agent:
                 self.reactor.call_soon(partial(self.reactor.flush, pipe))  # more answers may follow at once
             else:
                 self.reactor.flush(pipe)
+        # After the answer is queued: as soon as a call counts as served, the workers may agree that nothing is under
+        # way, and leave.
         if reply.kind != _UNCOUNTED:
             self.call_counts.count(reply.caller, served=1)
 
@@ -338,6 +367,7 @@ class Agent:
 
     def lost(self, pipe: Pipe) -> None:
         """Handle the end of a connection: the calls to its peer fail."""
+        # Each end of a connection closes by itself, and several threads may notice it; only the first one goes on.
         peer = self.peers.forget(pipe)
         if peer is None:
             return

@@ -56,6 +56,7 @@ class DistributedPass(NamedTuple):
 
 
 _numbers = count()
+# `.grad` belongs to the leaf and not to a context, so hooks of passes in two contexts would see each other's gradients.
 _grad_lock = threading.Lock()
 """Held by the pass that has put a context's gradients into `.grad`."""
 
@@ -75,6 +76,7 @@ class _CollectedGradients:
     def add(self, tape: Tape, grad: Value) -> None:
         """Add to the gradient of a leaf."""
         gradients = self._context.gradients
+        # Only hooks can see `.grad`; leaves without them need neither the exchange nor the lock.
         if tape.post_hooks:
             self._set_grad(tape)
             accumulate(tape, grad, create_graph=False)
@@ -126,6 +128,7 @@ class LocalPass:
         """Mark sent tensors as taking part; returns the received ones that they or the roots depend on, by sender."""
         onward: dict[WorkerInfo, list[int]] = {}
         with self._lock:
+            # Each tensor is followed once, however many paths lead to it.
             fresh = set(numbers) - self._marked
             self._marked |= fresh
             for start in [self._sent_value(number) for number in fresh] or [root for root, _ in self._roots]:
@@ -170,6 +173,8 @@ class LocalPass:
 
     def _started_engine(self) -> IncrementalBackwardPass:
         if self._engine is None:
+            # SMART passes wait for the marked tensors only; in FAST mode each tensor that was sent has to get a
+            # gradient.
             numbers = list(self._marked if self._pass.smart else self._context.sends)
             self._values = {number: self._sent_value(number) for number in numbers}
             self._engine = IncrementalBackwardPass(
@@ -186,6 +191,8 @@ class LocalPass:
     def _answer_unused(self, reached: Iterable[Vertex]) -> None:
         """Send None for tensors that do not take part, but have arrived in one message with tensors that do."""
         used = [origin for origin in map(origin_of, reached) if origin is not None]
+        # In FAST mode the sender waits for a gradient of each tensor that it has sent. One on which the roots do not
+        # depend gets none, but its sender can be told so along with those of the same message that do.
         numbers = {(origin.sender, origin.number) for origin in used}
         for sender, message in {(origin.sender, origin.message) for origin in used}:
             for number in self._context.receipts.get((sender, message), ()):
@@ -196,6 +203,8 @@ class LocalPass:
         self._complete = {}
         engine = self._started_engine()
         arrived = [_on_device_of(self._value_of(at), grad) for at, grad in grads.items()]
+        # Calls that hooks make are no part of the graph: recorded in the context, what they send would wait for
+        # gradients.
         with use_context(None), self._collected, _as_gradient_errors(self._context.me):
             engine.give(arrived or self._roots)
         if not engine.awaited:
@@ -247,9 +256,11 @@ def run(agent: Agent, context_id: int, tensors: Sequence[Tensor], retain_graph: 
         marks = (
             [call.flush() for call in _ask(agent, mark, context, backward_pass, local_pass.mark(()))] if smart else []
         )
+        # Without sent tensors nobody's marks can add to the local graph: it begins while the others mark.
         if context.sends:  # other workers may mark some of them
             wait_all(marks)
         onward = local_pass.begin()
+        # Starts the computation of this worker's part while the marks of others are still under way.
         flush_pending()
         wait_all(marks)
         calls = [call.flush() for call in _ask(agent, gradients, context, backward_pass, onward)]
@@ -344,6 +355,7 @@ def _local_pass(agent: Agent, context_id: int, backward_pass: DistributedPass) -
 def _answer_after(reply: Reply[Agent], calls: list[PendingCall], summed: Callable[[list[Any]], Any]) -> None:
     """Reply with `summed(answers)` once all calls are answered; does not block."""
     for call in calls:
+        # The message must leave now: this thread does not wait for the answer, which the reply follows.
         call.push(now=True)
     if calls:
         reply.follow(collect_all(calls).then(lambda done: summed([call.value() for call in done.value()])))

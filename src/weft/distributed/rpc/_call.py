@@ -49,6 +49,8 @@ class PendingCall(Future[Any]):
             self._calls.reactor.poll(pipe)
             return self
         time = perf_counter()
+        # The first call of a burst leaves at once, so that the other worker begins; those right after it share a system
+        # call.
         if time - pipe.pushed > _TOGETHER:
             pipe.pushed = time
             self._calls.reactor.flush(pipe)
@@ -68,11 +70,14 @@ class PendingCall(Future[Any]):
 
     @spanned(Phase.CALL, "wait")
     def _await(self) -> None:
+        # A call to this worker itself is run by its own pool, so another thread has to lead if this one does.
         if self.pipe is None:
             self._calls.reactor.yield_leadership()
             super()._await()
             return
         self._calls.reactor.read_until(self.pipe, self.done, self._ring, self.end)
+        # `read_until` also ends at the timeout or when the pipe is lost; both settle the call, perhaps in another
+        # thread.
         if not self._done:
             self._calls.expire()
             super()._await()
@@ -126,6 +131,8 @@ class PendingCalls:
                 for number, call in list(calls.items()):
                     if call.end is not None and call.end > now:
                         self.next_end = min(self.next_end, call.end)
+                    # Whoever removes a call from the table settles it: the answer may arrive in another thread at the
+                    # same moment.
                     elif call.end is not None and calls.pop(number, None) is not None:
                         late.append(call)
         for call in late:
@@ -139,6 +146,7 @@ class PendingCalls:
         failed = kind == _ERROR
         try:
             outcome = remote_error(body, buffers) if failed else self._read(body, buffers)
+        # What unpickling raises belongs to this caller; raised here, it would end the thread that reads for all.
         except BaseException as error:
             peer = self._me.name if pipe is None else pipe.peer
             error.add_note(f"The answer of worker {peer} cannot be unpickled here; the function has run there.")
@@ -160,6 +168,7 @@ class PendingCalls:
 
     def _finish(self, call: PendingCall, finish: Callable[[Any], None], outcome: Any) -> None:
         """Set the outcome of a call; in another thread if it has callbacks, which may wait for other calls."""
+        # This thread reads a connection: a callback that waits for another answer on it would wait for ever.
         if call.has_callbacks:
             self.reactor.defer(partial(finish, outcome))
         else:

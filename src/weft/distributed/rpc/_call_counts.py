@@ -65,6 +65,8 @@ class CallCounter:
         """Remove the calls of a peer that has ended."""
         with self._lock:
             figures = self._by_peer.get(peer)
+            # The entry stays, so that a late call of the dead worker does not begin a new count, which no report would
+            # ever balance.
             self._by_peer[peer] = None
             if figures is not None:
                 self._served_before += figures[1]
@@ -80,5 +82,6 @@ class CallCounter:
         with self._lock:
             living = {peer: figures for peer, figures in self._by_peer.items() if figures is not None}
             sent, served = (sum(figures[at] for figures in living.values()) for at in (0, 1))
+            # Part of the report, so that a round in which a worker's end was noticed never equals the round before it.
             lost = len(self._by_peer) - len(living)
             return Counts(sent, served, running, lost, bits(peer.id for peer in living if peer.id >= 0))

@@ -39,6 +39,8 @@ def release(agent: ReleasingAgent, context_id: int) -> None:
     """Release a context here, and on the workers with which this one has exchanged messages in it."""
     context = agent.contexts.release(context_id)
     if context is not None:
+        # The release runs along the same connections as the calls did. Where there is none this way round, connecting
+        # blocks, which a note's handler must not do.
         for peer in [peer for peer in context.peers if peer.id != creator_of(context_id)]:
             if agent.peers.existing(peer) is not None:
                 agent.tell(peer, release, context_id)
@@ -54,6 +56,7 @@ def join_context(reply: Reply[ReleasingAgent], context_id: int, worker: WorkerIn
 
 def check_creators(agent: ReleasingAgent) -> None:
     """Tell the creators of all contexts that this worker takes part, since the worker that called it may be lost."""
+    # The worker that brought a context here is the one that would tell of its end; if it is lost, only the creator can.
     for context_id, creator in agent.contexts.of_others():
         agent.reactor.run(partial(_check_creator, agent, context_id, creator))
 

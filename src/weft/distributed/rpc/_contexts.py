@@ -89,6 +89,8 @@ class Context:
         with self.lock:
             self.peers.add(origin.sender)
             self.receipts.setdefault((origin.sender, origin.message), []).append(origin.number)
+        # The copy is a result and no leaf: a pass adds gradients of leaves to the context, and must hand this one back
+        # to the sender.
         source = Value(value.aval, value.array)
         source.tape = Tape(leaf=True)
         copy = Value(value.aval, value.array)  # the result of an application that has been computed
@@ -153,6 +155,8 @@ class Contexts:
             if context is None:
                 context = Context(number, self._me)
                 creator = self._lost.get(number >> _INCARNATION_BITS)
+                # A late message must not bring a released context back: nobody would release it again. Ids of a lost
+                # creator count as released, unless that worker is connected again.
                 context.over = number in self._released or (creator is not None and not self._connected(creator))
                 if not context.over:
                     self._all[number] = context
@@ -180,6 +184,7 @@ class Contexts:
         """Handle the end of a worker, and so of the contexts that it has created; returns those to release."""
         beginning = _first_id(worker) >> _INCARNATION_BITS
         with self._lock:
+            # Kept, since messages about its contexts may still arrive from third workers.
             self._lost[beginning] = worker
             return [number for number in self._all if number >> _INCARNATION_BITS == beginning]
 

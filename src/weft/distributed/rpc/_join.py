@@ -57,6 +57,8 @@ def _join(store: Store, name: str, number: int, meeting: Meeting | None, options
     own = WorkerDevices(options.named, options.device_maps)
     alone = {**dict.fromkeys(own.maps, WorkerDevices()), name: own}  # workers named in the maps may join later
     try:
+        # Nobody else joins at the same time who could agree on the error, so it is raised before others can see this
+        # worker.
         if meeting is None and (wrong := device_error(name, alone)):
             raise ValueRangeError(wrong)
         workers.register({**agent.peers.listener.endpoint, **own.as_text()})
@@ -69,6 +71,7 @@ def _join(store: Store, name: str, number: int, meeting: Meeting | None, options
             workers.all_joined(meeting.size)
             if store.check([keys.HAS_DEVICES]):
                 options.resolved_devices = _agreed_devices(store, workers, meeting.size)
+    # An entry that stays would refuse this name to the next attempt, and have others wait for a worker that has gone.
     except BaseException:
         here().agent = None
         if workers.registered:
@@ -108,6 +111,7 @@ def _require_one_key(workers: Workers, all_keys: Sequence[bytes]) -> None:
 
 def _free_number(store: Store) -> int:
     """A number that no worker has had yet."""
+    # Numbers may also be given by hand, so one that is drawn may have been taken.
     while store.check([keys.incarnation(number := store.add(keys.NEXT_NUMBER, 1) - 1)]):
         pass
     return number
@@ -119,6 +123,8 @@ def _agreed_devices(store: Store, workers: Workers, size: int) -> list[Device]:
     endpoints = {peer.name: workers.endpoint(peer) for peer in map(workers.find, range(size)) if peer is not None}
     everybody = {name: devices_from_endpoint(endpoint) for name, endpoint in endpoints.items() if endpoint is not None}
     store.set(keys.devices(me.id), device_error(me.name, everybody))
+    # All raise the error of the first worker that has one; if only that one failed, the others would call into a job
+    # that lacks it.
     for error in store.multi_get([keys.devices(peer) for peer in range(size)]):
         if error:
             store.set(keys.knows_devices(me.id), "1")

@@ -54,6 +54,8 @@ class Listener:
     def __init__(self, options: ConnectOptions, on_accept: Callable[[Channel], None]) -> None:
         if sockets.loopback_address(options.address) is None and options.certificates is None:
             _warn_of_plain_text()
+        # The token is part of what both ends prove: a port may be taken over by another worker, or another job, after
+        # this one has ended.
         key, token = job_key(), secrets.token_hex(16)
         context = None if options.certificates is None else options.certificates.context(server=True)
         tcp = sockets.listen(options.address, 0)
@@ -83,7 +85,8 @@ def _warn_of_plain_text() -> None:
 
 def _unix_listener(token: str) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX)
-    sock.bind(f"\0weft-{token}")  # in the abstract namespace, without a file
+    # In the abstract namespace there is no file that a killed worker would leave behind.
+    sock.bind(f"\0weft-{token}")
     sock.listen(sockets.BACKLOG)
     return sock
 
@@ -149,6 +152,7 @@ def _open_socket(endpoint: Endpoint, options: ConnectOptions, deadline: Deadline
         except OSError as error:
             sock.close()
             raise PeerGoneError(f"its process has ended ({error.strerror})") from error
+        # Names in the abstract namespace have no permissions: whoever binds one first gets the connections.
         if not sockets.is_same_user(sock):
             sock.close()
             raise JobKeyError("another user of this host listens in its place")
@@ -163,6 +167,8 @@ def _open_socket(endpoint: Endpoint, options: ConnectOptions, deadline: Deadline
         raise DistNetworkError(
             f"{with_tls} has TLS certificates and {without} has none; give them to all, or to nobody"
         )
+    # A worker listens before it is in the store, so a refused connection means that it has ended; trying again would
+    # only delay the error.
     sock = sockets.connect(endpoint["address"], endpoint["port"], deadline, retry=False)
     sockets.set_keepalive(sock)
     return sock
@@ -170,4 +176,6 @@ def _open_socket(endpoint: Endpoint, options: ConnectOptions, deadline: Deadline
 
 def _host() -> str:
     """A text that is equal for workers that can reach each other by Unix sockets and share memory."""
+    # Containers on one host may share its identity without sharing abstract sockets, which belong to a network
+    # namespace.
     return f"{host_identity()} {os.readlink('/proc/self/ns/net')}"

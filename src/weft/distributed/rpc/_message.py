@@ -61,6 +61,7 @@ def pack(content: Any, to: Receiver) -> tuple[bytes, list[memoryview]]:
     _thread_local.pickler = None  # packing may call code that packs another object
     try:
         return pickler.packed(content, to)
+    # Only functions that no module has need cloudpickle, which is far slower, so it comes second.
     except _REFUSED:
         return _WholePickler().packed(content, to)
     finally:
@@ -112,6 +113,7 @@ class _Pickler(pickle.Pickler):
             self.dump(content)
             return self._stream.getvalue(), [buffer.raw() for buffer in self._buffers]
         except BaseException:
+            # Forks and sent tensors were counted while packing; a message that never leaves would keep them for ever.
             for revert in self._undo:
                 revert()
             raise
@@ -153,6 +155,8 @@ def _reduce_tensor(tensor: Tensor, to: Receiver, undo: list[Callable[[], object]
     value = tensor._read()
     aval, held = value.aval, raw_array(value)
     elements: Any = np.ascontiguousarray(held).reshape(-1).view(np.uint8)
+    # A type of its own tells the lender that the memory does not change: what is sent again, or to others, is then
+    # copied to shared memory once.
     if len(elements) >= _LONG:
         elements = elements.view(FrozenBytes)
         elements.of = held

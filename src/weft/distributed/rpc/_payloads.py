@@ -35,6 +35,8 @@ class Payloads:
         if not any(len(buffer) >= _MIN_LONG for buffer in buffers):
             pipe.put(kind, number, body, buffers)
             return
+        # Only processes of one host share memory. Between hosts chunks let short frames pass a long buffer, which would
+        # otherwise hold them up.
         if pipe.same_host:
             flag, carry = Mark.LENT, partial(self._lender.lend, pipe)
         else:
@@ -48,6 +50,7 @@ class Payloads:
                 self._reactor.flush(lane)
             return
         pipe.bytes_out += sum(len(buffer) for handle, buffer in zip(handles, buffers, strict=True) if handle)
+        # `forget` may have run before this loan was made; nobody would return it.
         if pipe.close_reason is not None:  # the connection was lost meanwhile
             self._lender.forget(pipe)
 
@@ -62,6 +65,8 @@ class Payloads:
             self._add_lanes(pipe)
             return self._chunks.take(pipe.main, number, body, buffers)
         handles, short = wire.unpack(bytes(buffers[0])) if buffers else [], iter(buffers[1:])
+        # A peer that knows the key may still send nonsense; a frame whose buffers do not fit together must end its
+        # connection and nothing else.
         if kind & LONG_FLAGS != (Mark.LENT if pipe.same_host else Mark.CUT) or handles.count(b"") != len(buffers) - 1:
             raise DistNetworkError("it sent a malformed frame")
         frame = PendingFrame(pipe, kind & ~LONG_FLAGS, number, body)
@@ -82,6 +87,8 @@ class Payloads:
         self._chunks.forget(pipe)
 
     def _give_back(self, pipe: Pipe, number: int) -> None:
+        # Called by finalizers, which run anywhere, also while this thread holds the pipe's lock; so sending is left to
+        # the reactor.
         pipe.borrower.returns.append(number)
         self._reactor.call_soon(partial(self._return, pipe))
 

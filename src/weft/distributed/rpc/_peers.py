@@ -76,6 +76,7 @@ class Peers:
         `RuntimeError` if it cannot be reached; `RpcTimeoutError` if the worker exists but does not answer.
         """
         deadline = Deadline(min(seconds, _MOST_SECONDS) if seconds else _MOST_SECONDS)
+        # By callee: a worker that does not answer must not hold up first calls to others.
         lock = self._connecting[to]
         if not lock.acquire(timeout=deadline.left() or 0):
             raise self._timeout(to, deadline)
@@ -94,6 +95,8 @@ class Peers:
             self._observers.discard(pipe)
             self._reactor.remove(pipe)
             return None
+        # Chunks that were on a lost lane cannot come any more, so the frames that wait for them never become complete:
+        # the connection goes with its lane.
         if pipe.main is not pipe:
             self._reactor.remove(pipe)
             pipe.main.close(str(pipe.close_reason))
@@ -113,6 +116,8 @@ class Peers:
 
     def add_lanes(self, pipe: Pipe) -> None:
         """Open lanes for long buffers soon, if by this pipe this worker calls one on another host."""
+        # Only the caller can open them, since it has the endpoint of the callee. They are made on first use: most
+        # connections never carry a long buffer.
         if not pipe.same_host and pipe.main is pipe and pipe not in self._with_lanes:
             worker = self._worker_at.get(pipe)
             self._with_lanes.add(pipe)
@@ -167,6 +172,8 @@ class Peers:
             raise self._timeout(to, deadline) from None
         except (DistNetworkError, OSError) as error:
             text = f"{me} cannot reach {to}: {error}"
+            # A process that has ended never comes back under this incarnation; any other failure, as of the network,
+            # may pass.
             if not isinstance(error, PeerGoneError):
                 raise RpcError(text) from error
             self._ended.add(to)
@@ -191,6 +198,7 @@ class Peers:
             channel.sock.close()
             return
         caller = WorkerInfo(match[2], int(match[1]), int(match[3] or 0)) if match else None
+        # A lane may arrive before its main connection, and must wait for it; accepting must not block.
         if match and match[4]:
             self._reactor.run(lambda: self._accept_lane(channel, caller))
             return
@@ -207,6 +215,8 @@ class Peers:
         """Accept a lane; its connection may not be accepted yet."""
 
         def main() -> Pipe | None:
+            # Two workers that call each other have a connection for each direction; lanes belong to the one by which
+            # the other calls.
             mine = set(self._outgoing.values())
             return next((pipe for pipe, at in list(self._worker_at.items()) if at == caller and pipe not in mine), None)
 

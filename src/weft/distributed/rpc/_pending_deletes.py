@@ -44,6 +44,7 @@ class PendingDeletes:
 
     def add(self, owner: WorkerInfo, number: Number, fork: Number, acknowledgement: Future[Any]) -> None:
         """Add a deleted fork; `acknowledgement` is done once the owner knows of it. May be called from a finalizer."""
+        # No lock is taken: a finalizer may run while this very thread is within `send`.
         self._waiting.append((owner, ((number[0], number[1]), (fork[0], fork[1])), acknowledgement))
         if self.due == NEVER:
             self.due = monotonic() + _SECONDS
@@ -62,6 +63,7 @@ class PendingDeletes:
                 owner, fork, acknowledgement = self._waiting.popleft()
             except IndexError:
                 break  # another thread has done it
+            # An owner that is told of a deletion first, and then of the fork, would keep the value for ever.
             if acknowledgement.done():
                 gone.setdefault(owner, []).append(fork)
             else:

@@ -153,6 +153,7 @@ class Reply(Generic[A]):
             if self.context is not None:
                 receiver = receiver._replace(message=self.context.message())
             self._answer(_ANSWER, *pack(value, receiver))
+        # The caller waits: a result that cannot be sent has to reach it as an error.
         except BaseException as error:  # it cannot be packed, or is too long
             self.fail(error)
 

@@ -66,6 +66,7 @@ class References:
         self._numbers = count(incarnation << _INCARNATION_BITS)
         self._lock = threading.Lock()  # nothing may be freed while it is held, since finalizers run any code
         self._no_parents = threading.Condition(self._lock)
+        # Weak, as a reference of the owner keeps its value by itself; only what others need is in `_kept`.
         self._owned: WeakValueDictionary[Number, OwnedValue] = WeakValueDictionary()
         self._kept: dict[Number, OwnedValue] = {}  # values with forks, and values that are not created yet
         self._parents: dict[
@@ -106,11 +107,14 @@ class References:
             if owned is not None:
                 owned.forks.pop(fork, None)
                 self._release_if_unused(owned)
+        # After the lock is released, since freeing the value runs any code.
         del owned
 
     def _get(self, number: Number) -> OwnedValue:
         owned = self._owned.get(number)
         if owned is None:
+            # A fork of another user may be known before the creator's request arrives. The value is kept until then, as
+            # nothing else refers to it.
             owned = self._owned[number] = self._kept[number] = OwnedValue(GloballyUniqueId(*number))
         return owned
 
@@ -147,10 +151,13 @@ class References:
             for owned in kept:
                 for fork in [fork for fork, holder in owned.forks.items() if holder == worker]:
                     del owned.forks[fork]
+                # Requests of the lost worker cannot arrive any more; its values count as created, so that they go with
+                # their last fork.
                 owned.created = owned.created or owned in orphans
                 self._release_if_unused(owned)
             freed = [self._parents.pop(child) for child, (_, holder) in list(self._parents.items()) if holder == worker]
             self._no_parents.notify_all()
+        # Outside of the lock, as callbacks of the futures are users' code.
         for owned in orphans:
             owned.value.set_exception(
                 RpcError(f"worker {worker[0]} was lost before it created the value of {owned.id}")

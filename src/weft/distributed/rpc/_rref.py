@@ -168,10 +168,12 @@ class RRef(Generic[T]):
         """Call a function on the owner; this reference is kept during the call."""
         self._require_created()
         call = start(current_agent(), self._owner, function, args, kwargs, timeout, mode)
+        # The owner may otherwise hear that the last reference is gone before the call arrives, and free the value.
         call.add_done_callback(lambda _, kept=self: None)
         return call
 
     def _create(self, timeout: float, method: Method, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> RRef[Any]:
+        # `remote` answers at once, so a method that does not exist would only show when the result is used.
         self._begin(timeout, method._replace(test_only=True), (), {}).wait()
         reference = _create_remotely(self._owner, method, args, kwargs, timeout)
         reference._acknowledgement.add_done_callback(lambda _, kept=self: None)
@@ -268,6 +270,7 @@ def _create_remotely(owner: WorkerInfo, func: Any, args: Any, kwargs: Any, timeo
     number, reference = references.number(), object.__new__(RRef)
     fork = None if owner == agent.me else references.number()
     func = profiled(agent.me, owner, func, RPCExecMode.REMOTE)
+    # Before the request is sent, as the value may be created, and read, before this returns.
     if fork is None:
         reference._init_as_owner(agent, references.create(number))
     acknowledgement = agent.ask(
@@ -323,6 +326,7 @@ def _received_reference(
     agent: Agent = current_reader()
     reference = object.__new__(RRef)
     references = agent.references
+    # The owner itself keeps its value by the reference; the fork that was counted for the way here can go.
     if owner == agent.me:
         reference._init_as_owner(agent, references.owned(number))
         if parent == owner:
@@ -333,6 +337,7 @@ def _received_reference(
     acknowledgement: Future[Any] = Future()
     reference._init_as_user(agent, owner, number, fork, acknowledgement)
     if parent == owner:
+        # The owner has counted this fork when it sent it.
         acknowledgement.set_result(None)
         return reference
     added = agent.ask(owner, add_fork, number, fork, agent.me[1:], limit=0).push()
@@ -393,6 +398,7 @@ def _finish_later(reply: Reply[Agent], value: Future[Any], done: Future[Any]) ->
 def _finish(reply: Reply[Agent], value: Future[Any], result: Any) -> None:
     """Set a created value: its creator is answered before the callers that wait for it."""
     is_profiled = isinstance(result, ProfiledResult)
+    # In this order, the creator knows that its value exists before any result that others compute from it arrives.
     reply.send(result.without_value() if is_profiled else None)
     value.set_result(result.value if is_profiled else result)
 
@@ -400,6 +406,8 @@ def _finish(reply: Reply[Agent], value: Future[Any], result: Any) -> None:
 @Note
 def creation_failed(agent: Agent, number: Number, fork: Number | None, holder: Holder, why: str) -> None:
     """Fail a value whose request could not be read here."""
+    # As `create` would have done: the creator deletes its fork later, and the value, which now is an error, lasts until
+    # then.
     if fork is not None:
         agent.references.add_fork(number, fork, holder)
     with suppress(FutureError):  # the function itself has failed already
@@ -418,6 +426,8 @@ def fetch(reply: Reply[Agent], number: Number, context_id: int | None) -> None:
 @request()
 def add_fork(reply: Reply[Agent], number: Number, fork: Number, holder: Holder) -> None:
     """Record a fork on a worker, to which another user has sent it."""
+    # The creator's request comes by another connection; if the creator dies before, this value would be waited for
+    # without end.
     reply.agent.expect(reply.agent.references.add_fork(number, fork, holder))
     reply.send(None)
 

@@ -60,6 +60,7 @@ def serve(reply: Reply[ServingAgent], body: Bytes, buffers: Sequence[Any]) -> No
     """Run the function of a call."""
     try:
         function, args, kwargs, *context = reply.agent.read(body, buffers)
+    # PyTorch's sentence, which programs look for.
     except (AttributeError, ModuleNotFoundError) as error:
         raise RpcError(
             f"{error}. Default RPC pickler does not serialize the function code. Ensure that UDFs are defined on both "
@@ -91,7 +92,9 @@ def call_function(
             _check_future(result)
         return result, later
     except Exception as error:
+        # Logged where it has happened: the caller may have gone, or ignore the error.
         log_failure(function, error)
+        # PyTorch calls its operators by their schemas, and says so if none matches.
         if isinstance(error, TypeError) and _is_operator(function):
             raise RpcError(
                 f"Overloaded torch operator invoked from Python failed to match any schema: {error}"

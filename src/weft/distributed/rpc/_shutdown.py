@@ -38,6 +38,8 @@ def missing(reply: Reply[Agent], stop: int, seconds: float) -> None:
 
     A worker that is not in `shutdown()` itself answers at once, and only for itself.
     """
+    # A worker that has not come runs functions, and under load its pool had no answer in time; so its answer does not
+    # wait for a thread.
     if reply.agent.shutdown_state.begun:
         reply.run_in_turn(_send_missing, stop, seconds)
     else:
@@ -51,6 +53,7 @@ def _send_missing(reply: Reply[Agent], stop: int, seconds: float) -> None:
 def _not_arrived(agent: Agent, numbers: range, deadline: Deadline) -> list[str]:
     """The names of those among `numbers` that are not in `shutdown()`, or do not answer."""
     names = []
+    # Each level of the tree must answer before the one above it gives up, or the names that it has found are lost.
     share = Deadline(_LEVEL_SHARE * seconds_left(deadline))
     calls = [(part, _ask(agent, part.start, share, missing, part.stop, share.seconds)) for part in split(numbers)]
     for part, call in calls:
@@ -121,6 +124,7 @@ def _execute(agent: Agent, step: _termination.Step, deadline: Deadline) -> Any:
         case _termination.Await(None):
             return _wait_or_explain(agent, deadline, lambda until: _next_event(agent, until))
         case _termination.Await(seconds):
+            # Without this check the leader would begin rounds beyond the deadline.
             if deadline.expired:  # if all others have ended, answers arrive at once
                 raise RpcTimeoutError(_explanation(agent.shutdown_state.inquiry))
             with suppress(RpcTimeoutError):
@@ -160,6 +164,8 @@ def _reports(
         try:
             reports.append(agent.wait(calls[part], seconds_left(until)))
         except RpcTimeoutError:
+            # The wait may be cut in two, before and after the missing workers are asked for; a query that has been sent
+            # stays as it is, since another one would be a second event for its receiver.
             if calls[part].done():  # no connection could be made in time
                 del calls[part]
             raise
@@ -177,6 +183,8 @@ def _wait_or_explain(agent: Agent, deadline: Deadline, wait: Callable[[Deadline]
     left, state = deadline.left(), agent.shutdown_state
     if left is None:
         return wait(deadline)
+    # Asked once: a worker that gave up first changed what the others were told, since its end is an event for those
+    # that watch it, with no time left to ask again.
     if state.inquiry is None:
         with suppress(RpcTimeoutError):
             return wait(Deadline(max(left - _EXPLAIN_SECONDS, left / 2)))

@@ -44,6 +44,7 @@ class ShutdownState:
 
     def lost(self, worker: WorkerInfo) -> None:
         """Handle the end of a connection to a worker, whose number another one may have by now."""
+        # Connecting again tells whether the worker has ended, or only the connection.
         if worker.id == self._watched:
             self.watch(worker.id)
 

@@ -121,6 +121,7 @@ def detect_termination(me: int, size: int) -> Generator[Step, Any, Numbers]:
                     yield Watch(watched)
             case None:
                 report = yield from _report(me, size)
+                # Those before this one have ended, or they would have asked it.
                 report = report._replace(ended=report.ended.union(range(me)))
                 if report == last and report.balanced:
                     yield from _ask_all(range(me + 1, size), report.ended)
@@ -146,6 +147,7 @@ def _ask_all(numbers: range, over: Numbers | None) -> Generator[Step, Any, tuple
         replies = yield Ask(parts, over)
         answers += [reply for reply in replies if reply is not None]
         gone = [part for part, reply in zip(parts, replies, strict=True) if reply is None]
+        # Only the first of each part was asked; those after it are asked in its place.
         ended.update(part.start for part in gone)
         parts = [part[1:] for part in gone if len(part) > 1]
     return answers, frozenset(ended)

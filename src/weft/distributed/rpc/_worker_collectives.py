@@ -43,6 +43,7 @@ class _Rounds:
             objects[name] = obj
             complete = len(objects) == len(names)
             if complete:
+                # Removed before it is done: the rounds of a job that runs for long would add up.
                 del self._open[names, number]
         if complete:
             done.set_result(objects)
@@ -75,6 +76,7 @@ def _all_gather(
     limit), and if that worker is lost.
     """
     agent = current_agent()
+    # Sorted, so that all workers choose the same leader without asking each other.
     names = tuple(sorted(set(worker_names or _everybody(agent))))
     number = _rounds_of(agent).next_number(names)
     try:

@@ -85,6 +85,7 @@ class Workers:
         before = self._claim(_key(self.me.id), mine)
         try:
             before = before | self._claim(_key(self.me.name), mine)
+        # Otherwise the number of a worker that was refused for its name would stay taken.
         except BaseException:
             self.store.delete_key(_key(self.me.id))
             raise
@@ -96,6 +97,8 @@ class Workers:
         """Claim a key for this worker; returns the numbers of its earlier holders, which are dead."""
         holders: set[int] = set()
         holder = self.store.compare_set(key, "", mine).decode()
+        # Several workers may try to replace a dead one at the same time; compare-and-set lets one of them win, and the
+        # others then see a living holder.
         while holder != mine:
             if holder:
                 holders.add(self._require_dead(holder).worker.id)
@@ -107,6 +110,7 @@ class Workers:
     def _is_reachable(self, entry: Entry) -> bool:
         try:
             connect(entry.endpoint, self._options, LIVENESS_CHECK, Deadline(_LOOK_SECONDS))[0].close()
+        # A worker that is stopped may go on; taking its name would make two workers of one.
         except TimeoutError:
             pass  # it is alive but busy
         except JobKeyError as error:
@@ -163,6 +167,7 @@ class Workers:
                 return [WorkerInfo(name, number) for number, name in sorted(self.names.items())]
             entries = self.store.values_under(keys.WORKER_NAMES).values()
             workers = [_entry(text).worker for text in entries]
+        # Statistics and error texts are made from this; an incomplete answer serves them better than a failure.
         except DistError:  # a worker has left meanwhile, or the store has ended
             workers = [entry.worker for entry in self._entries.values()]
         return sorted({self.me, *workers}, key=lambda one: one.id)

@@ -112,6 +112,7 @@ def _rendezvous(url: str, rank: int, size: int | None) -> tuple[Store, int, int 
         )  # any number but that of the host; the worker's own is assigned later
         store, world_size, _ = next(iter(rendezvous(url, rendezvous_rank, _ANY, timeout=_PATIENCE)))
         return store, world_size if rank < 0 and by_environment else rank, None
+    # `join` also compares keys and world sizes, which gives better errors than a store that waits in vain.
     at_once = {"wait_for_workers": False} if url.startswith(("env:", "tcp:")) else {}  # `join` waits for them later
     store, rank, world_size = next(iter(rendezvous(url, rank, size, timeout=_PATIENCE, **at_once)))
     if not 0 <= rank < world_size:
@@ -169,6 +170,7 @@ def _wait_all() -> Iterator[None]:
 
 def _await_end(agent: Agent, deadline: Deadline) -> None:
     """Return when this worker may leave. It keeps its references until then, since running functions may use them."""
+    # Deletes are counted as calls, so those that wait would otherwise be missing in the first round.
     agent.deletes.send(agent.tell)
     if agent.size is None:
         finish_calls(agent, deadline)
@@ -180,6 +182,7 @@ def _await_end(agent: Agent, deadline: Deadline) -> None:
 
 def _leave(agent: Agent, deadline: Deadline) -> None:
     state = here()
+    # Another thread may have left, and joined again, meanwhile.
     if state.agent is agent:
         state.agent = None
         if state.is_process:
@@ -205,6 +208,7 @@ def shutdown(graceful: bool = True, timeout: float = DEFAULT_SHUTDOWN_TIMEOUT) -
         finally:
             _leave(agent, deadline)
             agent.shutdown.release()
+    # Somebody else is leaving; whoever returns from `shutdown` may rely on it that the worker has left.
     elif agent.shutdown.acquire(timeout=-1 if (left := deadline.left()) is None else left):
         agent.shutdown.release()
     else:

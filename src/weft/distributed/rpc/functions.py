@@ -40,6 +40,7 @@ def _checked(function: Callable[P, R]) -> Callable[P, R]:
     named = [one.name for one in signature.parameters.values() if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
 
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        # As PyTorch does for compiled functions, whose annotations are declarations.
         arguments, hints = signature.bind(*args, **kwargs).arguments, get_type_hints(function)
         for name in named:
             if name in arguments and name in hints and not isinstance(arguments[name], _classes(hints[name])):

@@ -73,6 +73,7 @@ def context_parallel(
     if not kept <= {id(buffer) for buffer in buffers}:
         raise ValueRangeError("`no_restore_buffers` must be a subset of `buffers`.")
     dims = _checked_dims(mesh, buffers, dims)
+    # All parts before any buffer is changed: a length that does not divide must leave all of them as they were.
     with using(grad=False):
         parts = [_own_part(mesh, buffer, dim) for buffer, dim in zip(buffers, dims, strict=True)]
     wholes = [(buffer, buffer.data) for buffer in buffers if id(buffer) not in kept]

@@ -115,6 +115,8 @@ class DTensor(Tensor):
             local_tensor = require_common(local_tensor, mesh, wanted)
         local_tensor = own_part(local_tensor, sharding)
         aval = operand(local_tensor).aval
+        # Without `shape`, parts count as equal; where a dim does not divide evenly, ranks would take the whole tensor
+        # to have different sizes.
         if aval.shape != sharding.local_shape:
             raise DistError(
                 f"from_local: rank {mesh.get_rank()} has a part of size {list(aval.shape)}, but its part of a "

@@ -44,6 +44,8 @@ def local_map(
 
     @wraps(func)
     def mapped(*args: Any, **kwargs: Any) -> Any:
+        # None counts as a leaf, so that placements, which have None for what is no tensor, stay aligned with the
+        # arguments.
         leaves, structure = jax.tree_util.tree_flatten(args, is_leaf=lambda x: x is None)
         for name, placements in (("in_placements", in_placements), ("in_grad_placements", in_grad_placements)):
             if placements is not None and len(placements) != len(leaves):

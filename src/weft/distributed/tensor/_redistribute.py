@@ -31,6 +31,7 @@ def redistributed(value: Value, sharding: Sharding, spread: Sequence[int] = ()) 
     """
     if value.tape is None or not spread:
         return value if value.aval.sharding is sharding else _redistributed(value, sharding, ())
+    # A value that several operators use is moved once, and the gradients of its uses are sent once, as their sum.
     results = _spread.get(value)
     if results is None:
         results = _spread[value] = WeakValueDictionary()
@@ -75,6 +76,8 @@ If several operators use a value in this way, their gradients are added up here 
 
 def _redistributed(value: Value, sharding: Sharding, spread: Sequence[int]) -> Value:
     parts: tuple[Value, ...] | None = None
+    # What was gathered before is used in parts now: its gradients are reduce-scattered to where it came from, instead
+    # of being all-reduced and cut.
     if spread and value.aval.sharding is sharding and (move := _moves.get(value)) and _gathers(move.source, spread):
         value, parts = move.source, move.parts
     now = _sharding(value)
@@ -173,10 +176,12 @@ def _steps(now: Placements, target: Placements) -> list[tuple[int, Placement]]:
     changed = [at for at, (a, b) in enumerate(zip(now, target, strict=True)) if a != b]
     if not changed:
         return []
+    # Mesh dims that split different dims of the tensor do not touch each other, so their order is free.
     if not _meet(now, target):
         changed.sort(key=lambda at: isinstance(now[at], Shard) - isinstance(target[at], Shard))
         return [step for at in changed for step in _along(at, now[at], target[at])]
     before, after = split_order(now), split_order(target)
+    # A later split of the same dim divides the parts of an earlier one: it must be undone first, from the inside out.
     first = min(map(after.index, changed)) if before == after else 0
     steps: list[tuple[int, Placement]] = []
     for at in reversed(before[first:]):
@@ -212,6 +217,7 @@ def _moved(
     """A step along some mesh dims, or the result that it had in the `past`."""
     mesh, at = now.mesh, dims[0]
     source = now.placements[at]
+    # A mesh dim of one rank has nobody to exchange with.
     if all(mesh.shape[dim] == 1 for dim in dims):
         return plain
     split = now if isinstance(source, Shard) else now.with_placements(_with(now.placements, at, target))

@@ -137,6 +137,7 @@ class _RingAttention(Function):
         logsumexp: Any = None
         for source, (k, v) in ring.around(key, value):
             block = ring.block(source, query.shape[-2], key.shape[-2], is_causal)
+            # Causal: all keys of this source come after all queries here.
             if block is None:
                 continue
             part = rows.attention_block(
@@ -145,6 +146,8 @@ class _RingAttention(Function):
             if output is None:
                 output, logsumexp = part
             else:
+                # By the logarithms of the sums: blocks are normalised each by itself, and only these tell their
+                # weights.
                 _merge(_from(output, block.start), _from(logsumexp, block.start), *part)
         result = output.to(query.dtype)
         ctx.ring, ctx.is_causal, ctx.options = ring, is_causal, options

@@ -179,6 +179,7 @@ def _targets(
     target = rows.class_numbers(target, scores.shape[dim], ignore_index)
     target = rows.unsqueeze(target if scores.ndim > 1 else rows.reshape(target, ()), dim)
     used = target != ignore_index
+    # Each rank compares with the numbers of its own classes, so nothing of the size of the scores is sent.
     is_target = (_over_classes(_class_numbers(scores, dim), scores) == target) & used
     shares = weighted(is_target.to(scores.dtype))
     if not smoothing:

@@ -56,6 +56,7 @@ def transferred(value: Value, transfer: Transfer, past: Value | None = None) -> 
         with using(grad=False):
             result = wrap(past or value).detach()._read()
     else:
+        # The exchange itself is not on the tape; its derivative is another transfer, linked below.
         with using(grad=False), _announced(transfer, value):
             result = transfer.run(wrap(value))._read()
     if not is_linked:
@@ -109,6 +110,7 @@ def gather(
     group, count = mesh.get_group(mesh_dim), mesh.shape[mesh_dim]
 
     def run(x: Tensor) -> Tensor:
+        # Ranks without elements, or with fewer, send filled-up parts, as collectives take equal sizes.
         whole = collectives.all_gather_single(_padded(x, dim, -(-size // count)), dim, group)
         joined = _cut(whole, dim, 0, size)
         return joined if divisor == 1 else joined / divisor
@@ -156,6 +158,7 @@ def all_to_all(mesh: DeviceMesh, mesh_dim: int, source: int, size: int, target: 
     step, length = -(-target_size // count), -(-size // count)
 
     def run(x: Tensor) -> Tensor:
+        # A tensor without elements has nothing to send; every rank knows that, so none waits.
         if not size * target_size:
             shape = [*x.shape]
             shape[source], shape[target] = size, part(target_size, count, index)[1]

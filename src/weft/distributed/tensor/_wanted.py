@@ -89,6 +89,8 @@ def require_common(local: Tensor, mesh: DeviceMesh, placements: Placements) -> T
     result = local
     for at, placement in enumerate(placements):
         group = mesh.get_group(at)
+        # Compared on all ranks, so that all raise: a broadcast of tensors that differ would otherwise fail somewhere
+        # within.
         facts: list[Any] = [None] * group.size()
         own = str(local.dtype), tuple(local.shape), local.stride(), local.requires_grad
         _objects.all_gather_object(facts, own, group)

@@ -100,6 +100,7 @@ def split_const_subgraphs(
     name = get_unique_attr_name_in_module(traced, "_FX_CONST_FOLDED_ATTRS")
     const_graph = _const_graph(traced, constant, folded)
     graph = _graph_without(traced, constant, folded, name)
+    # Only what the two graphs still read: folded parameters would otherwise be kept beside their results.
     root = Module()
     root.train(traced.training)
     for node in (*const_graph.nodes, *graph.nodes):

@@ -58,6 +58,8 @@ def fuse(model: Module, inplace: bool = False, no_trace: bool = False) -> GraphM
             if not matches_module_pattern((kind, norm_kind), node, modules) or len(node.args[0].users) > 1:
                 continue
             layer, norm = modules[node.args[0].target], modules[node.target]
+            # Without statistics the normalisation depends on the batch; a layer that is called twice would have it
+            # folded in for the other call as well.
             if not norm.track_running_stats or _calls(fused.graph, node.args[0].target) > 1:
                 continue
             replace_node_module(node.args[0], modules, fusion(layer, norm))
@@ -112,6 +114,7 @@ def optimize_for_inference(
         model = fuse(model, inplace=True)
     if config["remove_dropout"]:
         model = remove_dropout(model)
+    # Traced anew at the end, by the caller's tracer, which may keep modules whole that `fuse` has to look into.
     own = tracer()
     graph = own.trace(model)
     return GraphModule(own.root, graph)

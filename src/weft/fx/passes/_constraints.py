@@ -38,6 +38,7 @@ def ordered(passes: Sequence[Pass], constraints: Sequence[Constraint]) -> list[P
         at: {
             other
             for other in count
+            # A pass that stands in the list twice needs no order with itself.
             if passes[other] != passes[at] and not _allow(passes[at], passes[other], constraints)
         }
         for at in count

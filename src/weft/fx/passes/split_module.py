@@ -64,11 +64,14 @@ def split_module(
             call = base.call_module(part.submod_name, tuple([base_map[source] for source in part.inputs]))
             _bind_outputs(base, call, part, base_map, tuple_return)
 
+    # Inputs keep their order in the signature, wherever the graph has them; attributes come before all parts that may
+    # read them.
     first = [node for node in m.graph.nodes if node.op in ("placeholder", "get_attr")]
     for node in (*first, *[node for node in m.graph.nodes if node.op not in ("placeholder", "get_attr")]):
         if node in part_of:
             continue
         if node not in first:
+            # As late as possible: a part may need nodes that stay in the outer graph.
             call_ready_parts()
         if node.op == "output":
             if waiting:

@@ -82,6 +82,7 @@ def split_by_tags(
         main_map[node].meta = copy.copy(node.meta)
     root = HolderModule({})
     for node in output.all_input_nodes:
+        # Results that are attributes belong to no part.
         if node.op == "get_attr":
             assign_at(root, node.name, attribute_at(gm, node.target))
             main_map[node] = main.get_attr(node.name, node.type)

@@ -36,8 +36,10 @@ def get_total_norm(
     if not items:
         return tensor(0.0)
     with using(grad=False):
+        # Tensors of one mesh are reduced together, by one all-reduce; meshes cannot meet in one operator.
         norms = [_norm(together, float(norm_type)) for together in _by_mesh(items)]
         total = norms[0] if len(norms) == 1 else op.vector_norm(op.stack(norms), float(norm_type))
+    # Only then is a number read, which ends the recorded program.
     if error_if_nonfinite and not bool(op.isfinite(total)):
         raise GradientError(
             f"The total norm of order {float(norm_type)} for gradients from `parameters` is non-finite, so it cannot "

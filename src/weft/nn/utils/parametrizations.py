@@ -149,6 +149,7 @@ def orthogonal(
     weight = _tensor_of(module, name)
     if weight.ndim < 2:
         raise ValueRangeError(f"Expected a matrix or batch of matrices. Got a tensor of {weight.ndim} dimensions.")
+    # PyTorch's defaults; Householder reflections are of real matrices.
     if orthogonal_map is None:
         square = weight.shape[-2] == weight.shape[-1]
         orthogonal_map = "matrix_exp" if square or weight.is_complex() else "householder"

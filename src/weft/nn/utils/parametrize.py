@@ -61,7 +61,9 @@ class ParametrizationList(ModuleList):
         if self.is_tensor:
             self.ntensors = 1
             _keep_kind(original, value)
+            # A parametrization that does not fit must leave the module's tensor as it was.
             before = original.detach().clone()
+            # The same object stays the parameter, so an optimizer that has it goes on updating it.
             original.data = value.detach()
             _register(self, "original", original)
         else:
@@ -309,6 +311,7 @@ def remove_parametrizations(module: M, tensor_name: str, leave_parametrized: boo
         left = computed.original
         if leave_parametrized:
             with using(grad=False):
+                # Again the same object, for optimizers.
                 left.data = getattr(module, tensor_name).detach()
     elif leave_parametrized:
         value = getattr(module, tensor_name)

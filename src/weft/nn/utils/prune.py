@@ -82,6 +82,8 @@ class BasePruningMethod(AttributeHook, ABC):
         scores = original if importance_scores is None else importance_scores
         mask = method.compute_mask(scores.detach(), default_mask=mask.detach())
         if before is None:
+            # The optimizer keeps the unmasked original, under another name; what the module computes with is derived
+            # anew before each call.
             del module._parameters[name]
             module.register_parameter(name + "_orig", original)
         else:

@@ -229,6 +229,7 @@ def pad_packed_sequence(
     lengths = from_numpy_array(packing.conjugate(sizes))
     if sequence.unsorted_indices is not None:
         padded = op.index_select(padded, 1, sequence.unsorted_indices)
+        # Lengths are on the CPU, as in PyTorch, wherever the data are.
         lengths = op.index_select(lengths, 0, sequence.unsorted_indices.cpu())
     return op.transpose(padded, 0, 1) if batch_first else padded, lengths
 
@@ -254,6 +255,7 @@ def pad_sequence(
     rest = items[0].shape[1:]
     for sequence in items:
         broadcast_shapes((sequence.shape[0], *rest), sequence.shape)
+    # On the host: a program of its own for each combination of lengths would be compiled otherwise.
     if all(map(_on_host, items)):
         rows = padded_rows([sequence._host() for sequence in items], longest, padding_value, padding_side)
         return from_host(rows if batch_first else rows.swapaxes(0, 1), items[0].device)

@@ -110,6 +110,7 @@ class SpectralNorm(AttributeHook):
         height, width = hook.reshape_weight_to_matrix(weight.detach()).shape
         delattr(module, name)
         module.register_parameter(name + "_orig", weight)
+        # A plain attribute, as the parameter is the original now; the hook sets it anew before each call.
         setattr(module, name, weight.detach())
         module.register_buffer(name + "_u", random_direction(weight, height, eps))
         module.register_buffer(name + "_v", random_direction(weight, width, eps))

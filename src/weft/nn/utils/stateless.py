@@ -93,6 +93,7 @@ def _swap(owner: Module, key: str, tensor: Any) -> Any:
         before = getattr(owner, key, _ABSENT)
         if before is not _ABSENT and not isinstance(before, Tensor):
             raise ArgumentError(f"attribute `{key}`: {before} is not an instance of torch.Tensor")
+        # A parametrized tensor is a property, which has no entry in the tables.
         if hasattr(getattr(type(owner), key, None), "__set__"):
             setattr(owner, key, tensor)
             return before

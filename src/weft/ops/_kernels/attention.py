@@ -92,6 +92,8 @@ def attention_backward(
     require_shape("attention_backward", "the output", out, g.shape)
     require_shape("attention_backward", "the logarithms", lse, (*q.shape[:3], 1))
     require_floats("attention_backward", g, out, lse)
+    # Queries' gradients are added up over parts of the keys, so that few heads also keep all cores busy. The number
+    # depends on sizes alone, never on threads: the bits must not.
     parts = min(-(-_TASKS // max(1, k.shape[0] * k.shape[1])), max(1, k.shape[2] // _KEYS))
     outs = (struct_like((parts, *q.shape), q), struct_like(k.shape, q), struct_like(v.shape, q))
     call = jax.ffi.ffi_call("weft_attention_backward", outs)

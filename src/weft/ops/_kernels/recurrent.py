@@ -46,6 +46,7 @@ def _call(
         return tuple(sizes[letter] for letter in letters)
 
     if lengths is None:
+        # One kernel serves both: sequences of one length are those that all end at the last step.
         lengths = jnp.full(batch, steps)
     require_shape(operation, "lengths", lengths, (batch,))
     for name, (letters, array) in arrays.items():

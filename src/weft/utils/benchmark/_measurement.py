@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-_MOST_FIGURES = 4
+_MOST_FIGURES = 4  # this and the spreads are PyTorch's
 _LEAST_INTERVAL = 25e-9  # seconds: no clock is better
 _NOTABLE_SPREAD = 0.1
 _LARGE_SPREAD = 0.25

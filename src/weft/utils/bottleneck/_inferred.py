@@ -58,6 +58,7 @@ def _by_line(notes: Collector, operators: Sequence[Operator]) -> dict[str, int]:
         while coming is not None and coming.at < end:
             sums[coming.stack[0]] += pending
             last, coming, pending = coming, next(after, None), 0
+        # Inference is noted before the operator that it was for, whose line it belongs to.
         if own is not None:
             pending += own
         elif last is not None:

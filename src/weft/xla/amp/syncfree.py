@@ -27,6 +27,7 @@ class _SyncFree(optim.Optimizer):
                 f"{type(self).__name__}.step: found_inf must be a tensor without dims, got one of size "
                 f"{list(found_inf.shape)}"
             )
+        # A copy for each device, as a program cannot read a tensor of another one.
         devices = {param.device for group in self.param_groups for param in group["params"]}
         self._found_inf = [found_inf.to(device, float32) for device in devices]
         try:

@@ -80,6 +80,7 @@ def distributed_mm(w: Tensor, x: Tensor, split: int = 1) -> Tensor:
     if x.shape[1] % split:
         raise ShapeError(f"distributed_mm: the {x.shape[1]} columns of x cannot be split into {split} equal parts")
     products: list[Tensor] = []
+    # One part after another: only that part of `x` and of the product is whole on each replica at a time.
     for part in cast("Any", x).chunk(split, 1):
         rows = all_gather(part, 1).narrow(0, job.ordinal * w.shape[1], w.shape[1])
         products.append(all_reduce("sum", w @ rows).narrow(1, job.ordinal * part.shape[1], part.shape[1]))

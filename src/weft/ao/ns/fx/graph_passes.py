@@ -179,6 +179,8 @@ class _Shadows:
         """
         start, end = self.nodes[part_b.start.name], self.nodes[part_b.end.name]
         own, other = list(tensor_inputs(start)), list(tensor_inputs(part_a.start))
+        # Shadows of recurrent layers get the same states, as otherwise they would compute something else from the
+        # second step on.
         if len(own) != len(other) or not (len(own) == 1 or part_a.base in RECURRENT):
             return None
         grid = _grid(other[0][2], self.a)

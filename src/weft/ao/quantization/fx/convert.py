@@ -287,6 +287,7 @@ class _Conversion:
         weight, bias = self._argument(node, own.weight or 1, "weight"), self._argument(node, 2, "bias")
         source = weight.args[0] if is_observer(weight) else None
         observer = output_observer(relu_after(node, self.model) or node)
+        # A weight that is computed can have no fixed grid.
         if not isinstance(source, Node) or source.op != "get_attr":
             self._on_floats(node)
             return

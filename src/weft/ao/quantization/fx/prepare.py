@@ -197,6 +197,7 @@ class _Preparation:
         self._require_one_grid(node, mode, qconfig)
         if own.results is not Results.NONE:
             is_reused = isinstance(qconfig.activation(), ReuseInputObserver)
+            # The grid to be reused does not exist.
             if is_reused and not _observers_before(node):
                 return
             before = _before_relu(node, self.model)
@@ -204,6 +205,7 @@ class _Preparation:
             has_inputs = mode is Mode.STATIC or (mode is Mode.DYNAMIC and own is not CUSTOM)
             if has_inputs and first is None and not is_reused:
                 self._replace_inputs(node, own, mode, qconfig)
+            # Otherwise it is fused with the ReLU, whose result is what needs a grid.
             if mode is Mode.STATIC and not self._is_before_relu(node):
                 self._add_output_observer(node, first or own, qconfig)
         self.plan.modes[node.name] = mode

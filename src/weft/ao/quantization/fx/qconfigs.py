@@ -74,6 +74,7 @@ def qconfigs_of(
             qconfig = _by_place(mapping, _type_of(root.get_submodule(path), mapping), path, mapping.global_qconfig)
         else:
             continue
+        # The n-th call of a function within a module, by which mappings name single calls.
         at = (path, target, counts[path, target])
         counts[path, target] += 1
         qconfig = mapping.module_name_object_type_order_qconfigs.get(at, qconfig)

@@ -41,6 +41,7 @@ def _hook_then_optimizer(hook: Hook, optimizer_state: _OptimizerHookState) -> Ho
 
     def exchange_and_update(hook_state: Any, bucket: GradBucket) -> Future[Any]:
         def update(done: Future[Any]) -> Tensor:
+            # The steps of a bucket's parameters are recorded together, instead of as a program for each.
             with using(grad=False), keeping():
                 flat = flat_result(done.value(), bucket)
                 for param, gradient in gradients_of(flat, bucket).items():

@@ -205,9 +205,12 @@ def powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Any]:
 
     The first `start_powerSGD_iter` steps use plain averages.
     """
+    # As PyTorch's hook, whose documentation advises it: the first steps are plain, since compressing them costs
+    # accuracy.
     if state.iter < state.start_powerSGD_iter:
         state.maybe_increase_iter(bucket)
         return average(state.process_group, bucket.buffer())
+    # What compression has left out is added to the next gradients (error feedback; Vogels et al., 2019).
     gradients = state._with_error(bucket.buffer(), bucket.index())
     tensors = split_like(gradients, bucket.parameters())
     whole = [at for at, t in enumerate(tensors) if not _worth_it(state, t)]

@@ -55,6 +55,7 @@ def construct_and_record_rdzv_event(
     Name, host and process id default to the caller's. The event of a failed node includes the traceback of the
     exception that is being handled.
     """
+    # Nobody listens by default, and events are recorded at each step of a rendezvous.
     if isinstance(get_logging_handler("dynamic_rendezvous"), logging.NullHandler):
         return
     caller = sys._getframe(1).f_code

@@ -146,6 +146,7 @@ class PContext(ABC):
             raise DistError(f"{self.name}: the processes have been started already; make a new context")
         self._handlers = raise_on_signals()
         atexit.register(self._close_at_exit)
+        # A killed parent runs no code: only another process can end the workers then.
         self._guardian = Guardian(self._dest.temporary)
         try:
             for rank in range(self.nprocs):
@@ -200,6 +201,8 @@ class PContext(ABC):
         self._closed = True
         self._look()
         self.ended = self._exits.copy()
+        # Noted before anything is signalled, as SIGCONT below continues what was stopped: the crash report names these
+        # ranks.
         self.stopped = {rank for rank in self._running() if _is_stopped(self._pids[rank])}
         self.closed_at = time.time()
         try:
@@ -217,6 +220,8 @@ class PContext(ABC):
     def _poll(self) -> RunProcsResult | None:
         self._look()
         self._collect()
+        # The first failure is often not the first end: a rank that misses another one may end sooner than the one that
+        # failed.
         if any(self._exits.values()):
             self._await_ending()
         failures = {rank: self._failure(rank) for rank, code in self._exits.items() if code}
@@ -257,6 +262,7 @@ class PContext(ABC):
         )
         if failure.error_file == NOT_AVAILABLE and failure.exitcode > 0:
             failure.message = last_traceback(self.stderrs[rank]) or self._unexplained(failure)
+            # On a full disk the error file is missing or cut off, and the exit code alone says nothing of the cause.
             if _is_full(folder := os.path.dirname(self.error_files[rank])):
                 failure.message = f"exit code {failure.exitcode}; the disk that holds the logs in {folder} is full"
         _log.error(
@@ -276,6 +282,7 @@ class PContext(ABC):
             if code is None:
                 continue
             self._exits[rank], self._ends[rank] = code, time.time()
+            # What a worker has started would otherwise go on, holding ports and files that the next start needs.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._pids[rank], signal.SIGKILL)
             if self._guardian:
@@ -285,6 +292,7 @@ class PContext(ABC):
 
     def _pause(self, seconds: float) -> None:
         """Wait until a process ends or sends something, or for this time."""
+        # Without a descriptor (an old kernel, or no Linux) an end is only noticed by looking.
         if len(self._watches) < len(self._running()):
             seconds = min(seconds, _LONGEST_PAUSE)
         wait_for_any([*self._watches.values(), *self._readers()], seconds)

@@ -44,6 +44,7 @@ def main(argv: list[str]) -> None:
     name, *args = argv[as_module:] or [""]
     if not name:
         sys.exit("usage: python -m weft.distributed.elastic.multiprocessing._entry [-m] PROGRAM [ARGS …]")
+    # A full disk costs output only, and no training.
     survive_full_disks()
     start_from_environment()
     handler = get_error_handler()

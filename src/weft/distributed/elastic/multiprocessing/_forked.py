@@ -42,6 +42,7 @@ def preloaded_for(program: Sequence[str]) -> str:
     if chosen is not None:
         return chosen
     try:
+        # The text is looked at, and nothing is imported: what to import first is the program's own decision.
         text = _source(program).read_bytes()
     except OSError:
         return ""
@@ -100,6 +101,7 @@ class ForkServer:
         context = ForkedContext(self, **options)
         try:
             context.start()
+        # A server that has died costs time only: workers are started without it.
         except BrokenPipeError:
             context.close()
             return start_processes(**options)

@@ -51,6 +51,7 @@ class MultiprocessContext(PContext):
 
     def _launch(self, local_rank: int) -> int:
         reader, writer = self._start_context.Pipe(duplex=False)
+        # The agent reads while it waits for ends; a worker that is stopped within a value must not stop it, too.
         os.set_blocking(reader.fileno(), False)
         self._values[local_rank] = reader
         process = self._processes[local_rank] = self._start_context.Process(
@@ -71,6 +72,7 @@ class MultiprocessContext(PContext):
             del self._processes[local_rank]
             raise
         finally:
+            # This process's copy: while it is open, the reader never sees the end.
             writer.close()
         assert process.pid is not None, "a started process has a number"
         return process.pid

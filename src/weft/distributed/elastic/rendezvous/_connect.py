@@ -31,9 +31,12 @@ def connect_to_store(host: str, port: int, timeout: timedelta, seconds: float, a
     while True:
         start = time.monotonic()
         try:
+            # Tried again and again with a short limit, since the node that serves the store may start later than this
+            # one.
             store = TCPStore(host, port, timeout=timedelta(seconds=_TRY_SECONDS), wait_for_workers=False)
             store.set_timeout(timeout)
             return store
+        # Another key does not become right by waiting.
         except JobKeyError as error:
             raise RendezvousConnectionError(f"no rendezvous at {host}:{port}: {error}") from error
         except (DistError, OSError) as error:

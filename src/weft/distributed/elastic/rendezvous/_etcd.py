@@ -22,8 +22,8 @@ from weft.errors import RendezvousConnectionError, ValueRangeError
 
 _log = logging.getLogger(__name__)
 
-DEFAULT_PORT = 2379
-_LEASE_SECONDS = 7200
+DEFAULT_PORT = 2379  # etcd's own
+_LEASE_SECONDS = 7200  # as in PyTorch: what a job that was killed has left goes after two hours
 _ATTEMPT_SECONDS = 3.0
 _RECEIPTS = "/weft/elastic/receipts"
 _PAUSE = 0.1
@@ -91,6 +91,7 @@ class EtcdClient:
         connection = self._connection(host, port, min(seconds, _WATCH_SECONDS))
         create = {"key": _text(key), "start_revision": str(revision + 1)}
         try:
+            # By a watch, since polling each missing key cost a request every 5 to 100 ms for each process that waited.
             with (
                 closing(connection),
                 closing(self._post(connection, "/v3/watch", {"create_request": create})) as answer,
@@ -152,6 +153,7 @@ class EtcdClient:
         with self._lock:
             if time.monotonic() >= self._renew_at:
                 answer = self._call("/v3/lease/keepalive", {"ID": self._lease}).get("result", {})
+                # The client was not used for so long that the lease has expired, and its keys with it.
                 if int(answer.get("TTL", 0)) <= 0:
                     self._lease = self._grant_lease(self._options.timeout)
                 self._renew_at = time.monotonic() + _LEASE_SECONDS / 3

@@ -68,6 +68,8 @@ class Executor:
             try:
                 return self.run(operation())
             except RendezvousConnectionError as error:
+                # A server whose process has ended is told at once; a link that is cut, or a server that is stopped, may
+                # come back.
                 if deadline.expired or isinstance(error.__cause__, PeerGoneError):
                     raise
                 _log.info("the rendezvous fails, trying again: %s", error)
@@ -107,6 +109,8 @@ class Executor:
 
     def _decoded(self, state: tuple[bytes, Token] | None) -> tuple[Status, Token | None]:
         now = time.monotonic()
+        # While nobody could read, nobody could be heard: that time counts as no node's silence, or all would be taken
+        # for dead when the backend is back.
         if self.failing_since is not None:
             self.member.note_outage(now - self._read_at)
         self._read_at = now

@@ -66,6 +66,8 @@ class KeepAlive:
                 pause = min(self._interval, member.poll_seconds)
                 if beat:
                     due = start + self._interval
+            # The thread goes on: short failures are borne, and `check` raises those that last too long in the agent's
+            # own thread.
             except RendezvousError as error:
                 _log.info("keep-alive of the rendezvous failed, trying again: %s", error)
             now = time.monotonic()

@@ -133,11 +133,14 @@ class Member:
         if self.status.closed:
             yield from self.quit()
             return JoinState.CLOSED
+        # The limits of nodes decide when a round is complete: with different ones, nodes would disagree about it. The
+        # refused limits are written so that the others can say why the job has ended.
         if self.status.limits not in (None, self._rules.limits):
             yield from self._change(lambda status: replace(status, refused=self._rules.limits))
             yield from self.quit()
             return JoinState.REFUSED
         if not self._registered:
+            # The leader waits for the key, so it takes in a new node at once instead of at its next look.
             yield SetKeys({**self._heartbeat(), keys.WAKE: b"1"})
             self._registered = True
         elif (yield from self._has_place()):
@@ -159,6 +162,7 @@ class Member:
         """Leave the job, which continues without this node."""
         self._registered = False
         yield DeleteKey(keys.heartbeat(self._node))
+        # Resigning tells the others at once; otherwise they would wait until the leader has been silent for too long.
         while self.leads:
             yield from self._lead(resign=True)
         yield SetKeys({keys.WAKE: b"1"})
@@ -180,6 +184,8 @@ class Member:
             return False
         place = yield GetKey(keys.rank_of(status.assignment.leader, self._node))
         version, _, rank = (place or b"").partition(b" ")
+        # A rank of an earlier round, or of an assignment whose status another leader has overwritten, is still under
+        # the key.
         if version != b"%d" % status.assignment.version:
             self._skipped = status.number
             return False
@@ -190,6 +196,8 @@ class Member:
         return {keys.heartbeat(self._node): Heartbeat(self._node, self._after, self._heartbeats).encode()}
 
     def _note(self, status: Status, token: Any) -> None:
+        # Times are those of this node's clock alone: it notes when it has seen a change, as clocks of nodes need not
+        # agree.
         if (status.version, status.leader) != (self.status.version, self.status.leader):
             self._changed_at = self._clock()
         self.status, self._token = status, token
@@ -215,15 +223,21 @@ class Member:
             return
         heartbeats = yield from self._read_heartbeats()
         state = observe(LeaderState(), heartbeats, self._clock())
+        # A leader that was stopped goes on later. Its old heartbeat must not make it a member until it writes a new
+        # one.
         dead = {node: (beat, -math.inf) for node, _, beat in heartbeats if node == old_leader}
         self._leader_state, self._leader_version = replace(state, last_heard={**state.last_heard, **dead}), -1
 
     def _lead(self, *, resign: bool = False) -> Operation[None]:
         """Decide on the round from all heartbeats, and publish it. With `resign`, this node then stops leading."""
+        # The leader's own notes are only good for the status that it has written itself; a call whose answer was lost
+        # may have been carried out.
         if (
             self._leader_version != self.status.version
         ):  # written by another node, or by this one in a call that has failed
             self._leader_state = replace(self._leader_state, current=(yield from self._written_round()))
+        # Deleted before the heartbeats are read: a node that wakes the leader in between is seen now, or wakes it
+        # again.
         yield DeleteKey(keys.WAKE)
         heartbeats = yield from self._read_heartbeats()
         now = self._clock()
@@ -240,6 +254,7 @@ class Member:
         status = replace(self.status.with_round(current), leader=None if resign else self._node)
         before = self._leader_state.current
         if current != before:
+            # The round grows with the number of nodes, so the status, which all read, only has its key.
             status = replace(status, round_key=self._free_round_key())
             pairs = {status.round_key: current.encode()}
             if current.complete and (before.number, before.complete) != (current.number, True):
@@ -247,6 +262,8 @@ class Member:
                 status = replace(status, assignment=assignment)
                 for rank, node in enumerate(current.world):
                     pairs[keys.rank_of(self._node, node)] = b"%d %d" % (assignment.version, rank)
+            # First the data and then the status that names it: a leader that dies in between leaves nothing that others
+            # would read.
             yield SetKeys(pairs)
         return (yield from self._swap(status))
 

@@ -134,6 +134,7 @@ def advance(state: LeaderState, heartbeats: Collection[Heartbeat], now: float, r
     current = _reopened(_moved(state.current, heartbeats), rules)
     has_quorum = not current.complete and len(current.participants) >= rules.min_nodes
     before = state.quorum_since if state.current.number == current.number else None
+    # The last call begins anew whenever a round falls below the least number of nodes.
     since = (now if before is None else before) if has_quorum else None
     if since is not None and _may_complete(current, now - since, rules):
         current = replace(current, complete=True, world=tuple(sorted(current.participants)))
@@ -152,11 +153,13 @@ def _reopened(current: Round, rules: Rules) -> Round:
 
     Former members are taken first.
     """
+    # A round with members goes on; who comes late waits until its members have restarted.
     if current.complete and current.participants:
         return current
     old_world = frozenset(current.world)
     if current.complete:
         current = replace(current, number=current.number + 1, complete=False, world=())
+    # Who had a place keeps it, so that a node too many disturbs nobody.
     order = sorted(current.waiting, key=lambda node: (node not in old_world, node))
     let_in = frozenset(order[: max(rules.max_nodes - len(current.participants), 0)])
     return replace(current, participants=current.participants | let_in, waiting=current.waiting - let_in)

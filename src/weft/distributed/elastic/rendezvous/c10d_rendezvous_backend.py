@@ -28,7 +28,7 @@ from weft.errors import (
 
 _log = logging.getLogger(__name__)
 
-DEFAULT_PORT = 29400
+DEFAULT_PORT = 29400  # torchrun's
 OPTIONS = frozenset({"store_type", "is_host", "connect_timeout", "heartbeat_timeout", "read_timeout"})
 """The options that `create_backend` reads."""
 
@@ -106,6 +106,7 @@ def create_backend(params: RendezvousParameters) -> tuple[C10dRendezvousBackend,
     except RendezvousConnectionError as error:
         raise RendezvousConnectionError(f"{STORE_FAILED} {error}") from error.__cause__
     store.set_timeout(patience)
+    # A client of its own, which gives up sooner: those who use the store itself may wait long for a key.
     state = store.clone()
     hasty = min(_HEARTBEAT_SECONDS, patience.total_seconds())
     state.set_timeout(timedelta(seconds=params.get_as_float("heartbeat_timeout", hasty)))
@@ -135,6 +136,8 @@ def _tcp_store(params: RendezvousParameters, patience: timedelta) -> TCPStore:
                 raise RendezvousConnectionError(
                     f"this node cannot serve the rendezvous at {host}:{port}: {fact(error)}; {_CHOOSE_ANOTHER}"
                 ) from error
+            # Several nodes of one machine (as in tests, or in containers that share the network) all believe to be the
+            # host; the first one is.
             _log.info("another process of this machine has %s:%d, joining it: %s", host, port, error)
             return connect_to_store(
                 host, port, patience, seconds, f"another program of this machine has the port; {_CHOOSE_ANOTHER}"

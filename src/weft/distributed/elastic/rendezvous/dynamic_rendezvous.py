@@ -124,6 +124,8 @@ class DynamicRendezvousHandler(RendezvousHandler):
             if self._keep_alive is None:
                 interval = self._settings.keep_alive_interval.total_seconds()
                 self._keep_alive = KeepAlive(self._executor, interval, patience)
+            # There is no leader yet, or it is silent: the keep-alive thread does the leader's work, and need not wait
+            # for its next beat.
             if self._member.should_lead:
                 self._keep_alive.wake()
             if deadline.expired:
@@ -132,6 +134,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
                 raise RendezvousTimeoutError(missing)
             notice.tell(self._what_is_awaited)
             time.sleep(pause)
+            # Reads become rarer, so that many waiting nodes do not keep the backend busy.
             pause = min(2 * pause, self._member.join_pauses[1])
         if join_state is JoinState.CLOSED:
             raise RendezvousClosedError(

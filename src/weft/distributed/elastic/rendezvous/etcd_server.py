@@ -92,6 +92,8 @@ class EtcdServer:
         atexit.unregister(self.stop)
 
     def _start(self, folder: str, timeout: float, stderr: int | IO | None) -> None:
+        # Held until both numbers are known, so that they differ; another process may still take one, hence the
+        # attempts.
         with find_free_port() as client, find_free_port() as peer:
             self._port, peer_port = client.getsockname()[1], peer.getsockname()[1]
         here = f"http://{self.get_endpoint()}"

@@ -64,6 +64,7 @@ def barrier(
     if rank is None and rank_tracing_decoder is not None:
         raise PreconditionError("Tracing requires rank information: give barrier() this process's rank as well")
     if rank is not None:
+        # Written before anyone waits, so that those who time out can read who has not come without a further wait.
         store.set(f"{key_prefix}{rank}/TRACE", "1")
     try:
         store.barrier(key_prefix, world_size, timedelta(seconds=barrier_timeout))

@@ -129,6 +129,7 @@ class Tracer:
         """The type, kind and buffers of a call, which are changed if the call belongs to a trace."""
         span = current_span()
         function = title_of(content[0]) if request is None else request.title(content[1])
+        # A call that a called function makes belongs to the trace of its caller, whichever worker has opened that.
         log = self.own if span is None or span.log.over else span.log
         if log is None or function is None:
             return PendingCall, kind, buffers

@@ -72,6 +72,8 @@ class _SplitParallel(ParallelStyle):
             whole = distribute_tensor(parameter.detach(), mesh, [placement], src_data_rank=src_data_rank)
             module.register_parameter(name, Parameter(whole, parameter.requires_grad))
         (layout,), (wanted,), desired = self.input_layouts, self.output_layouts, self.desired[kind]
+        # An input that is given as a part has its last dim divided; the layer knows how long the whole one is, also
+        # where parts are uneven.
         features = module.in_features if isinstance(module, Linear) else None
         return distribute_module(
             module,

@@ -168,6 +168,7 @@ class _Partitions:
             partition = self.of.get(node)
             if partition in inside:
                 return True
+            # A partition is computed as a whole, so a way into any of its nodes leads on from all of them.
             members = [node] if partition is None else list(partition.nodes)
             seen.update(members)
             waiting.extend([user for member in members for user in member.users])

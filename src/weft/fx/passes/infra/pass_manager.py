@@ -121,6 +121,8 @@ class PassManager:
             if self.run_checks_after_each_pass:
                 self.check(changed)
             return changed, bool(result.modified)
+        # One error for all passes, which says what had run before: a graph that one pass has spoilt mostly fails in a
+        # later one.
         except Exception as error:
             previous = [_name_of(one) for one in self.passes[:at]]
             raise OutOfRangeError(

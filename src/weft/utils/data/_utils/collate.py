@@ -85,6 +85,7 @@ def collate(batch: Any, *, collate_fn_map: CollateMap | None = None) -> Any:
     if isinstance(first, Sequence):
         if any(len(sample) != len(first) for sample in batch) and not hasattr(first, "_fields"):
             raise ShapeError("each element in list of batch should be of equal size")
+        # Named tuples of unequal length are a matter of their own class, as in PyTorch.
         columns = zip(*batch, strict=False)
         return _like_sequence(first, [collate(column, collate_fn_map=collate_fn_map) for column in columns])
     raise ArgumentError(_NO_RULE.format(type(first)) + advice(first))

@@ -72,6 +72,7 @@ class Source:
             if not self.batched:
                 return next(ahead)
             batch = [_computed(sample) for sample in islice(ahead, len(indices))]
+            # An iterable whose end has been seen is not asked again, since some begin anew then.
             ended = len(batch) < len(indices)
             if not batch or (ended and self.drop_last):
                 raise StopIteration

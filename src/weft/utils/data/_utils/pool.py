@@ -86,6 +86,7 @@ class WorkerPool:
         messages = []
         sentinels = {process.sentinel: worker for worker, process in enumerate(self._processes)}
         ready = wait([*self._links, *sentinels], timeout)
+        # Messages first: a worker that has sent its error and ended is told by that error, and not by its end.
         for worker, link in enumerate(self._links):
             if link in ready:
                 try:

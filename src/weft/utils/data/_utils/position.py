@@ -78,6 +78,7 @@ def begin(loader: Any, position: LoaderPosition) -> tuple[Iterator[Any], int]:
         )
     seed = int(host_generator(loader.generator).integers(2**62))
     indices = _draw_order(_indices(loader, position.position))
+    # The order was drawn once already; drawing it again must not move the numbers that the program draws next.
     if old_states is not None:
         default_generator.restore(present)
     return indices, seed

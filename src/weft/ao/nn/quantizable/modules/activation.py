@@ -83,6 +83,7 @@ class MultiheadAttention(FloatAttention):
         weights = F.dropout(op.softmax(scores if bias is None else scores + bias, -1), self.dropout, self.training)
         output = self.out_proj(self.quant_attn_output(op.matmul(weights, v).transpose(1, 2).flatten(2)))
         weights = self.quant_attn_output_weights(weights)
+        # As the float layer's; PyTorch's own quantizable layer reshapes results of `batch_first` in the wrong order.
         output = output if self.batch_first else op.transpose(output, 0, 1)
         if not need_weights:
             return output, None

@@ -125,6 +125,7 @@ class _ConvNd(WeightedQuantizedModule):
         if hasattr(mod, "weight_fake_quant"):
             require_type(mod, cls._QAT_MODULES, cls)
             observer = mod.weight_fake_quant
+            # In training the normalisation was beside the weights; a quantized layer has none.
             if isinstance(mod, conv_fused._ConvBnNd):
                 mod.weight, mod.bias = fuse_conv_bn_weights(
                     mod.weight,

@@ -51,6 +51,8 @@ def assign_ranks(info: RoleInfo, size: int, advice: str = "") -> Exchange[Ranks]
 
     `advice` is shown to users while they wait. `RendezvousTimeoutError` names the nodes that are missing.
     """
+    # Rank 0 alone reads all nodes and writes one answer for each; with every node reading every other one, n nodes
+    # would send n² messages.
     yield SetKeys({keys.agent_role(info.rank): info.encode()})
     if info.rank == 0:
         yield from _publish_ranks(size, advice)
@@ -78,6 +80,7 @@ def _publish_ranks(size: int, advice: str) -> Exchange[None]:
 def tree_barrier(key: str, rank: int, size: int) -> Exchange[bool]:
     """Wait until all nodes have called this; each waits for its children in a tree. False at the timeout."""
     purpose = "the workers of other nodes to finish"
+    # By a tree, so that no node waits for all others itself.
     below = [keys.step_of_all(key, child) for child in children(rank, size)]
     if below and (yield AwaitKeys(below, purpose)):
         return False

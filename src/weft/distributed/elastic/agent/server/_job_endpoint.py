@@ -95,6 +95,7 @@ class JobEndpoint:
         return Response(report.to_json() + "\n", kind="application/json")
 
     def _end(self) -> Response:
+        # Sixteen watchers once kept everybody else from the health check.
         if len(self._watchers) >= _MOST_WATCHERS:
             return Response("too many wait for the end\n", "503 Service Unavailable")
         watcher = threading.current_thread()

@@ -80,6 +80,8 @@ class NodeExchange:
         others = [rank for rank in range(group.group_world_size or 1) if rank not in reports]
         if others and group.store is not None:
             request = self._requested(group.store, others)
+            # In a thread with a limit of its own: a store that does not answer keeps nobody from seeing the node that
+            # was asked.
             request.join(request.seconds)
             reports |= request.reports
         self._heard |= reports

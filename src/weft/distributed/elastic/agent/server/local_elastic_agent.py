@@ -92,6 +92,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         envs = {worker.local_rank: self._environment(worker) for worker in worker_group.workers}
         self._start_watchdog(envs)
         self._activity.share(envs)
+        # Kept over restarts, so that those who watch the job see them.
         if self._endpoint is None:
             self._endpoint = JobEndpoint(self._worker_group, self._activity, lambda: (self._seconds, self._restarts))
         self._start_health_check(self._endpoint)
@@ -127,6 +128,8 @@ class LocalElasticAgent(SimpleElasticAgent):
             "TORCHELASTIC_RUN_ID": spec.rdzv_handler.get_run_id(),
             "TORCHELASTIC_USE_AGENT_STORE": str(spec.rdzv_handler.use_agent_store),
             "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+            # The round, not the number of restarts, which differs where nodes were restarted unequally often: ranks
+            # that derive names of keys from it would not meet.
             "WEFT_RENDEZVOUS_ROUND": str(group.round),
             **{name: os.environ[name] for name in _HANDED_ON if name in os.environ},
         }
@@ -215,6 +218,7 @@ class LocalElasticAgent(SimpleElasticAgent):
                 stopped=[ranks[at] for at in context.stopped],
                 exit_codes={ranks[at]: code for at, code in context.ended.items()},
             )
+        # A report is an extra: what fails here must not hide how the workers have ended.
         except (OSError, ValueRangeError) as error:
             _log.info("there is no crash report: %s", error)
             return
@@ -229,6 +233,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         path = Path(folder, f"crash_report_{self._worker_group.group_rank or 0}_{self._restarts}.txt")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            # Private, as stacks and messages may show data, and the folder may be open to others.
             with atomic_write(path, private=True) as file:
                 file.write(text.encode())
         except OSError as error:
@@ -239,6 +244,7 @@ class LocalElasticAgent(SimpleElasticAgent):
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = 30) -> None:
         context, result = self._pcontext, self._result
         self._end_workers(death_sig, min(timeout, self._shutdown_timeout))
+        # Ended by a signal, or after another node's failure: a hang is explained by where these workers were.
         if context is not None and result is None:  # they were running, or hung
             self._write_crash_report(context)
         if self._endpoint is not None:

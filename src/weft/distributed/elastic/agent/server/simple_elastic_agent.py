@@ -117,6 +117,7 @@ class SimpleElasticAgent(ElasticAgent):
             self._report.workers(result, self._restarts, self._seconds)
             self._report.record(self.get_event_succeeded())
             return result
+        # As with PyTorch, a node for which a job has no place ends well.
         except RendezvousGracefulExitError as reason:
             _log.info("[%s] this node is not needed: %s", self._worker_group.spec.role, reason)
             self._report.record(self.get_event_succeeded())
@@ -171,6 +172,7 @@ class SimpleElasticAgent(ElasticAgent):
         group, role = self._worker_group, self._worker_group.spec.role
         match result.state:
             case WorkerState.SUCCEEDED:
+                # Other nodes may still fail and restart, and then need the workers of this one, which have finished.
                 if self._exit_barrier():
                     return True
                 _log.info("[%s] finished here, but the job starts anew on other nodes", role)
@@ -206,6 +208,7 @@ class SimpleElasticAgent(ElasticAgent):
                 with self.record_duration("ASSIGN_WORKER_RANKS"):
                     workers = self._assign_worker_ranks(info.store, info.rank, info.world_size, spec)
                 break
+            # A node that dies between its place in the round and the exchange would be waited for until the deadline.
             except _MembersChangedError:
                 _log.info("[%s] a node was lost during the rendezvous, joining the next round", spec.role)
         self._tell_change(worker_group.group_world_size, info.world_size)
@@ -277,11 +280,13 @@ class SimpleElasticAgent(ElasticAgent):
                 notice.tell(purpose)
                 store.wait(wanted, min(poll, timedelta(seconds=deadline.left() or 0.001)))
                 return []
+            # The process that serves the store has ended: nothing will answer, however long one waits.
             except PeerGoneError:
                 raise
             except (DistStoreError, DistNetworkError, RendezvousConnectionError, TimeoutError):
                 if deadline.expired:
                     return [key for key in wanted if not store.check([key])]
+                # A node that has died writes no key, so only the rendezvous can tell that waiting is in vain.
                 if self._members_changed():
                     raise _MembersChangedError("the nodes of the job have changed") from None
 
@@ -310,6 +315,7 @@ class SimpleElasticAgent(ElasticAgent):
         group = self._worker_group
         assert group.store is not None, "workers ran without a rendezvous"
         rank, size, seconds = group.group_rank or 0, group.group_world_size or 1, self._exit_barrier_timeout
+        # The watchdog's progress stands still here, and the health check must not take that for a hang.
         self._in_exit_barrier = True
         try:
             if not self._run_exchange(tree_barrier(keys.FINISHED, rank, size), group.store, size, seconds):
@@ -318,6 +324,7 @@ class SimpleElasticAgent(ElasticAgent):
             self._say_farewell(group.store, rank, size)
         except _MembersChangedError:
             return False
+        # The workers of this node have succeeded; that the others cannot be heard of does not change the result.
         except DistError as error:
             _log.warning("finished here; other nodes cannot be waited for: %s", error)
         finally:

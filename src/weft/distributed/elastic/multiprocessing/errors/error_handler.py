@@ -49,8 +49,11 @@ class ErrorHandler:
             "timestamp": str(int(failed)),
             "failed_at": repr(failed),
         }
+        # A rank that misses another one often ends first. The mark lets the launcher show the other's error as the
+        # cause.
         if follows_another(e):
             extra["follows_another"] = "True"
+        # The stacks are those of the moment of the error; when the launcher looks, the process has ended.
         if Flight.stacks is not None:
             faulthandler.dump_traceback(Flight.stacks, all_threads=True)
             extra["last_operators"] = "\n".join(last_recorded())
