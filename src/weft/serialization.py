@@ -1,6 +1,6 @@
 """Saving and loading tensors and Python objects. Loading executes no code of a file unless the caller trusts it.
 
-It writes the package's own format and safetensors, and reads these and PyTorch's files.
+It writes PyTorch's format and safetensors, and reads these and the format that earlier versions of the package wrote.
 """
 
 from __future__ import annotations
@@ -53,17 +53,16 @@ def save(
 ) -> None:
     """Write an object to a path, or to a file open for binary writing.
 
-    Tensors, NumPy arrays of numbers, numbers, strings, bytes, dtypes, devices, None, and dicts, lists, tuples and sets
-    of them are described, and loaded without running code. Anything else, such as a whole module, is pickled by
-    `pickle_module` (by default Python's `pickle`) with `pickle_protocol`; see `load` for such files. `PicklingError`
-    gives the place of what cannot be pickled; then nothing is written. A tensor that occurs twice, and tensors that
-    share elements, are written once. A path is written completely or not at all.
-
-    The format is the package's own, which PyTorch cannot read: name such files `.weft`, not `.pt`. If a path ends in
-    `.safetensors`, that format is written, which contains a dict of tensors and is widely supported (`save_file`).
+    The format is PyTorch's, which PyTorch reads. The pickle in it is made by `pickle_module` (by default Python's
+    `pickle`) with `pickle_protocol`, at most 3. Loading tensors, numbers, strings and containers of these runs no code;
+    see `load` for files with other objects, such as a whole module. `PicklingError` gives the place of what cannot be
+    pickled; then nothing is written. A tensor that occurs twice, and tensors that share elements, are written once. A
+    path is written completely or not at all. If it ends in `.safetensors`, that format is written, which contains a
+    dict of tensors and is widely supported (`save_file`). Without `_use_new_zipfile_serialization`, the format is that
+    from before PyTorch 1.6.
 
     `_extra_files` are strings or bytes by name, which are put under `extra/` in the archive, after those of
-    `set_extra_files_hook`. The other arguments are accepted for compatibility.
+    `set_extra_files_hook`.
     """
     log_api_usage_once("torch.save")
     _save(obj, f, pickle_module, pickle_protocol, _use_new_zipfile_serialization, _extra_files)
@@ -135,7 +134,7 @@ def load(
 ) -> Any:
     """Read a checkpoint from a path, or from a file open for binary reading.
 
-    The content determines the format: that of `save`, safetensors, or a file of PyTorch's (`.pt`, `.pth`).
+    The content determines the format: PyTorch's, also that from before 1.6, safetensors, or that of earlier versions.
 
     No code from the file is executed, and classes and functions other than those of `add_safe_globals` are refused,
     unless `weights_only=False`. Then modules and other whole objects are unpickled by `pickle_module` (by default

@@ -113,12 +113,15 @@ def test_a_storage_of_several_types_is_untyped():
 @pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
 def test_storages_are_saved():
     x = weft.arange(4.0)
-    found = again({"typed": weft.storage.TypedStorage(wrap_storage=x.untyped_storage(), dtype=x.dtype), "untyped": x.untyped_storage(), "x": x[1:3]})
-    assert isinstance(found["untyped"], weft.UntypedStorage)
-    assert found["typed"].tolist() == [0, 1, 2, 3]
+    typed = weft.storage.TypedStorage(wrap_storage=x.untyped_storage(), dtype=x.dtype)
+    found = again({"typed": typed, "x": x[1:3]})
     found["x"].fill_(7)
     assert found["typed"].tolist() == [0, 7, 7, 3]
-    assert found["untyped"].nbytes() == 16
+    found = again([x.untyped_storage()])[0]
+    assert isinstance(found, weft.UntypedStorage)
+    assert (found.nbytes(), found.tolist()) == (16, x.untyped_storage().tolist())
+    with pytest.raises(pickle.PicklingError, match="view the same data as different types"):
+        saved([typed, x.untyped_storage()])
 
 
 def test_attributes_names_and_kinds_come_back():

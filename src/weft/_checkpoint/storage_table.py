@@ -101,7 +101,14 @@ class StorageTable:
         self._kept.append(owner)
         if id(owner) in self._parts:
             raise StorageAgain(StorageTable(self._shared | {id(owner)}, self._untyped))
-        return self._record_of(owner, storage.dtype if isinstance(storage, TypedStorage) else None, None)
+        if not isinstance(storage, TypedStorage):
+            return self._record_of(owner, None, None)
+        if id(owner) in self._untyped:
+            raise TypeError(
+                "Cannot save multiple tensors or storages that view the same data as different types; save the untyped "
+                "storage, storage.untyped()"
+            )
+        return self._record_of(owner, storage.dtype, None)
 
     def _record_of(self, owner: Tensor, dtype: DType | None, name: TorchGlobal | None) -> StorageRecord:
         key = id(owner)
