@@ -195,7 +195,12 @@ def require_plain(content: bytes) -> None:
     """`PickleError` for a pickle that names a class or function which loading refuses unless it is trusted."""
     names = _NameResolver(0)
     for name in sorted(globals_named(io.BytesIO(content))):
-        names.find(name)
+        if not _is_known(names, name):
+            raise PickleError(
+                f"it needs {name}, whose code would be run when it is loaded. Tensors, NumPy arrays of numbers, numbers, "
+                "strings, bytes, dtypes, devices, None, and dicts, lists, tuples and sets of them can be saved here; save "
+                "a module's or an optimizer's state_dict()"
+            )
 
 
 def _is_known(contents: _NameResolver, name: str) -> bool:
