@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft._base.dtype import float64, int8, int64
-from weft.ops._table import REQUIRED, TABLE, TENSOR_KINDS, Kind, OpDef
+from weft.ops._kinds import REQUIRED, TENSOR_KINDS, Kind
+from weft.ops._table import TABLE, OpDef
 
 
 @dataclass(frozen=True)

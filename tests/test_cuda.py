@@ -6,7 +6,7 @@ import pytest
 
 import weft
 from weft import cuda
-from weft._base.device import canonical, current
+from weft._base.device import canonical, set_current_index
 
 without = pytest.mark.skipif(cuda.is_available(), reason="this machine has such a device")
 needs_cuda = pytest.mark.skipif(not cuda.is_available(), reason="this machine has no such device")
@@ -166,6 +166,9 @@ def test_a_device_is_current():
     assert cuda.memory_stats()["allocated_bytes.all.current"] == cuda.memory_allocated()
 
 
-def test_the_kind_alone_means_the_current_device(monkeypatch):
-    monkeypatch.setattr(current, "cuda", 2)
-    assert [str(canonical(name)) for name in ("cuda", "cuda:1", "tpu")] == ["cuda:2", "cuda:1", "tpu:0"]
+def test_the_kind_alone_means_the_current_device():
+    set_current_index("cuda", 2)
+    try:
+        assert [str(canonical(name)) for name in ("cuda", "cuda:1", "tpu")] == ["cuda:2", "cuda:1", "tpu:0"]
+    finally:
+        set_current_index("cuda", 0)

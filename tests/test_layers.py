@@ -1,4 +1,7 @@
-"""The shape of the sources: who may import whom, where imports stand, how large files are, and what is public."""
+"""The shape of the sources: who may import whom, where imports stand, how large files are, and what is public.
+
+`python -m tests.test_layers` prints what each part of the package imports.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,53 @@ from pathlib import Path
 import pytest
 
 import weft
+from weft._import_paths.table import TABLE
 
 ROOT = Path(weft.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
+DESIGN = Path(__file__).parent.parent / "docs/design.md"
 
-LOWER = [{"errors", "_base"}, {"_comm", "ops"}, {"_lazy"}, {"_autograd"}, {"_dispatch"}, {"_tensor"}]
-UPPER = [{"distributed"}, {"xla"}]
+LAYERS = [
+    ("errors, versions", "errors version torch_version _symbols"),
+    ("types, devices, settings; no arrays", "_base"),
+    ("where names are", "_import_paths"),
+    ("trees of containers, settings of loading", "__future__ utils._pytree"),
+    ("the operator table: arrays, no tensors", "ops"),
+    ("bytes between processes: no tensors, no jax", "_comm futures multiprocessing"),
+    ("values not computed yet", "_lazy"),
+    ("derivatives and the backward pass, over values", "_autograd"),
+    ("the general path of every call", "_dispatch"),
+    ("tensors, and the functions over them", "_tensor"),
+    (
+        "functions by their subject, and what computes on tensors alone",
+        "_assertions _switches autograd compiler fft linalg masked nested owners quasirandom random return_types "
+        "signal sparse special testing types",
+    ),
+    ("types of devices; operators of users, and of jax", "_devices _interop"),
+    ("devices, and libraries of operators, as users see them", "accelerator cpu cuda library mps mtia xpu"),
+    ("switches of backends", "backends"),
+    ("modules", "nn"),
+    ("what takes modules", "_checkpoint _compiler_answers _extension distributions func optim overrides profiler"),
+    ("what takes optimizers, checkpoints and profiles", "amp export serialization utils"),
+    ("programs as graphs; repositories of models", "fx hub jit"),
+    ("several processes", "distributed"),
+    ("what rewrites graphs, and what starts and shows jobs", "_tools ao xla"),
+    (
+        "PyTorch's paths to what stands elsewhere",
+        "__config__ autograd.profiler autograd.profiler_legacy cpu.amp cuda.amp "
+        "distributed.elastic.rendezvous.etcd_rendezvous distributed.elastic.rendezvous.etcd_rendezvous_backend "
+        "distributed.elastic.rendezvous.etcd_server distributed.elastic.rendezvous.etcd_store distributed.launch "
+        "distributed.run monitor onnx",
+    ),
+]
+"""What each layer holds, and its parts: modules and folders of the package, from the lowest layer to the highest.
+
+A part imports itself and what stands in lower layers, so parts of one layer do not know each other. A module below a
+part that is a part of its own, such as `cuda.amp`, does not belong to the former. What users reach by a lower path than
+its layer is loaded by name, on first use (`weft._base.exports`).
+"""
+
+LAYER_OF = {part: at for at, (_, parts) in enumerate(LAYERS) for part in parts.split()}
 LAZY = "_api.py"  # loads by name what is public, so that importing the package costs nothing
 COMMANDS = {"__main__.py", "_tensor/stubs.py"}  # run by `python -m`, never imported: they may look at everything
 
@@ -30,10 +74,13 @@ BOUND = [path for path in FILES if name_of(path) not in {"__init__.py", LAZY, *C
 MOST_LINES = 500
 
 
-def layer(part: str) -> int:
-    """The layer of a module or folder of the package; what users import shares one."""
-    layers = [*LOWER, set[str](), *UPPER]
-    return next((at for at, parts in enumerate(layers) if part in parts), len(LOWER))
+def part_of(module: str) -> str:
+    """The part to which a module belongs: `weft.cuda.amp.autocast_mode` to `cuda.amp`."""
+    part = module.removeprefix("weft.")
+    while part not in LAYER_OF:
+        part, dot, _ = part.rpartition(".")
+        assert dot, f"{module} is in no layer: add it to LAYERS"
+    return part
 
 
 @cache
@@ -67,15 +114,10 @@ def on_top(tree: ast.Module) -> ast.Module:
     return ast.Module([node for node in tree.body if not is_type_checking(node)], [])
 
 
-def test_imports_run_downwards():
-    assert not [
-        f"{name_of(path)} imports {name}"
-        for path in BOUND
-        for name in imports(on_top(parsed(path)))
-        if name.startswith("weft.")
-        and (there := name.split(".")[1]) != own_part(path)
-        and layer(there) > layer(own_part(path))
-    ]
+def test_nothing_imports_a_module_of_names():
+    """They are for users, and the code that they name may not be loaded yet."""
+    served = {f"weft.{path}" for path in TABLE}
+    assert not [f"{name_of(path)} imports {name}" for path in FILES for name in {*imports(parsed(path))} & served]
 
 
 def module_name(path: Path) -> str:
@@ -83,9 +125,8 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imported_modules(path: Path, modules: Collection[str]) -> set[str]:
-    """Those of `modules` that a file imports, also where only type checkers read it."""
-    tree = parsed(path)
+def imported_modules(tree: ast.AST, modules: Collection[str]) -> set[str]:
+    """Those of `modules` that a file imports."""
     found = set(imports(tree))
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
@@ -94,6 +135,43 @@ def imported_modules(path: Path, modules: Collection[str]) -> set[str]:
             if len(whole) == len(node.names):
                 found.discard(node.module or "")
     return found & set(modules)
+
+
+def graph_of_parts() -> dict[str, set[str]]:
+    """The parts that each part imports, itself left out; also what only type checkers read."""
+    graph = {part: set[str]() for part in LAYER_OF}
+    modules = {module_name(path): path for path in BOUND}
+    for name, path in modules.items():
+        part = part_of(name)
+        graph[part] |= {part_of(there) for there in imported_modules(parsed(path), modules)} - {part}
+    return graph
+
+
+def test_imports_run_downwards():
+    assert not [
+        f"{part} (layer {LAYER_OF[part]}) imports {there} (layer {LAYER_OF[there]})"
+        for part, imported in graph_of_parts().items()
+        for there in sorted(imported)
+        if LAYER_OF[there] >= LAYER_OF[part]
+    ]
+
+
+def test_each_part_of_a_layer_exists():
+    modules = {module_name(path) for path in FILES}
+    assert not [part for part in LAYER_OF if f"weft.{part}" not in modules]
+
+
+def table_of_layers() -> str:
+    """The layers as a table of Markdown, for docs/design.md."""
+    rows = [
+        f"| {at} | {', '.join(f'`{part}`' for part in parts.split())} | {purpose} |"
+        for at, (purpose, parts) in enumerate(LAYERS)
+    ]
+    return "\n".join(["| layer | parts | what it holds |", "|---|---|---|", *rows])
+
+
+def test_the_design_shows_the_layers():
+    assert table_of_layers() in DESIGN.read_text(encoding="utf-8"), f"docs/design.md should have\n{table_of_layers()}"
 
 
 def circles(graph: Mapping[str, set[str]]) -> list[set[str]]:
@@ -119,7 +197,9 @@ def test_circles_are_found():
 
 def test_imports_make_no_circle():
     files = {module_name(path): path for path in FILES}
-    graph = {name: imported_modules(path, files.keys()) for name, path in files.items()}
+    graph = {
+        name: imported_modules(parsed(path), files.keys()) for name, path in files.items()
+    }  # for type checkers, too
     assert not circles(graph)
 
 
@@ -167,8 +247,10 @@ def test_a_public_package_only_exports(path):
     for node in body:
         if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("_on_first_use(__name__, "):
             continue
+        if ast.unparse(node) == "_serve_below(__name__)":
+            continue
         assert isinstance(node, ast.ImportFrom), f"line {node.lineno} does more than export"
-        if node.module not in ("__future__", "weft._base.exports"):
+        if node.module not in ("__future__", "weft._base.exports", "weft._import_paths.finder"):
             assert all(entry.asname == entry.name for entry in node.names), f"line {node.lineno} exports nothing"
 
 
@@ -182,3 +264,8 @@ def test_public_names_are_sorted_and_load():
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match=r"^module 'weft' has no attribute 'no_such_name'$"):
         weft.no_such_name
+
+
+if __name__ == "__main__":
+    for part, imported in sorted(graph_of_parts().items(), key=lambda entry: LAYER_OF[entry[0]]):
+        print(f"{LAYER_OF[part]:2} {part}: {', '.join(sorted(imported, key=lambda there: -LAYER_OF[there]))}")

@@ -1,8 +1,9 @@
 """`make dist`: build wheels and the source archive, look at what they hold, and try the wheels where nothing else is.
 
-Weft's wheel must hold the files of the package that git knows, and no others; the source archive all files that git
-knows, so tests and documentation too. `weft-native` holds the CPU kernels, for this system; without a compiler it is
-left out. The wheels are then installed in an environment of their own, in a temporary folder: first Weft alone.
+Weft's wheel must hold the files of the package that git knows, the stubs that its build writes, and no others; the
+source archive all files that git knows, so tests and documentation too. `weft-native` holds the CPU kernels, for this
+system; without a compiler it is left out. The wheels are then installed in an environment of their own, in a temporary
+folder: first Weft alone.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import zipfile
 from pathlib import Path
 
 import native  # beside this file
+import path_stubs
 
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
@@ -88,8 +90,9 @@ def wheel_of_kernels() -> Path | None:
 
 
 def look_into_wheel(wheel: Path) -> None:
-    """Refuse a wheel with other files than the package's."""
-    require_same("the wheel", files_in(wheel), {name.removeprefix("src/") for name in known_to_git("src")})
+    """Refuse a wheel with other files than the package's, and the stubs that its build writes."""
+    known = {name.removeprefix("src/") for name in known_to_git("src")}
+    require_same("the wheel", files_in(wheel), known | {f"weft/{name}" for name in path_stubs.stubs()})
 
 
 def files_in(wheel: Path) -> set[str]:

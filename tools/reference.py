@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 import weft
+from weft._import_paths.table import TABLE
 
 ROOT = Path(weft.__file__).parent
 MEMBER = re.compile(r"<(\w+\.\w+): [^<>]*>")
@@ -41,10 +42,10 @@ def pages() -> dict[str, str]:
 
 
 def public_modules() -> Iterator[str]:
-    """Modules without an underscore in their path."""
-    for path in ROOT.rglob("*.py"):
-        parts = path.relative_to(ROOT.parent).with_suffix("").parts
-        name = ".".join(part for part in parts if part != "__init__")
+    """Modules without an underscore in their path: those with a file, and those of the table of import paths."""
+    files = (path.relative_to(ROOT.parent).with_suffix("").parts for path in ROOT.rglob("*.py"))
+    names = {".".join(part for part in parts if part != "__init__") for parts in files}
+    for name in names | {f"weft.{path}" for path in TABLE}:
         hidden = any(part.startswith("_") for part in name.split("."))
         if not hidden and not any(name == other or name.startswith(f"{other}.") for other in NO_USERS):
             yield name
@@ -81,9 +82,8 @@ def module_page(name: str, module: ModuleType, seen: set[int]) -> str:
 
 def exports(module: ModuleType) -> list[str]:
     """The public names that a module defines, exports by `import x as x`, or loads on first use."""
-    tree = ast.parse(Path(module.__file__ or "").read_text(encoding="utf-8"))
     names: set[str] = set()
-    for node in tree.body:
+    for node in body_of(module):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             names.add(node.name)
         elif isinstance(node, ast.ImportFrom):
@@ -95,6 +95,12 @@ def exports(module: ModuleType) -> list[str]:
     if "__getattr__" in vars(module):
         names.update(dir(module))
     return sorted(name for name in names if not name.startswith("_") and hasattr(module, name))
+
+
+def body_of(module: ModuleType) -> list[ast.stmt]:
+    """The statements of a module; none of one that only the table of import paths has."""
+    file = getattr(module, "__file__", None)
+    return ast.parse(Path(file).read_text(encoding="utf-8")).body if file else []
 
 
 def tensor_page() -> str:

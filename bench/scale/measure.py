@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.distributed.elastic.etcd_cluster import Cluster
+from tests._tools.etcd_cluster import Cluster
 
 from weft._comm.stores.tcp_store import TCPStore
 

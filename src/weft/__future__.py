@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from weft._base.cell import Cell
 
-class _Conversion:
-    """The process's settings."""
-
-    overwrite = False
-    swap = False
+_OVERWRITE = Cell("whether conversions give modules new parameters", False)
+_SWAP = Cell("whether parameters remain the same objects in conversions", False)
 
 
 def set_overwrite_module_params_on_conversion(value: bool) -> None:
     """Let `Module.to` and its kin give a module new parameters, instead of changing those that it has."""
-    _Conversion.overwrite = value
+    _OVERWRITE.set(value)
 
 
 def get_overwrite_module_params_on_conversion() -> bool:
     """Whether conversions give a module new parameters."""
-    return _Conversion.overwrite
+    return _OVERWRITE.get()
 
 
 def set_swap_module_params_on_conversion(value: bool) -> None:
@@ -25,9 +23,9 @@ def set_swap_module_params_on_conversion(value: bool) -> None:
 
     They do so by default, with any device and type, so this matters only besides the other switch.
     """
-    _Conversion.swap = value
+    _SWAP.set(value)
 
 
 def get_swap_module_params_on_conversion() -> bool:
     """Whether parameters remain the same objects in conversions, whatever `set_overwrite_…` says."""
-    return _Conversion.swap
+    return _SWAP.get()

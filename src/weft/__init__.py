@@ -9,6 +9,7 @@ import os as _os
 
 from weft._api import load as _load
 from weft._base.interrupts import uninterrupted as _uninterrupted
+from weft._import_paths.finder import serve_below as _serve_below
 from weft.torch_version import TorchVersion as _TorchVersion
 
 if _os.environ.get("WEFT_LOGS") or _os.environ.get("TORCH_LOGS"):
@@ -35,3 +36,6 @@ def __dir__() -> list[str]:
     from weft._api import names
 
     return sorted({*globals(), *names()})
+
+
+_serve_below(__name__)

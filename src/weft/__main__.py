@@ -23,11 +23,11 @@ def command() -> None:
     """Run what the command line says."""
     match sys.argv[1:]:
         case ["run", *rest]:
-            import_module("weft.distributed.run").command(rest)
+            import_module("weft._tools.jobs.run").command(rest)
         case ["top", *rest]:
-            import_module("weft.distributed._top.top").main(rest)
+            import_module("weft._tools.top.top").main(rest)
         case ["rpc", "top", *rest]:
-            import_module("weft.distributed.rpc._top.top").main(rest)
+            import_module("weft._tools.rpc_top.top").main(rest)
         case ["-h" | "--help"]:
             print(_USAGE)
         case ["-m" | "-c" as how, text, *rest]:

@@ -7,12 +7,12 @@ from typing import Any
 
 MODULES = frozenset({
     "accelerator", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions",
-    "ao", "errors", "export", "fft", "func", "functional", "futures", "fx", "hub", "jit", "library", "linalg",
+    "ao", "errors", "export", "fft", "func", "futures", "fx", "hub", "jit", "library", "linalg",
     "masked", "monitor", "mps", "mtia", "multiprocessing", "nested", "nn", "onnx", "ops", "optim", "overrides",
-    "profiler", "quantization", "quasirandom", "random", "return_types", "serialization", "signal", "sparse",
-    "special", "storage", "testing", "torch_version", "types", "utils", "version", "xla", "xpu",
+    "owners", "profiler", "quasirandom", "random", "return_types", "serialization", "signal", "sparse",
+    "special", "testing", "torch_version", "types", "utils", "version", "xla", "xpu",
 })  # fmt: skip
-MODULES |= {"_C", "__config__", "__future__", "_custom_ops", "_dynamo", "_logging"}  # PyTorch's programs call them so
+MODULES |= {"__config__", "__future__"}  # PyTorch's programs call them so
 
 _NAMES = {
     "weft._base.dtype": (
@@ -43,10 +43,9 @@ _NAMES = {
     "weft.autograd": (
         "no_grad", "enable_grad", "inference_mode", "set_grad_enabled", "is_grad_enabled", "is_inference_mode_enabled",
     ),
-    "weft.amp.autocast_mode": ("autocast",),
     "weft.amp.grad_scaler": ("GradScaler",),
-    "weft.amp._state": (
-        "is_autocast_enabled", "set_autocast_enabled", "get_autocast_dtype", "set_autocast_dtype",
+    "weft.amp.autocast_mode": (
+        "autocast", "is_autocast_enabled", "set_autocast_enabled", "get_autocast_dtype", "set_autocast_dtype",
         "is_autocast_cache_enabled", "set_autocast_cache_enabled", "clear_autocast_cache", "autocast_increment_nesting",
         "autocast_decrement_nesting", "is_autocast_cpu_enabled", "set_autocast_cpu_enabled", "is_autocast_xla_enabled",
         "set_autocast_xla_enabled", "get_autocast_cpu_dtype", "set_autocast_cpu_dtype", "get_autocast_gpu_dtype",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from weft._base.dtype import bool_
 from weft._tensor.overriding import overridable
@@ -17,7 +16,7 @@ _USUAL = (
 
 
 def _asserting(name: str, error: type[Exception]) -> Callable[..., None]:
-    def check(cond: Any, message: Callable[[], Any] | None = None) -> None:
+    def check(cond: object, message: Callable[[], object] | None = None) -> None:
         if isinstance(cond, Tensor):
             raise ArgumentError(
                 "cond must be a bool, but got a Tensor. For tensor conditions, use torch._check_tensor_all() to assert "
@@ -33,7 +32,7 @@ def _asserting(name: str, error: type[Exception]) -> Callable[..., None]:
     return check
 
 
-def _text(message: Callable[[], Any] | None) -> str:
+def _text(message: Callable[[], object] | None) -> str:
     if message is None:
         return _USUAL
     if not callable(message):
@@ -48,7 +47,7 @@ _check_type = _asserting("_check_type", TypeError)
 _check_not_implemented = _asserting("_check_not_implemented", NotImplementedError)
 
 
-def _check_tensor_all(cond: Any, message: Callable[[], Any] | None = None) -> None:
+def _check_tensor_all(cond: object, message: Callable[[], object] | None = None) -> None:
     """Raise `RuntimeError` with the text `message()` unless all elements of a bool tensor are true. Waits for them."""
     if not isinstance(cond, Tensor):
         raise ArgumentError(f"cond must be a tensor, but got {type(cond)}")
@@ -59,7 +58,7 @@ def _check_tensor_all(cond: Any, message: Callable[[], Any] | None = None) -> No
 
 
 @overridable
-def _assert(condition: Any, message: str) -> None:
+def _assert(condition: object, message: str) -> None:
     """`AssertionError` with the message unless the condition is true, as the statement `assert` raises it."""
     if not condition:
         raise AssertionError(message)

@@ -22,9 +22,11 @@ def apply(call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
     avals = tuple([x.aval for x in inputs])
     signature = call.signatures.get(avals)
     if signature is None:
+        # Owners are asked here alone: for their types there is no signature, unless one has kept it. Rows that give a
+        # value an owner, or take it, are not theirs.
         for aval in avals:
-            if aval.sharding is not None and call.op.result_type is None:
-                return aval.sharding.apply(call, inputs)
+            if aval.owner is not None and call.op.types.result is None:
+                return aval.owner.apply(call, inputs)
         if call.op.dims is pointwise and (target := _only_device(avals)) is not None:
             inputs = tuple([moved_value(x, target) if _is_number_on_cpu(x.aval) else x for x in inputs])
             avals = tuple([x.aval for x in inputs])

@@ -1,4 +1,4 @@
-"""What libraries call in PyTorch's extension module, which `weft._C` has under PyTorch's names."""
+"""What libraries call in PyTorch's extension module; `weft._C` has the same names."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from contextlib import nullcontext
 from enum import Enum, auto
 from typing import Any
 
+from weft._base.device import DeviceLike
 from weft._base.device import device as Device
 from weft._base.dtype import DType
+from weft._base.state import ambient, set_field
+from weft._tensor.overriding import setting
 from weft._tensor.tensor import Tensor
 from weft.accelerator import current_accelerator
 from weft.compiler import is_tracing
@@ -28,7 +31,11 @@ def _get_accelerator() -> Device:
 
 
 def _parse_to(
-    device: Any = None, dtype: DType | None = None, non_blocking: bool = False, copy: bool = False, **options: Any
+    device: DeviceLike | None = None,
+    dtype: DType | None = None,
+    non_blocking: bool = False,
+    copy: bool = False,
+    **options: object,
 ) -> tuple[Device | None, DType | None, bool, Any]:
     """Device, type, `non_blocking` and `memory_format` of a call of `to`, whose first argument may be any of these."""
     if isinstance(device, Tensor):
@@ -41,7 +48,7 @@ def _parse_to(
 class PyTorchFileReader:
     """Would read the entries of a file of PyTorch's. Making one raises `NotImplementedError`."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         raise UnsupportedCallError(
             "PyTorchFileReader: read files of PyTorch's with weft.load; their entries as a zipfile"
         )
@@ -79,3 +86,59 @@ class DispatchKeySet(frozenset[DispatchKey]):
 
 class _ExcludeDispatchKeyGuard(nullcontext[None]):
     """A block that changes nothing."""
+
+
+# --- overriding of functions ------------------------------------------------------------------------------------------
+
+
+class DisableTorchFunctionSubclass(setting):
+    """A block in which classes of arguments override nothing; modes still do."""
+
+    def __init__(self) -> None:
+        super().__init__(by_classes=False)
+
+
+class DisableTorchFunction(setting):
+    """A block in which neither classes of arguments nor modes override anything."""
+
+    def __init__(self) -> None:
+        super().__init__(by_classes=False, by_modes=False)
+
+
+class _EnableTorchFunction(setting):
+    """A block, within one of the others, in which classes of arguments and modes override functions again."""
+
+    def __init__(self) -> None:
+        super().__init__(by_classes=True, by_modes=True)
+
+
+def _is_torch_function_enabled() -> bool:
+    return ambient().overrides.by_classes
+
+
+def _is_torch_function_all_disabled() -> bool:
+    overrides = ambient().overrides
+    return not (overrides.by_classes or overrides.by_modes)
+
+
+def _is_torch_function_mode_enabled() -> bool:
+    return ambient().overrides.mode is not None
+
+
+def _len_torch_function_stack() -> int:
+    return len(ambient().overrides.modes)
+
+
+def _get_function_stack_at(index: int) -> Any:
+    return ambient().overrides.modes[index]
+
+
+def _push_on_torch_function_stack(mode: Any) -> None:
+    overrides = ambient().overrides
+    set_field(overrides=overrides.replaced(modes=(*overrides.modes, mode)))
+
+
+def _pop_torch_function_stack() -> Any:
+    overrides = ambient().overrides
+    set_field(overrides=overrides.replaced(modes=overrides.modes[:-1]))
+    return overrides.modes[-1]

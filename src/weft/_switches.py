@@ -6,11 +6,10 @@ import os
 import warnings
 from importlib import import_module
 from types import ModuleType
-from typing import Any
 
-from weft._base.determinism import Determinism
+from weft._base.determinism import DETERMINISM
+from weft._base.device import DeviceLike, set_default_device
 from weft._base.device import device as device_class
-from weft._base.device import set_default_device
 from weft._base.site import Repeated, warn_user
 from weft._base.state import ambient, set_default_dtype, set_field
 from weft._lazy.runtime import default_jax_device, fix_tier, matmul_precision, set_matmul_precision
@@ -22,7 +21,7 @@ from weft.errors import ArgumentError, DeviceError, OptionError, SettingError, V
 # ---- threads
 
 
-def _check_threads(name: str, count: Any) -> None:
+def _check_threads(name: str, count: object) -> None:
     if not isinstance(count, int) or isinstance(count, bool):
         raise SettingError(f"{name} expects an int, but got {type(count).__name__}")
     if count <= 0:
@@ -70,17 +69,17 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
 
 def are_deterministic_algorithms_enabled() -> bool:
     """Whether `use_deterministic_algorithms` is on."""
-    return Determinism.level > 0
+    return DETERMINISM.get() > 0
 
 
 def is_deterministic_algorithms_warn_only_enabled() -> bool:
     """Whether `use_deterministic_algorithms` is on with `warn_only`."""
-    return Determinism.level == 1
+    return DETERMINISM.get() == 1
 
 
 def get_deterministic_debug_mode() -> int:
     """0 if determinism is off, 1 with `warn_only`, else 2."""
-    return Determinism.level
+    return DETERMINISM.get()
 
 
 def set_deterministic_debug_mode(debug_mode: int | str) -> None:
@@ -94,7 +93,7 @@ def set_deterministic_debug_mode(debug_mode: int | str) -> None:
     level = _DEBUG_MODES.index(debug_mode) if isinstance(debug_mode, str) else debug_mode
     if level not in range(3):
         raise SettingError(f"invalid value of debug_mode, expected 0, 1, or 2, but got {debug_mode}")
-    Determinism.level = level
+    DETERMINISM.set(level)
     fix_tier(level > 0)
     if level and default_jax_device().platform == "gpu" and _DETERMINISTIC_OPS not in os.environ.get("XLA_FLAGS", ""):
         warnings.warn(
@@ -140,7 +139,7 @@ def set_flush_denormal(mode: bool) -> bool:
     return mode
 
 
-def set_default_tensor_type(t: Any) -> None:
+def set_default_tensor_type(t: object) -> None:
     """Set the default floating type, and the default device for types such as "torch.cuda.FloatTensor"."""
     warn_user(
         "torch.set_default_tensor_type() is deprecated as of PyTorch 2.1, please use torch.set_default_dtype() and "
@@ -162,12 +161,12 @@ def set_default_tensor_type(t: Any) -> None:
 
 def is_anomaly_enabled() -> bool:
     """Whether anomaly detection is on."""
-    return ambient().anomaly
+    return ambient().watchers.anomaly
 
 
 def is_anomaly_check_nan_enabled() -> bool:
     """Whether anomaly detection, where it is on, looks for NaN."""
-    return ambient().check_nan
+    return ambient().watchers.check_nan
 
 
 def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
@@ -195,7 +194,7 @@ def is_warn_always_enabled() -> bool:
 _DEVICE_MODULES = ("cpu", "cuda", "mps", "mtia", "xpu")
 
 
-def get_device_module(device: Any = None) -> ModuleType:
+def get_device_module(device: DeviceLike | None = None) -> ModuleType:
     """The module of a kind of device, by default of the one that new tensors are made on, such as `weft.cuda`."""
     kind = resolve_device(None).type if device is None else device_class(device).type
     if kind not in _DEVICE_MODULES:

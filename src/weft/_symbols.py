@@ -8,7 +8,7 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import TypeVar
 
 
 class SymInt:
@@ -19,49 +19,53 @@ class SymFloat:
     """No object is of this class: numbers computed from sizes are of type `float`."""
 
 
+Number = int | float
+T = TypeVar("T")
+
+
 class SymBool:
     """No object is of this class: conditions on sizes are of type `bool`."""
 
 
-def sym_int(a: Any) -> int:
+def sym_int(a: Number) -> int:
     """A number without its fraction."""
     return int(a)
 
 
-def sym_float(a: Any) -> float:
+def sym_float(a: Number) -> float:
     """A number as `float`."""
     return float(a)
 
 
-def sym_not(a: Any) -> bool:
+def sym_not(a: object) -> bool:
     """The negation."""
     return not a
 
 
-def sym_max(a: Any, b: Any) -> Any:
+def sym_max(a: Number, b: Number) -> Number:
     """The larger of two numbers: a float if one of them is."""
     return _promoted(max(a, b), a, b)
 
 
-def sym_min(a: Any, b: Any) -> Any:
+def sym_min(a: Number, b: Number) -> Number:
     """The smaller of two numbers: a float if one of them is."""
     return _promoted(min(a, b), a, b)
 
 
-def _promoted(number: Any, *operands: Any) -> Any:
+def _promoted(number: Number, *operands: Number) -> Number:
     return float(number) if any(isinstance(x, float) for x in operands) else number
 
 
-def sym_sum(args: Iterable[Any]) -> Any:
+def sym_sum(args: Iterable[Number]) -> Number:
     """The sum of numbers."""
     return builtins.sum(args)
 
 
-def sym_ite(b: Any, t: Any, f: Any) -> Any:
+def sym_ite(b: object, t: T, f: T) -> T:
     """`t` if `b` is true, else `f`."""
     return t if b else f
 
 
-def sym_sqrt(a: Any) -> float:
+def sym_sqrt(a: Number) -> float:
     """The square root of a number."""
     return math.sqrt(a)

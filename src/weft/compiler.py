@@ -8,7 +8,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from weft._base.cell import Cell
 from weft._base.state import ambient
+from weft._base.types import AnyCallable, Arg, PyTree, Result
 from weft._tensor.compile import compile as compile
 from weft._tensor.compile import functions
 from weft._tensor.compile import set_stance as set_stance
@@ -42,7 +44,7 @@ is_tracing = is_exporting
 # --- what is captured -------------------------------------------------------------------------------------------
 
 
-def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
+def disable(fn: AnyCallable | None = None, recursive: bool = True, *, reason: str | None = None) -> AnyCallable:
     """A function that is never captured, or a decorator; a function of `weft.compile` that calls it runs uncaptured.
 
     Functions of `weft.compile` that it calls are not captured either, unless `recursive` is False.
@@ -53,7 +55,7 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
     name = getattr(function, "__name__", type(function).__name__)
 
     @wraps(function)
-    def disabled(*args: Any, **kwargs: Any) -> Any:
+    def disabled(*args: Arg, **kwargs: Arg) -> Result:
         capture = ambient().capture
         if capture is not None and not capture.exports:
             capture.prevent(f"calls {name}, which is excluded from that" + (f" ({reason})" if reason else ""))
@@ -65,7 +67,7 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
     return disabled
 
 
-def allow_in_graph(fn: Any) -> Any:
+def allow_in_graph(fn: AnyCallable) -> AnyCallable:
     """The function or functions themselves: whatever they compute is captured in any case."""
     return fn
 
@@ -101,52 +103,51 @@ def load_cache_artifacts(serialized_artifacts: bytes) -> None:
     """None, as in PyTorch where nothing could be loaded."""
 
 
-def nested_compile_region(fn: Any = None, **options: Any) -> Any:
+def nested_compile_region(fn: AnyCallable | None = None, **options: Arg) -> AnyCallable:
     """The function itself, or a decorator: repeated regions of a recorded graph share one program in any case."""
     del options
     return (lambda function: function) if fn is None else fn
 
 
-def substitute_in_graph(original_fn: Any, **options: Any) -> Callable[[Function], Function]:
+def substitute_in_graph(original_fn: AnyCallable, **options: Arg) -> Callable[[Function], Function]:
     """A decorator that changes nothing: a capture runs the original function."""
     del original_fn, options
     return lambda function: function
 
 
-def wrap_numpy(fn: Callable[..., Any]) -> Callable[..., Any]:
+def wrap_numpy(fn: AnyCallable) -> AnyCallable:
     """A function of NumPy arrays as one of tensors, which reads its arguments; without gradients."""
 
     @wraps(fn)
-    def of_tensors(*args: Any, **kwargs: Any) -> Any:
+    def of_tensors(*args: Arg, **kwargs: Arg) -> Result:
         inner = tree_map(_to_array, (args, kwargs))
         return tree_map(_to_tensor, fn(*inner[0], **inner[1]))
 
     return of_tensors
 
 
-def _to_array(x: Any) -> Any:
+def _to_array(x: PyTree) -> PyTree:
     return x.detach().cpu().numpy() if isinstance(x, Tensor) else x
 
 
-def _to_tensor(x: Any) -> Any:
+def _to_tensor(x: PyTree) -> PyTree:
     return tensor(x) if isinstance(x, np.ndarray | np.generic) else x
 
 
 # --- the default compiler, whose name is stored -----------------------------------------------------------------
 
 
-class _Default:
-    backend: Any = "xla"
+_BACKEND = Cell[Any]("the default compiler", "xla")
 
 
 def get_default_backend() -> Any:
     """What `set_default_backend` has stored: "xla" at first. `compile` takes XLA in any case."""
-    return _Default.backend
+    return _BACKEND.get()
 
 
-def set_default_backend(backend: Any) -> None:
+def set_default_backend(backend: object) -> None:
     """Store the name of a compiler, or None for "xla"."""
-    _Default.backend = "xla" if backend is None else backend
+    _BACKEND.set("xla" if backend is None else backend)
 
 
 def set_enable_guard_collectives(enabled: bool) -> bool:
@@ -159,7 +160,7 @@ def set_enable_guard_collectives(enabled: bool) -> bool:
 
 
 def _guards(name: str) -> Callable[..., list[bool]]:
-    def keep(guard_entries: Sequence[Any], *args: Any, **kwargs: Any) -> list[bool]:
+    def keep(guard_entries: Sequence[object], *args: Arg, **kwargs: Arg) -> list[bool]:
         return [True for _ in guard_entries]
 
     keep.__name__ = keep.__qualname__ = name

@@ -7,7 +7,6 @@ import pickle
 import sys
 from collections.abc import Callable
 from traceback import StackSummary, format_exception_only
-from typing import Any
 from urllib.error import URLError
 
 
@@ -118,7 +117,7 @@ class MissingNameError(LacksAttributeError):
         near = self._nearest()
         return f"module {module!r} has no attribute {name!r}{lacks}" + (f"; the nearest is {near!r}" if near else "")
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), self.args
 
 
@@ -436,7 +435,7 @@ class ProcessException(WeftError):
         self.error_index = error_index
         self.error_pid = error_pid
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.msg, self.error_index, self.error_pid)
 
 
@@ -454,5 +453,5 @@ class ProcessExitedException(ProcessException):
         self.exit_code = exit_code
         self.signal_name = signal_name
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.msg, self.error_index, self.error_pid, self.exit_code, self.signal_name)

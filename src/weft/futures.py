@@ -35,7 +35,7 @@ class Future(Generic[T]):
 
     _is_remote: bool = False  # whether it waits for a remote call
 
-    def __init__(self, *, devices: Any = None) -> None:
+    def __init__(self, *, devices: object = None) -> None:
         del devices
         self._done = False
         self._value: T | None = None
@@ -119,7 +119,7 @@ class Future(Generic[T]):
         self.add_done_callback(lambda done: following._settle(lambda: callback(done), _of_callback))
         return following
 
-    def add_done_callback(self, callback: Callable[[Future[T]], Any]) -> None:
+    def add_done_callback(self, callback: Callable[[Future[T]], object]) -> None:
         """Call `callback(self)` when this is done: in the thread that sets the result, or at once if it is done."""
         _require_callable(callback)
         with _changing:
@@ -158,7 +158,7 @@ class Future(Generic[T]):
         finally:
             del self, failure  # the error's traceback keeps this frame, and the future keeps the error
 
-    def _call(self, callback: Callable[[Future[T]], Any]) -> None:
+    def _call(self, callback: Callable[[Future[T]], object]) -> None:
         """Run a callback. Its exceptions are logged, since they do not concern those who wait."""
         try:
             callback(self)
@@ -207,7 +207,7 @@ def _copy(error: BaseException) -> BaseException:
     return copy.with_traceback(error.__traceback__)
 
 
-def collect_all(futures: Iterable[Future[Any]]) -> Future[list[Future[Any]]]:
+def collect_all(futures: Iterable[Future[T]]) -> Future[list[Future[T]]]:
     """A future of the list of `futures`: done when all of them are, or as soon as one fails, with its error."""
     members = _members(futures)
     collected: Future[list[Future[Any]]] = Future()
@@ -218,7 +218,7 @@ def collect_all(futures: Iterable[Future[Any]]) -> Future[list[Future[Any]]]:
     left = len(members)
     lock = threading.Lock()
 
-    def count(future: Future[Any]) -> None:
+    def count(future: Future[T]) -> None:
         nonlocal left
         # Members are completed by different threads, and only one of them may settle the result.
         with lock:
@@ -231,7 +231,7 @@ def collect_all(futures: Iterable[Future[Any]]) -> Future[list[Future[Any]]]:
     return collected
 
 
-def wait_all(futures: Iterable[Future[Any]]) -> list[Any]:
+def wait_all(futures: Iterable[Future[T]]) -> list[T]:
     """The values of all futures in order, once all are done; raises the first error as soon as there is one."""
     members = _members(futures)
     if len(members) == 1:
@@ -265,13 +265,13 @@ class _QueueWaiter:
         self._finished.put(self._future)
 
 
-def _checked(future: Future[Any], members: list[Future[Any]]) -> list[Future[Any]]:
+def _checked(future: Future[T], members: list[Future[T]]) -> list[Future[T]]:
     """The list, unless this future has failed."""
     future.value()
     return members
 
 
-def _members(futures: Iterable[Future[Any]]) -> list[Future[Any]]:
+def _members(futures: Iterable[Future[T]]) -> list[Future[T]]:
     members = list(futures)
     for future in members:
         if not isinstance(future, Future):

@@ -25,10 +25,10 @@ from weft._interop.libraries import triton_op as triton_op
 from weft._interop.libraries import wrap_triton as wrap_triton
 from weft._interop.opcheck import opcheck as opcheck
 from weft._interop.schema import infer_schema as infer_schema
+from weft.ops._autocast import Cast as Cast
+from weft.ops._autocast import PerDevice as PerDevice
 from weft.ops._dims import Factors as Factors
 from weft.ops._dims import along as along
 from weft.ops._dims import einsum as einsum
 from weft.ops._dims import pointwise as pointwise
 from weft.ops._dims import reduces as reduces
-from weft.ops._table import Cast as Cast
-from weft.ops._table import PerDevice as PerDevice

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
 from functools import cache, wraps
 from types import FunctionType
-from typing import Any
+from typing import Any, Self
 
 import weft
-from weft import _C, fft, linalg, special
+from weft import fft, linalg, special
+from weft._base.cell import LocalCell
 from weft._base.state import ambient
+from weft._base.types import AnyCallable, Arg, Args, Kwargs, Result
 from weft._interop.operators import OpOverload, OpOverloadPacket
 from weft._tensor.assemble import PUBLIC
-from weft._tensor.overriding import MEMBERS, handle, overriding_among
+from weft._tensor.overriding import MEMBERS, handle, overriding_among, setting
+from weft._tensor.overriding import pop_mode as _pop_mode
+from weft._tensor.overriding import push_mode as _push_mode
 from weft._tensor.tensor import Tensor
 from weft.nn import functional, init
 
 # --- in functions that can be overridden --------------------------------------------------------------------------
 
-_skipped: ContextVar[bool] = ContextVar("weft_skipped_override", default=False)
+_skipped = LocalCell("whether the next override is skipped", False)
 
 
-def has_torch_function(relevant_args: Iterable[Any]) -> bool:
+def has_torch_function(relevant_args: Iterable[object]) -> bool:
     """Whether a mode is on, or the class of an argument other than `Tensor` and `Parameter` overrides functions.
 
     A function that can be overridden begins with it, and with `handle_torch_function`.
@@ -35,19 +38,19 @@ def has_torch_function(relevant_args: Iterable[Any]) -> bool:
     return ambient().overrides.mode is not None or bool(overriding_among(relevant_args))
 
 
-def has_torch_function_unary(obj: Any) -> bool:
+def has_torch_function_unary(obj: object) -> bool:
     """`has_torch_function` for one argument."""
     return has_torch_function((obj,))
 
 
-def has_torch_function_variadic(*args: Any) -> bool:
+def has_torch_function_variadic(*args: Arg) -> bool:
     """`has_torch_function` for arguments that are given one by one."""
     return has_torch_function(args)
 
 
 def handle_torch_function(
-    public_api: Callable[..., Any], relevant_args: Iterable[Any], *args: Any, **kwargs: Any
-) -> Any:
+    public_api: AnyCallable, relevant_args: Iterable[object], *args: Arg, **kwargs: Arg
+) -> Result:
     """Call `__torch_function__` of the innermost mode and, after it, of the `relevant_args`, until one answers.
 
     Subclasses come before their bases, otherwise arguments come from left to right. Raises `TypeError` if all have
@@ -56,12 +59,12 @@ def handle_torch_function(
     return handle(public_api, relevant_args, args, kwargs)
 
 
-def wrap_torch_function(dispatcher: Callable[..., Iterable[Any]]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def wrap_torch_function(dispatcher: Callable[..., Iterable[object]]) -> Callable[[AnyCallable], AnyCallable]:
     """Decorate a function so that it can be overridden; `dispatcher(*args, **kwargs)` gives the relevant arguments."""
 
-    def inner(func: Callable[..., Any]) -> Callable[..., Any]:
+    def inner(func: AnyCallable) -> AnyCallable:
         @wraps(func)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
+        def wrapped(*args: Arg, **kwargs: Arg) -> Result:
             relevant = tuple(dispatcher(*args, **kwargs))
             if has_torch_function(relevant):
                 return handle_torch_function(wrapped, relevant, *args, **kwargs)
@@ -72,25 +75,20 @@ def wrap_torch_function(dispatcher: Callable[..., Iterable[Any]]) -> Callable[[C
     return inner
 
 
-def redispatch_function(
-    func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...], kwargs: dict[str, Any] | None
-) -> Any:
+def redispatch_function(func: AnyCallable, types: Iterable[type], args: Args, kwargs: Kwargs | None) -> Result:
     """Call `func` from `__torch_function__` without being asked again for this call; functions that it calls are.
 
     Functions of this package call no others that could be overridden, and give plain tensors.
     """
     del types
     if resolve_name(func) is not None:
-        with _C.DisableTorchFunction():
+        with setting(by_classes=False, by_modes=False):
             return func(*args, **(kwargs or {}))
-    token = _skipped.set(True)
-    try:
+    with _skipped.within(True):
         return func(*args, **(kwargs or {}))
-    finally:
-        _skipped.reset(token)
 
 
-def is_tensor_like(inp: Any) -> bool:
+def is_tensor_like(inp: object) -> bool:
     """Whether this is a `Tensor`, or an object with a `__torch_function__`."""
     return type(inp) is Tensor or hasattr(inp, "__torch_function__")
 
@@ -110,12 +108,12 @@ class TorchFunctionMode:
         pass
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+        self, func: AnyCallable, types: Iterable[type], args: Args = (), kwargs: Kwargs | None = None
+    ) -> Result:
         """What is called in place of `func(*args, **kwargs)`; `types` are the classes of arguments that override it."""
         raise NotImplementedError(f"{type(self).__name__} must define __torch_function__")
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         _push_mode(self)
         return self
 
@@ -127,8 +125,8 @@ class BaseTorchFunctionMode(TorchFunctionMode):
     """A mode that calls every function."""
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+        self, func: AnyCallable, types: Iterable[type], args: Args = (), kwargs: Kwargs | None = None
+    ) -> Result:
         """The result of `func`."""
         return func(*args, **(kwargs or {}))
 
@@ -142,14 +140,6 @@ def _get_current_function_mode_stack() -> list[TorchFunctionMode]:
     return list(ambient().overrides.modes)
 
 
-def _push_mode(mode: TorchFunctionMode) -> None:
-    _C._push_on_torch_function_stack(mode)
-
-
-def _pop_mode() -> TorchFunctionMode:
-    return _C._pop_torch_function_stack()
-
-
 @contextmanager
 def _pop_mode_temporarily() -> Any:
     old = _pop_mode()
@@ -160,12 +150,12 @@ def _pop_mode_temporarily() -> Any:
 
 
 def _enable_torch_function() -> AbstractContextManager[None]:
-    return _C._EnableTorchFunction()
+    return setting(by_classes=True, by_modes=True)
 
 
 def enable_reentrant_dispatch() -> AbstractContextManager[None]:
     """A block in which functions can be overridden again: what PyTorch needs within `__torch_dispatch__`."""
-    return _C._EnableTorchFunction()
+    return setting(by_classes=True, by_modes=True)
 
 
 # --- lists of functions -------------------------------------------------------------------------------------------
@@ -175,7 +165,7 @@ def _is_private(name: str) -> bool:
     return name.startswith("_") and not name.endswith("__")
 
 
-def _namespaces() -> list[tuple[str, Any, dict[str, Any]]]:
+def _namespaces() -> list[tuple[str, object, Mapping[str, object]]]:
     """Name, module or class, and members of everything that has functions to override."""
     operators = {name: getattr(Tensor, name) for name in dir(Tensor) if name not in MEMBERS and not _is_private(name)}
     functions = {**PUBLIC[""], **{name: getattr(weft, name) for name in _BY_HAND}}
@@ -209,7 +199,7 @@ _METHODS_ALONE = frozenset({"as_strided", "fill", "normal"})  # ignored as funct
 
 
 @cache
-def get_ignored_functions() -> set[Callable[..., Any]]:
+def get_ignored_functions() -> set[AnyCallable]:
     """The public functions that classes of arguments cannot override, most of them because they take no tensors."""
     return {
         member
@@ -219,12 +209,12 @@ def get_ignored_functions() -> set[Callable[..., Any]]:
     }
 
 
-def _is_ignored(name: str, place: Any) -> bool:
+def _is_ignored(name: str, place: object) -> bool:
     return name in _IGNORED and not (place is Tensor and name in _METHODS_ALONE)
 
 
 @cache
-def _overridable() -> tuple[dict[Any, list[Callable[..., Any]]], dict[Any, str]]:
+def _overridable() -> tuple[dict[object, list[AnyCallable]], dict[object, str]]:
     """The overridable functions by place they are, and the name of every function."""
     by_place: dict[Any, list[Callable[..., Any]]] = {}
     names: dict[Any, str] = {}
@@ -242,22 +232,22 @@ def _overridable() -> tuple[dict[Any, list[Callable[..., Any]]], dict[Any, str]]
     return by_place, names
 
 
-def get_overridable_functions() -> dict[Any, list[Callable[..., Any]]]:
+def get_overridable_functions() -> dict[object, list[AnyCallable]]:
     """The functions that can be overridden, by the module or class that has them; `[p.__get__]` for a property `p`."""
     return {place: list(functions) for place, functions in _overridable()[0].items()}
 
 
 @cache
-def get_testing_overrides() -> dict[Callable[..., Any], Callable[..., Any]]:
+def get_testing_overrides() -> dict[AnyCallable, AnyCallable]:
     """For every overridable function, one with the same parameters that returns -1, to test classes with."""
     return {function: _stand_in(function) for functions in _overridable()[0].values() for function in functions}
 
 
-def _stand_in(function: Any) -> Callable[..., Any]:
+def _stand_in(function: Arg) -> AnyCallable:
     is_getter = function.__name__ == "__get__"
     signature = inspect.signature(function.__self__.fget if is_getter else function)
 
-    def stand_in(*args: Any, **kwargs: Any) -> int:
+    def stand_in(*args: Arg, **kwargs: Arg) -> int:
         signature.bind(*args, **kwargs)
         return -1
 
@@ -265,7 +255,7 @@ def _stand_in(function: Any) -> Callable[..., Any]:
     return stand_in
 
 
-def resolve_name(f: Any) -> str | None:
+def resolve_name(f: object) -> str | None:
     """The name of a function as `__torch_function__` gets it, such as `torch.Tensor.add`; None if it is unknown."""
     if isinstance(f, OpOverload | OpOverloadPacket):
         return str(f)
@@ -275,6 +265,6 @@ def resolve_name(f: Any) -> str | None:
         return None
 
 
-def is_tensor_method_or_property(func: Callable[..., Any]) -> bool:
+def is_tensor_method_or_property(func: AnyCallable) -> bool:
     """Whether a function as `__torch_function__` gets it is a method of `Tensor`, or the `__get__` of a property."""
     return func.__name__ == "__get__" or func in _overridable()[0][Tensor]

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from weft._base.device import DeviceLike
 from weft._base.device import device as device_class
 from weft._base.site import warn_user
+from weft._base.types import FileLike, PathLike, PyTree
 from weft._base.usage import log_api_usage_once
 from weft._checkpoint import native, torch_files, whole
 from weft._checkpoint.archive import mapped_file, opened, write, write_to_path
@@ -35,6 +36,13 @@ from weft._tensor.convert import existing
 from weft._tensor.tensor import Tensor
 from weft.errors import CheckpointError, EmptyFileError, NoFileError, PickleError, ValueRangeError, WeftError
 
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from weft._checkpoint.map_location import MapLocation
+    from weft._checkpoint.pickled import Fetch
+
+_PATHS = (str, os.PathLike)
 _SUFFIX = ".safetensors"
 _MAGIC = len(torch_files.LEGACY_START)
 
@@ -43,9 +51,9 @@ _MAGIC = len(torch_files.LEGACY_START)
 
 
 def save(
-    obj: Any,
-    f: Any,
-    pickle_module: Any = None,
+    obj: PyTree,
+    f: FileLike,
+    pickle_module: ModuleType | None = None,
     pickle_protocol: int = 2,
     _use_new_zipfile_serialization: bool = True,
     *,
@@ -68,46 +76,46 @@ def save(
     _save(obj, f, pickle_module, pickle_protocol, _use_new_zipfile_serialization, _extra_files)
 
 
-def save_plain(obj: Any, f: Any) -> None:
+def save_plain(obj: PyTree, f: FileLike) -> None:
     """As `save`, for objects that can be loaded without running code; `PicklingError` gives the place of others."""
     _save(obj, f, check=torch_files.require_plain)
 
 
 def _save(
-    obj: Any,
-    f: Any,
-    pickle_module: Any = None,
+    obj: PyTree,
+    f: FileLike,
+    pickle_module: ModuleType | None = None,
     protocol: int = 2,
     in_archive: bool = True,
     extra_files: Mapping[str, str | bytes] | None = None,
     check: Callable[[bytes], None] | None = None,
 ) -> None:
-    if _is_path(f) and os.fspath(f).endswith(_SUFFIX):
+    if isinstance(f, _PATHS) and os.fspath(f).endswith(_SUFFIX):
         if extra_files:
             raise CheckpointError("cannot save extra files as safetensors: give save_file() their text as `metadata`")
         save_file(obj, f)
         return
-    if not (_is_path(f) or hasattr(f, "write")):
+    if not isinstance(f, _PATHS) and not hasattr(f, "write"):
         raise NoFileError(
             "expected 'f' to be string, path, or a file-like object with a 'write' attribute: save() got "
             f"{type(f).__name__}"
         )
     content, storages = pickled(obj, pickle_module, protocol, older=not in_archive, check=check)
     if in_archive:
-        folder = Path(f).stem if _is_path(f) else "archive"
+        folder = Path(f).stem if isinstance(f, _PATHS) else "archive"
         members = members_of(content, storages, folder or "archive", all_extra_files(extra_files))
         put: Callable[[IO[bytes]], None] = lambda file: write(file, members())  # noqa: E731
     else:
         if extra_files:
             raise CheckpointError("cannot save extra files in the older format, which is no archive")
         put = lambda file: write_stream(file, content, storages)  # noqa: E731
-    if _is_path(f):
+    if isinstance(f, _PATHS):
         write_to_path(Path(f), put)
     else:
         put(f)
 
 
-def save_file(tensors: Mapping[str, Tensor], filename: Any, metadata: Mapping[str, str] | None = None) -> None:
+def save_file(tensors: Mapping[str, Tensor], filename: PathLike, metadata: Mapping[str, str] | None = None) -> None:
     """Write a dict of tensors by name as a safetensors file, completely or not at all.
 
     `metadata` are strings by name for the header. `CheckpointError` gives the key of anything that is not a tensor.
@@ -115,23 +123,19 @@ def save_file(tensors: Mapping[str, Tensor], filename: Any, metadata: Mapping[st
     write_to_path(Path(filename), writer_of(tensors, metadata))
 
 
-def _is_path(f: Any) -> bool:
-    return isinstance(f, (str, os.PathLike))
-
-
 # --- loading ----------------------------------------------------------------------------------------------------
 
 
 def load(
-    f: Any,
-    map_location: Any = None,
-    pickle_module: Any = None,
+    f: FileLike,
+    map_location: MapLocation = None,
+    pickle_module: ModuleType | None = None,
     *,
     weights_only: bool | None = None,
     mmap: bool | None = None,
     encoding: str = "utf-8",
-    _extra_files: MutableMapping[str, Any] | None = None,
-) -> Any:
+    _extra_files: MutableMapping[str, bytes] | None = None,
+) -> PyTree:
     """Read a checkpoint from a path, or from a file open for binary reading.
 
     The content determines the format: PyTorch's, also that from before 1.6, safetensors, or that of earlier versions.
@@ -154,16 +158,16 @@ def load(
     """
     log_api_usage_once("torch.load")
     trusts = _trusts(weights_only, pickle_module)
-    if mmap and not _is_path(f):
+    if mmap and not isinstance(f, _PATHS):
         raise ValueRangeError("f must be a file path in order to use the mmap argument")
     locate = locator(map_location)
     # All that goes wrong in between is told with the file's name.
     with _opened(f) as (file, name), _refusals(name):
         reading = _Reading(trusts, pickle_module, encoding)
-        return _load(file, locate, mapped_file(f) if mmap else None, reading, _extra_files)
+        return _load(file, locate, mapped_file(f) if mmap and isinstance(f, _PATHS) else None, reading, _extra_files)
 
 
-def _trusts(weights_only: bool | None, pickle_module: Any) -> bool:
+def _trusts(weights_only: bool | None, pickle_module: ModuleType | None) -> bool:
     """Whether `load` may run a file's code."""
     always, never = (
         os.environ.get(f"TORCH_FORCE_{name}_LOAD", "0").lower() in ("1", "y", "yes", "true")
@@ -194,7 +198,7 @@ class _Reading:
     pickle_module: Any
     encoding: str
 
-    def own(self, content: bytes, stored: Callable[[Any], Any]) -> Any:
+    def own(self, content: bytes, stored: Fetch) -> PyTree:
         """The object of a pickle in the package's own files."""
         file = io.BytesIO(content)
         if self.trusts:
@@ -209,7 +213,7 @@ class _Reading:
         return lambda file, stored, stand_in: whole.trusting(file, stored, self.pickle_module, self.encoding, stand_in)
 
 
-def load_file(filename: Any, device: DeviceLike = "cpu") -> dict[str, Tensor]:
+def load_file(filename: PathLike, device: DeviceLike = "cpu") -> dict[str, Tensor]:
     """The tensors of a safetensors file by name, on a device."""
     with safe_open(filename, device=device) as file:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  no dict
@@ -221,7 +225,7 @@ class safe_open:
     `framework` is accepted for compatibility.
     """
 
-    def __init__(self, filename: Any, framework: str = "pt", device: DeviceLike = "cpu") -> None:
+    def __init__(self, filename: PathLike, framework: str = "pt", device: DeviceLike = "cpu") -> None:
         del framework
         self._device = existing(device_class(device))
         self._name = str(filename)
@@ -257,7 +261,7 @@ class safe_open:
             return self._content.tensor(name, self._device)
 
 
-def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
+def get_unsafe_globals_in_checkpoint(f: FileLike) -> list[str]:
     """The classes and functions named in a file that `load` would refuse. Nothing is built."""
     with _opened(f) as (file, name), _refusals(name), opened(file) as reader:
         if native.DESCRIPTION not in reader:
@@ -267,8 +271,8 @@ def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
 
 
 @contextmanager
-def _opened(f: Any) -> Iterator[tuple[IO[bytes], str]]:
-    if _is_path(f):
+def _opened(f: FileLike) -> Iterator[tuple[IO[bytes], str]]:
+    if isinstance(f, _PATHS):
         with open(f, "rb") as file:
             yield file, str(f)
         return
@@ -295,8 +299,8 @@ def _refusals(name: str) -> Iterator[None]:
 
 
 def _load(
-    file: IO[bytes], locate: Locate, mapped: Bytes | None, reading: _Reading, extra: MutableMapping[str, Any] | None
-) -> Any:
+    file: IO[bytes], locate: Locate, mapped: Bytes | None, reading: _Reading, extra: MutableMapping[str, bytes] | None
+) -> PyTree:
     start = file.tell()
     head = file.read(_MAGIC)
     size = file.seek(0, os.SEEK_END) - start

@@ -13,7 +13,7 @@ class TorchVersion(str):
 
     __slots__ = ()
 
-    def _compare(self, other: Any, compare: Callable[[Any, Any], bool]) -> Any:
+    def _compare(self, other: object, compare: Callable[[Any, Any], bool]) -> Any:
         packaging = import_module("packaging.version")  # few programs compare
         if isinstance(other, Iterable) and not isinstance(other, str):
             other = ".".join(map(str, other))
@@ -28,16 +28,16 @@ class TorchVersion(str):
     def __ne__(self, other: object) -> Any:
         return self._compare(other, ne)
 
-    def __lt__(self, other: Any) -> Any:
+    def __lt__(self, other: object) -> Any:
         return self._compare(other, lt)
 
-    def __le__(self, other: Any) -> Any:
+    def __le__(self, other: object) -> Any:
         return self._compare(other, le)
 
-    def __gt__(self, other: Any) -> Any:
+    def __gt__(self, other: object) -> Any:
         return self._compare(other, gt)
 
-    def __ge__(self, other: Any) -> Any:
+    def __ge__(self, other: object) -> Any:
         return self._compare(other, ge)
 
     __hash__ = str.__hash__

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from typing import IO, TypeAlias
+from typing import TypeAlias
 
 from weft._base.device import device as _device
 from weft._base.dtype import DType as _DType
 from weft._base.layout import layout as _Layout
 from weft._base.size import Size as Size
+from weft._base.types import FileLike as FileLike
 from weft._symbols import SymBool as SymBool
 from weft._symbols import SymFloat as SymFloat
 from weft._symbols import SymInt as SymInt
@@ -21,9 +21,6 @@ Number: TypeAlias = int | float | bool
 
 Device: TypeAlias = _device | str | int | None
 """What names a device; None is the default one."""
-
-FileLike: TypeAlias = str | os.PathLike[str] | IO[bytes]
-"""A path, or a file that is open."""
 
 IntLikeType: TypeAlias = int | SymInt
 FloatLikeType: TypeAlias = float | SymFloat

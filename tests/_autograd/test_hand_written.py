@@ -24,7 +24,7 @@ UNLIKE_JAX = {
 }
 """Rows whose derivative is not that of the body, by intent, and how it differs."""
 
-ROWS = [name for name, op in TABLE.items() if op.vjp is not None and name not in UNLIKE_JAX]
+ROWS = [name for name, op in TABLE.items() if op.derivative.vjp is not None and name not in UNLIKE_JAX]
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -39,7 +39,7 @@ def test_it_is_that_of_the_body(name):
     @jax.jit
     def both(arrays, cotangents):
         outputs = signature.fn(*arrays)
-        by_hand = signature.grads(
+        by_hand = signature.derivatives.grads(
             arrays,
             outputs,
             tuple(cotangents.get(at, jax.numpy.zeros_like(outputs[at])) for at in range(signature.main)),

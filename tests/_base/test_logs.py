@@ -31,6 +31,7 @@ def test_settings_have_signs_and_several_names():
     assert levels == {
         "weft.distributed.tensor": logging.DEBUG,
         "weft.distributed": logging.INFO,
+        "weft._tools": logging.INFO,
         "weft._comm": logging.INFO,
         "weft.distributed.pipelining": logging.ERROR,
         logs.ARTIFACTS["recompiles"]: logging.DEBUG,

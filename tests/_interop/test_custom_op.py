@@ -104,7 +104,7 @@ def test_a_body_over_arrays_has_a_rule_a_cast_and_a_derivative():
     x = weft.tensor([3.0, 4.0], dtype=weft.float64, requires_grad=True)
     rms(x).backward()
     np.testing.assert_allclose(x.grad.numpy(), np.array([3, 4]) * 5 / 2 / np.sqrt(12.5))
-    assert (rms.row.cast, rms.row.dims) == (library.Cast.FLOAT32, library.reduces)
+    assert (rms.row.types.autocast, rms.row.dims) == (library.Cast.FLOAT32, library.reduces)
 
 
 def test_an_operator_of_no_tensors_gives_arrays_or_nothing():

@@ -213,7 +213,7 @@ def test_an_operator_is_put_together_by_name(lib):
     assert weft.autograd.gradcheck(weft.ops.scoped.tangent, (x,))
     np.testing.assert_allclose(weft.ops.scoped.tangent(x).detach().numpy(), np.tan([0.5, 1.0]))
     with weft.autocast("cpu"):
-        assert weft.ops.scoped.tangent.default.operator.row.cast.cpu is weft.bfloat16
+        assert weft.ops.scoped.tangent.default.operator.row.types.autocast.cpu is weft.bfloat16
     assert set(opcheck(weft.ops.scoped.tangent, (x,)).values()) == {"SUCCESS"}
     assert library.get_kernel("scoped::tangent", "CPU")(None, weft.zeros(1)).item() == 0
 

@@ -168,3 +168,8 @@ def test_from_jax_and_to_jax_nest():
     np.testing.assert_allclose(jax.grad(both)(X[0]), expected, rtol=1e-11)
     around = weft.from_jax(jax.vmap(weft.to_jax(lambda row: F.softmax(row, 0))))
     np.testing.assert_allclose(around(weft.tensor(X)).sum(1).numpy(), [1, 1])
+
+
+def test_a_function_that_is_excluded_from_captures_is_traced():
+    excluded = weft.compiler.disable(lambda x: x + 1)
+    assert jax.jit(weft.to_jax(lambda x: 2 * excluded(x)))(jnp.ones(2)).tolist() == [4, 4]

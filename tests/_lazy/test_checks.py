@@ -176,7 +176,7 @@ def test_a_good_index_leaves_no_doubt():
     y = x[computed([2])]
     assert y.item() == 2
     assert not ambient().pending.checks
-    assert type(y._value.array) is type(x._value.array)
+    assert type(y._value.content) is type(x._value.content)
 
 
 def test_another_thread_is_told_too():

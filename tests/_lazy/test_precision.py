@@ -126,7 +126,7 @@ def test_a_step_rounds_once(dtype):
 
 def test_halves_stay_narrow_where_the_hardware_multiplies_them():
     """Products of matrices are given to XLA as 16-bit ones, which has kernels for them on other devices."""
-    assert weft.ops._table.TABLE["matmul"].arithmetic is weft.ops._table.Arithmetic.OWN
+    assert weft.ops._table.TABLE["matmul"].types.arithmetic is weft.ops._table.Arithmetic.OWN
 
 
 STEPS = [

@@ -123,7 +123,7 @@ def test_a_buffer_without_holder_is_donated(donated, monkeypatch, interpreter):
 
 @pytest.mark.parametrize("interpreter", INTERPRETERS)
 @pytest.mark.parametrize(
-    "holders_of", [lambda x: [x], lambda x: [x._value.array], lambda x: [x._value, x._value.array]]
+    "holders_of", [lambda x: [x], lambda x: [x._value.content], lambda x: [x._value, x._value.content]]
 )
 def test_a_buffer_with_a_holder_is_not_donated(donated, monkeypatch, interpreter, holders_of):
     INTERPRETERS[interpreter](monkeypatch)

@@ -10,8 +10,10 @@ import pytest
 import weft
 from weft import linalg
 from weft._tensor.assemble import PUBLIC, _publish
-from weft._tensor.codegen import COMPOSITES, composite
+from weft._tensor.composite.pointwise import positive
+from weft._tensor.functions import FUNCTIONS, composite
 from weft.nn import functional
+from weft.ops._table import Public
 
 
 def test_functions_and_methods_pickle_by_their_public_names():
@@ -41,18 +43,14 @@ def test_properties_are_read_without_a_call():
     assert (x.real.tolist(), x.imag.tolist(), x.T.shape, x.mH.shape) == ([[1, 3]], [[2, 0]], (2, 1), (2, 1))
 
 
-@pytest.mark.parametrize("module", ["", "nn.functional", "linalg"])
-@pytest.mark.parametrize(
-    ("name", "over", "text"),
-    [
-        ("add", False, "says over=False, but there is a row"),
-        ("no_such_row", True, "says over=True, but there is no row"),
-    ],
-)
-def test_nothing_is_hidden_by_accident(module, name, over, text):
-    with pytest.raises(ValueError, match=f"^composite '{name}' {text} of this name$"):
-        composite(name, module=module, over=over)(weft.neg)
-    assert (module, name) not in COMPOSITES
+@pytest.mark.parametrize(("module", "name"), [("", "add"), ("", "clone"), ("nn.functional", "softplus")])
+def test_a_public_name_belongs_to_a_row_or_to_a_composite(module, name):
+    before = FUNCTIONS[module, name]
+    with pytest.raises(
+        ValueError, match=f"^{module or 'the package'} has two functions '{name}'; a row .* is INTERNAL$"
+    ):
+        composite(name, public=Public(module=module))(positive)
+    assert FUNCTIONS[module, name] is before
 
 
 @pytest.mark.parametrize(("module", "name"), [("", "add"), ("nn.functional", "sigmoid")])

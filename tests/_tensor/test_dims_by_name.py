@@ -11,10 +11,11 @@ import pytest
 
 import weft
 from weft import Tensor, nn
-from weft._tensor.codegen import COMPOSITES
+from weft._tensor.functions import FUNCTIONS
 from weft.nn import functional as F
 from weft.nn.utils import parametrizations, prune, spectral_norm, weight_norm
-from weft.ops._table import TABLE, Kind
+from weft.ops._kinds import Kind
+from weft.ops._table import TABLE
 
 IS_DIM = re.compile(r"dims?|dim\d|(start|end|out|tensor)_dim|axis|axes|dims_\w")
 WITHOUT = {
@@ -48,7 +49,8 @@ def _of_rows() -> set[tuple[str, str]]:
 def _of_composites() -> set[tuple[str, str]]:
     return {
         (c.name, p.name)
-        for c in COMPOSITES.values()
+        for c in FUNCTIONS.values()
+        if c.row is None
         for p in inspect.signature(c.function).parameters.values()
         if IS_DIM.fullmatch(p.name)
         and str(p.annotation).removesuffix(" | None") not in ("Dim", "Dims", "AnyDims", "OwnDim")

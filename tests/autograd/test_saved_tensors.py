@@ -136,7 +136,7 @@ def test_packed_values_do_not_stay_in_the_graph():
             if id(each) in seen or each is None:
                 continue
             seen.add(id(each))
-            count += getattr(each, "array", None) is not None and each.aval.shape == (64,)
+            count += getattr(each, "available", None) is not None and each.aval.shape == (64,)
             stack += [*getattr(each, "inputs", ()), *([] if each.tape is each else [each.tape])]
         return count
 

@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from tests.distributed.elastic.etcd_cluster import Cluster
+from tests._tools.etcd_cluster import Cluster
 from tests.faults.hosts import ADDRESSES, Hosts
 from tests.faults.job import Job
 

@@ -18,7 +18,7 @@ from weft.errors import WeftError
 from weft.ops._table import TABLE
 
 ROWS = list(TABLE)
-SMOOTH = [name for name in ROWS if TABLE[name].differentiable]
+SMOOTH = [name for name in ROWS if TABLE[name].derivative.exists]
 
 
 def computed(signature, arrays):

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
-from pathlib import Path
 
 import pytest
 
-import weft
 from weft import nn
-
-FILES = sorted((Path(weft.__file__).parent / "nn" / "modules").glob("*.py"))
-NAMING = [path for path in FILES if path.stem != "utils"]
-
-
-@pytest.mark.parametrize("path", NAMING, ids=lambda path: path.stem)
-def test_the_files_only_name_what_others_define(path):
-    doc, *body = ast.parse(path.read_text(encoding="utf-8")).body
-    assert isinstance(doc, ast.Expr)
-    assert body
-    *body, last = body
-    if not isinstance(last, ast.Assign) or "_on_first_use(" not in ast.unparse(last):  # names that are loaded later
-        body.append(last)
-    assert all(isinstance(node, ast.ImportFrom) and all(entry.asname for entry in node.names) for node in body)
 
 
 def test_every_layer_has_its_path():
     layers = {name for name, kind in vars(nn).items() if isinstance(kind, type) and issubclass(kind, nn.Module)}
     layers -= set(vars(nn.parallel))
     for name in layers:
-        assert getattr(nn.modules, name, None) is getattr(nn, name), f"export {name} in src/weft/nn/modules/, too"
+        assert getattr(nn.modules, name, None) is getattr(nn, name), (
+            f"add {name} to `nn.modules` in src/weft/_import_paths/table.py, too"
+        )
 
 
 PATHS = {

@@ -13,7 +13,8 @@ import pytest
 import weft
 from weft._lazy import infer
 from weft.nn import functional as F
-from weft.ops._table import TABLE, Kind
+from weft.ops._kinds import Kind
+from weft.ops._table import TABLE
 
 _SHAPE = "it gives the result its shape, or that of what is computed on the way"
 _DIMS = "a dim, or one of a few ways"

@@ -6,6 +6,8 @@ That split runs equal the whole run, as the dim rule says, is tested in `tests/d
 from __future__ import annotations
 
 import inspect
+import re
+from pathlib import Path
 
 import jax
 import pytest
@@ -14,8 +16,11 @@ import weft
 from tests.samples import Sample, sample_of
 from weft._tensor import assemble
 from weft._tensor.assemble import PUBLIC
+from weft._tensor.codegen import function_of
 from weft.errors import ShapeError
-from weft.ops._table import TABLE, TENSOR_KINDS, Promote, defop
+from weft.ops import slicing
+from weft.ops._kinds import TENSOR_KINDS
+from weft.ops._table import TABLE, Promote, defop
 
 NO_RULE: set[str] = set()
 """Rows whose dims carry no names and no shardings: none."""
@@ -37,7 +42,7 @@ def outputs_of(sample: Sample, arrays):
     args, kwargs = sample.arguments(arrays)
     found = sample.op.impl(*args, **kwargs)
     listed = tuple(found) if isinstance(found, (tuple, list)) else (found,)
-    return listed[: len(listed) - sample.op.aux]
+    return listed[: len(listed) - sample.op.derivative.aux]
 
 
 def factors_of(sample: Sample):
@@ -73,19 +78,19 @@ def test_a_row_is_well_formed(op):
     names = [p.name for p in op.params]
     assert op.doc or op.impl.__doc__, "a row says what it computes"
     assert len(set(names)) == len(names)
-    assert callable(op.partial) or op.partial in ("", "sum", "avg", "prod", "min", "max")
-    assert op.linear in ("", "first", "each", "all")
-    assert bool(op.check) == bool(op.check_text), "a check says what is wrong"
+    assert callable(op.shards.partial) or op.shards.partial in ("", "sum", "avg", "prod", "min", "max")
+    assert op.shards.linear in ("", "first", "each", "all")
+    assert bool(op.check.elements) == bool(op.check.text), "a check says what is wrong"
     takes_tensors = any(p.kind in TENSOR_KINDS for p in op.params)
-    assert op.promote is Promote.NONE or takes_tensors
-    assert op.factory is not takes_tensors, "what takes no tensor makes one"
-    assert op.module not in op.also
-    assert not (op.property and op.method)
-    assert op.inplace or not op.inplace_argument
-    if op.check is not None:
-        inspect.signature(op.check).bind(**dict.fromkeys(names))
-    if op.write is not None:
-        assert list(inspect.signature(op.write).parameters)[2:] == names[1:]
+    assert op.types.promote is Promote.NONE or takes_tensors
+    assert op.public.factory is not takes_tensors, "what takes no tensor makes one"
+    assert op.public.module not in op.public.also
+    assert not (op.public.attribute and op.public.method)
+    assert op.public.inplace or not op.public.inplace_argument
+    if op.check.elements is not None:
+        inspect.signature(op.check.elements).bind(**dict.fromkeys(names))
+    if op.view is not None and op.view.write is not None:
+        assert list(inspect.signature(op.view.write).parameters)[2:] == names[1:]
 
 
 def test_public_functions_are_found_by_name():
@@ -121,3 +126,23 @@ def test_a_row_is_exported_by_a_module_that_exists():
 def test_shapes_are_refused_by_the_rule():
     with pytest.raises(ShapeError, match="must match the size of tensor b"):
         TABLE["add"].dims([(2,), (3,)], {})
+
+
+def test_the_row_that_the_documentation_adds(monkeypatch):
+    page = (Path(weft.__file__).parents[2] / "CONTRIBUTING.md").read_text()
+    (block,) = re.findall(r"```python\n(def _entry_dims.*?)```", page, re.DOTALL)
+    monkeypatch.setattr("weft.ops._table.TABLE", dict(TABLE))
+    scope = dict(vars(slicing))
+    exec(compile(f"from __future__ import annotations\n{block}", "<documented>", "exec"), scope)
+    entry = function_of(scope["entry"])
+    x = weft.arange(6.0).reshape(3, 2)
+    part = entry(x, 1)
+    assert (part.tolist(), part.stride(), part.storage_offset(), part._base is x._base) == ([2, 3], (1,), 2, True)
+    part.fill_(9)
+    assert x.tolist() == [[0, 1], [9, 9], [4, 5]]
+    assert entry(x, weft.tensor(2)).tolist() == [4, 5]
+    with pytest.raises(IndexError, match=r"^entry\(\): index 3 is out of bounds for dimension 0 with size 3"):
+        entry(x, 3).tolist()
+    x.requires_grad_()
+    entry(x, 2).sum().backward()
+    assert x.grad.tolist() == [[0, 0], [0, 0], [1, 1]]

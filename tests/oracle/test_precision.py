@@ -12,7 +12,8 @@ import pytest
 import weft
 from tests.oracle.replay import public
 from weft.ops._dims import pointwise
-from weft.ops._table import TABLE, TENSOR_KINDS, Kind, OpDef
+from weft.ops._kinds import TENSOR_KINDS, Kind
+from weft.ops._table import TABLE, OpDef
 
 torch = pytest.importorskip("torch", reason="needs torch")
 
@@ -53,12 +54,12 @@ _ULPS = {
 
 def _is_of_elements(row: OpDef) -> bool:
     """Whether a row maps elements, draws nothing, and is a function of both frameworks."""
-    if row.dims is not pointwise or row.view or row.module not in _MODULES or row.name in _COMPLEX:
+    if row.dims is not pointwise or row.view or row.public.module not in _MODULES or row.name in _COMPLEX:
         return False
     if any(param.kind is Kind.KEY for param in row.params):
         return False
-    path = f"{row.module}.{row.name}" if row.module else row.name
-    return public(path) is not None and hasattr(_MODULES[row.module], row.name)
+    path = f"{row.public.module}.{row.name}" if row.public.module else row.name
+    return public(path) is not None and hasattr(_MODULES[row.public.module], row.name)
 
 
 _ROWS = {name: row for name, row in TABLE.items() if _is_of_elements(row)}
@@ -82,8 +83,8 @@ def _call(framework: Any, row: OpDef, columns: Any, dtype: str, numbers: bool) -
             optional = param.default is not Parameter.empty
             if param.kind is Kind.SCALAR or (param.kind is Kind.OPERAND and optional):
                 kwargs[param.name] = 1.7 if param.name.startswith("max") else 0.37
-    path = f"{row.module}.{row.name}" if row.module else row.name
-    function = public(path) if framework is weft else getattr(_MODULES[row.module], row.name)
+    path = f"{row.public.module}.{row.name}" if row.public.module else row.name
+    function = public(path) if framework is weft else getattr(_MODULES[row.public.module], row.name)
     result = function(*args, **kwargs)
     return result if isinstance(result, (tuple, list)) else (result,)
 
@@ -154,7 +155,7 @@ def _special(dtype: str, row: OpDef) -> list[Any]:
         return [True, False]
     if not kind.is_floating_point:
         info = torch.iinfo(kind)
-        edges = [*([] if row.check else [0]), *([] if len(_tensors(row)) > 1 else [info.min])]
+        edges = [*([] if row.check.elements else [0]), *([] if len(_tensors(row)) > 1 else [info.min])]
         return [*edges, info.max, 1, 2, 7, *([-1, -2, -7, info.min + 1] if info.min else [])]
     info = torch.finfo(kind)
     plain = [np.nan, np.inf, 0.0, info.tiny, info.max, 0.5, 1.0, 2.5, 10.0]

@@ -480,7 +480,7 @@ def test_nothing_is_noted_afterwards():
     step().item()
     assert (len(trace.notes.spans), len(trace.notes.operators), len(trace.events())) == before
     assert not Listeners.all
-    assert not ambient().observers
+    assert not ambient().watchers.observers
 
 
 def test_what_is_not_there_is_an_error():

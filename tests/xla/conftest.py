@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft._base.device import current
+from weft._base.device import set_current_index
 from weft.xla import _context
 from weft.xla.debug import metrics as met
 
@@ -15,5 +15,5 @@ def fresh_device():
     met.clear_all()
     _context._DEVICE_CONTEXTS.clear()
     yield
-    current.xla = 0
+    set_current_index("xla", 0)
     met.clear_all()

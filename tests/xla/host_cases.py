@@ -92,7 +92,7 @@ def only_the_master_prints_and_serves():
 def memory_and_waiting():
     x = here(1000) + 1
     xm.unlazy([x])
-    assert x._read().array.is_ready()
+    assert x._read().content.is_ready()
     assert xm.get_memory_info()["bytes_used"] >= x.nbytes
     xm.wait_device_ops()
     xm.wait_device_ops(["xla:0"])
@@ -147,7 +147,7 @@ def variables_of_the_environment():
         total = xm.all_reduce(xm.REDUCE_SUM, here(2))
         with redirect_stderr(errors):
             xm.mark_step()
-        assert total._read().array.is_ready()
+        assert total._read().content.is_ready()
         assert xm.xla_device(1) == torch.device("xla:0")
         assert xm.RateTracker()._smooth_factor == 0.5
     finally:
@@ -166,7 +166,7 @@ def graphs_are_shown_before_they_run():
     assert "stablehlo.all_reduce" in text
     assert "optimization_barrier" in text
     assert xm.get_stablehlo_bytecode(y).startswith(b"ML\xefR")
-    assert y[0]._read().array is None
+    assert y[0]._read().is_pending
     xm.mark_step()
     assert y[0].tolist() == [11, 13]
 

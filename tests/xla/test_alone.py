@@ -167,9 +167,9 @@ def test_a_step_of_an_optimizer():
     xm.all_reduce_bucketized_gradients([model.bias.grad], 1.0, None, True, bucket_cap_mb=1)
     assert [gradient.tolist() for gradient in xm._fetch_gradients(optimizer)] == [x.tolist(), [1]]
     assert xm.optimizer_step(optimizer, optimizer_args={"closure": lambda: 7}) == 7
-    assert model.weight._read().array is None  # the step goes on
+    assert model.weight._read().is_pending  # the step goes on
     xm.optimizer_step(optimizer, barrier=True)
-    assert model.weight._read().array is not None
+    assert not model.weight._read().is_pending
     assert model.weight.tolist() == (before - 2 * x).tolist()
     xm.broadcast_master_param(model)
     assert model.weight.tolist() == (before - 2 * x).tolist()

@@ -139,10 +139,10 @@ def test_memory_is_that_of_the_arrays():
 
 def test_unlazy_computes():
     x = torch.ones(3, device="xla") + 1
-    assert x._read().array is None
+    assert x._read().is_pending
     xm.unlazy([x])
-    assert isinstance(x._read().array, jax.Array)
-    assert x._read().array.is_ready()
+    assert isinstance(x._read().content, jax.Array)
+    assert x._read().content.is_ready()
     xm.wait_device_ops()
     xm.wait_device_ops(["xla:0"])
 

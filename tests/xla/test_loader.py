@@ -79,9 +79,9 @@ def test_a_step_ends_at_each_batch():
     seen = []
     for data, _, _ in pl.MpDeviceLoader(batches(3), "xla"):
         seen.append(data + 1)
-        assert seen[-1]._read().array is None
-        assert all(x._read().array is not None for x in seen[:-1])
-    assert all(x._read().array is not None for x in seen)
+        assert seen[-1]._read().is_pending
+        assert not any(x._read().is_pending for x in seen[:-1])
+    assert not any(x._read().is_pending for x in seen)
     assert steps() - before == 3 + 2  # before each batch and the end, and at the end
 
 

@@ -53,8 +53,8 @@ def test_equal_devices_are_one():
     z = y[0] + flat
     xm.mark_step()
     assert executions() == before + 1
-    assert y._read().array is not None
-    assert z._read().array is not None
+    assert not y._read().is_pending
+    assert not z._read().is_pending
 
 
 def test_optimizers_end_steps_only_where_programs_do_not():
@@ -62,33 +62,33 @@ def test_optimizers_end_steps_only_where_programs_do_not():
     optimizer = torch.optim.SGD([w], lr=0.5)
     w.grad = torch.ones(2, device="xla")
     optimizer.step()
-    assert w._read().array is not None
+    assert not w._read().is_pending
     xm.mark_step()
     optimizer.step()
-    assert w._read().array is None
+    assert w._read().is_pending
     xm.mark_step()
-    assert w._read().array is not None
+    assert not w._read().is_pending
     assert w.tolist() == [0, 0]
 
 
 def test_nothing_is_computed_before_the_step_ends():
     x = pending()
-    assert x._read().array is None
+    assert x._read().is_pending
     torch_xla.sync()
-    assert x._read().array is not None
+    assert not x._read().is_pending
     y = pending()
     with torch_xla.step():
-        assert y._read().array is not None
+        assert not y._read().is_pending
         x = pending()
-        assert x._read().array is None
-    assert x._read().array is not None
+        assert x._read().is_pending
+    assert not x._read().is_pending
 
 
 def test_the_step_ends_after_an_error_too():
     with suppress(KeyError), torch_xla.step():
         x = pending()
         raise KeyError
-    assert x._read().array is not None
+    assert not x._read().is_pending
 
 
 def test_closures_run_in_order_when_their_tensors_are_computed():
@@ -234,7 +234,7 @@ def test_waiting_ends_when_all_is_computed():
     x = torch.randn(64, 64, device="xla")
     x = x @ x
     xm.mark_step(wait=True)
-    assert x._read().array.is_ready()
+    assert x._read().content.is_ready()
 
 
 def test_a_function_as_a_graph_of_its_own():
@@ -246,8 +246,8 @@ def test_a_function_as_a_graph_of_its_own():
     assert double.__doc__ == "Twice."
     x = pending()
     y = double(x)
-    assert x._read().array is not None
-    assert y._read().array is not None
+    assert not x._read().is_pending
+    assert not y._read().is_pending
     assert executions() == 2
     assert y.tolist() == [4, 4]
 
@@ -255,7 +255,7 @@ def test_a_function_as_a_graph_of_its_own():
 def test_a_block_as_a_graph_of_its_own():
     with torch_xla.compile():
         x = pending()
-    assert x._read().array is not None
+    assert not x._read().is_pending
 
 
 def test_a_full_graph_does_not_read_values():

@@ -22,11 +22,11 @@ from weft._lazy.explain import inferring
 from weft._lazy.general import General, with_letters
 from weft._lazy.interpreted import COMPILED_AT_ONCE
 from weft._lazy.plan import register_reads
-from weft._lazy.signature import Output, Signature, structs_of
+from weft._lazy.signature import Derivatives, Output, Requirement, Signature, structs_of
 from weft._lazy.trace import restricted, traced, with_unread
 from weft._lazy.value import Value
 from weft.errors import GradientError, WeftError
-from weft.ops._table import Kind
+from weft.ops._kinds import Kind
 
 Arrays = tuple[jax.Array, ...]
 
@@ -59,11 +59,12 @@ class Derivative:
 def derivative_of(signature: Signature, need: tuple[int, ...], from_outputs: tuple[int, ...]) -> Derivative:
     """The derivative with respect to inputs `need`, from cotangents of main outputs `from_outputs`."""
     key = (need, from_outputs)
-    derivative = signature.derived.get(key)
+    made = signature.derivatives.made
+    derivative = made.get(key)
     if derivative is None:
-        derivative = signature.derived.setdefault(key, _derive(signature, need, from_outputs))  # as in `signature_of`
+        derivative = made.setdefault(key, _derive(signature, need, from_outputs))  # as in `signature_of`
         if len(signature.outputs) == 1:
-            signature.derived[need] = derivative  # where the engine looks first
+            made[need] = derivative  # where the engine looks first
     return derivative
 
 
@@ -95,7 +96,7 @@ def _derive(signature: Signature, need: tuple[int, ...], from_outputs: tuple[int
     for at, which in enumerate(traced_here.present):
         sources[which] = (False, passed[at]) if at in passed else (True, to_compute.index(at))
     read_arrays = [i for i in read if i < n + m and i not in _numbers(signature)]
-    saves = bool(read_arrays) or (signature.call is not None and signature.call.op.saves)
+    saves = bool(read_arrays) or (signature.call is not None and signature.call.op.derivative.saves)
     if not to_compute:
         return Derivative(None, (), (), (), tuple(sources), saves=saves)
     avals = [*signature.avals, *(o.aval for o in signature.outputs), *(signature.outputs[i].aval for i in from_outputs)]
@@ -114,9 +115,9 @@ def _derive(signature: Signature, need: tuple[int, ...], from_outputs: tuple[int
         general=general,
         native=_native(signature, traced_here, structs_of(avals)),
     )
-    derived.require(None, doubtful=signature.doubtful)
-    if signature.costs is COMPILED_AT_ONCE:
-        derived.costs = COMPILED_AT_ONCE
+    derived.require(None if signature.requirement is None else Requirement(None))
+    if signature.execution.costs is COMPILED_AT_ONCE:
+        derived.execution.costs = COMPILED_AT_ONCE
     return Derivative(
         derived,
         tuple(i for i in read if i < n),
@@ -132,10 +133,10 @@ def _native(
     signature: Signature, gradients: _Gradients, structs: Sequence[jax.ShapeDtypeStruct]
 ) -> Callable[..., Arrays] | None:
     """What compiled programs run for a derivative: the same gradients, by the signature's native body; or None."""
-    if signature.native_grads is None:
+    if signature.derivatives.native is None:
         return None
     by_native = copy(signature)
-    by_native.grads = signature.native_grads
+    by_native.derivatives = Derivatives(signature.derivatives.native)
     return gradients.function(by_native, structs)
 
 
@@ -242,11 +243,12 @@ def _gradients(
 ) -> Sequence[jax.Array | None]:
     """A gradient or None for each input in `need`, in PyTorch's convention: conjugates of jax's for complex inputs."""
     real = not any(jnp.issubdtype(a.dtype, jnp.complexfloating) for a in (*inputs, *outputs))
-    if signature.grads is not None and real and all(i < signature.main for i in from_outputs):
+    grads = signature.grads if isinstance(signature, General) else signature.derivatives.grads
+    if grads is not None and real and all(i < signature.main for i in from_outputs):
         by_output = dict(zip(from_outputs, cotangents, strict=True))
         full = [by_output.get(i) for i in range(signature.main)]
         filled = tuple(jnp.zeros_like(outputs[i]) if g is None else g for i, g in enumerate(full))
-        gradients = signature.grads(inputs, outputs, filled)
+        gradients = grads(inputs, outputs, filled)
         return [gradients[i] for i in need]
 
     def smooth(*wanted: jax.Array) -> list[jax.Array]:

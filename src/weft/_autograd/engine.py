@@ -27,7 +27,7 @@ from weft._autograd.graph import (
 )
 from weft._autograd.hooks import Cotangents, Gradients
 from weft._autograd.node import backward_name
-from weft._autograd.saving import SavingTape
+from weft._autograd.saving import Packed
 from weft._base.device import META
 from weft._base.state import Ambient, ambient, enter, leave
 from weft._base.timeline import Phase, spanned
@@ -35,21 +35,21 @@ from weft._lazy.call import ONE
 from weft._lazy.infer import Call, call_of, signature_of
 from weft._lazy.realize import array_of
 from weft._lazy.record import record
-from weft._lazy.tape import INTERIOR, Tape
-from weft._lazy.value import ExecutedTape, Value, recorded
+from weft._lazy.role import INTERIOR, Freed, Interior, Leaf, Role, custom_of
+from weft._lazy.value import Executed, Value, recorded
 from weft.errors import GradientError
 from weft.ops._table import TABLE
 
-Deliver = Callable[[Tape, Value], None]
+Deliver = Callable[[Leaf, Value], None]
 _FIRST = (0,)
 
 
 @spanned(Phase.RECORDING)
 def backward(
-    roots: Sequence[tuple[Value | Tape, Value]],
+    roots: Sequence[tuple[Value | Role, Value]],
     *,
     deliver: Deliver | None,
-    targets: Sequence[Value | Tape] | None = None,
+    targets: Sequence[Value | Role] | None = None,
     retain_graph: bool = False,
     create_graph: bool = False,
 ) -> Gradients:
@@ -79,6 +79,7 @@ class _Running(threading.local):
     current: BackwardPass | None = None
 
 
+# no cell: a backward pass that runs in a captured function ends there
 _running = _Running()
 
 
@@ -134,7 +135,7 @@ class BackwardPass:
     passed    what has been executed, and is freed at the end
     """
 
-    def __init__(self, deliver: Deliver | None, targets: Sequence[Value | Tape] | None, retain_graph: bool) -> None:
+    def __init__(self, deliver: Deliver | None, targets: Sequence[Value | Role] | None, retain_graph: bool) -> None:
         self.deliver = deliver
         self.targets = None if targets is None else [key_of(target) for target in targets]
         self.retain_graph = retain_graph
@@ -145,12 +146,12 @@ class BackwardPass:
         self.grads: dict[VertexKey, Value] = {}
         self.left: dict[VertexKey, int] = {}
         self.wanted: dict[VertexKey, Value | None] = dict.fromkeys(self.targets or ())
-        self.passed: list[ExecutedTape] = []
+        self.passed: list[Executed] = []
 
-    def run(self, roots: Sequence[tuple[Value | Tape, Value]]) -> Gradients:
+    def run(self, roots: Sequence[tuple[Value | Role, Value]]) -> Gradients:
         ordered = self._reach([root for root, _ in roots])
         if not self.retain_graph:
-            for level in self.ambient.forward:  # tangents go through what the pass frees
+            for level in self.ambient.watchers.forward:  # tangents go through what the pass frees
                 level.keep([vertex for vertex in ordered if isinstance(vertex, Value)])
         before = _running.vertex, _running.current
         _running.current = self
@@ -165,7 +166,7 @@ class BackwardPass:
             drop_values(self.passed)
         return [self.wanted[key] for key in self.targets or ()]
 
-    def will_reach(self, place: Value | Tape) -> bool:
+    def will_reach(self, place: Value | Role) -> bool:
         """Whether the pass computes a gradient at a place in the graph, if the roots' gradients flow there."""
         key = key_of(place)
         reached = key in self.reached or key in self.left
@@ -173,7 +174,7 @@ class BackwardPass:
 
     # --- what takes part --------------------------------------------------------------------------------------
 
-    def _reach(self, roots: Sequence[Value | Tape]) -> list[Vertex]:
+    def _reach(self, roots: Sequence[Value | Role]) -> list[Vertex]:
         """Everything on the tape on which the roots depend, in order of recording; counts the uses of leaves.
 
         `RuntimeError` if something would be executed that an earlier pass has freed.
@@ -202,7 +203,7 @@ class BackwardPass:
                         reached[time] = x
                         stack.append(x)
                 elif tape is not None:
-                    if tape.leaf:
+                    if isinstance(tape, Leaf):
                         left[tape] = left.get(tape, 0) + 1
                     else:
                         self._enter(x, stack, spent)
@@ -216,10 +217,10 @@ class BackwardPass:
     def _enter(self, x: Any, stack: list[Vertex], spent: list[Vertex]) -> None:
         """Visit a root, or an input that has its own tape."""
         tape, key = x.tape, key_of(x)
-        if isinstance(key, Tape):
+        if isinstance(key, Leaf):
             self.left[key] = self.left.get(key, 0) + 1
         elif key not in self.reached:
-            if tape is not None and tape.freed and not isinstance(tape, ExecutedTape):  # its links are freed
+            if isinstance(tape, Freed) and not isinstance(tape, Executed):  # its links are freed
                 raise second_backward_error()
             vertex = self.reached[key] = vertex_of(x)
             stack.append(vertex)
@@ -254,7 +255,7 @@ class BackwardPass:
                 continue
             signature = origin.signature  # pyright: ignore[reportOptionalMemberAccess]
             need = _FIRST if len(inputs) == 1 else on_tape(inputs)
-            derivative = signature.derived.get(need) or derivative_of(signature, need, _FIRST)
+            derivative = signature.derivatives.made.get(need) or derivative_of(signature, need, _FIRST)
             grad = grads.pop(vertex.time, None)
             if grad is None:
                 self._count(inputs)
@@ -299,7 +300,7 @@ class BackwardPass:
         attached = attached_to(members[0])
         if attached is not None:
             cotangents = hooks.before(attached, members[0], cotangents)
-        custom = members[0].tape.custom  # pyright: ignore[reportOptionalMemberAccess]  inside of the tape
+        custom = custom_of(members[0].tape)
         saves = False
         if not cotangents:
             grads: Gradients = [None] * len(need)
@@ -324,7 +325,7 @@ class BackwardPass:
             for member in members:
                 if isinstance(member, Value):
                     mark_executed(member, saves, self.passed)
-                elif isinstance(member, SavingTape):
+                elif isinstance(member, Packed):
                     member.drop(saves)
 
     def _cotangents(self, members: list[Vertex]) -> Cotangents:
@@ -364,8 +365,8 @@ class BackwardPass:
                 self._arrived(key)
 
     def _add(self, key: VertexKey, grad: Value) -> None:
-        if grad.aval.sharding is not None and not isinstance(key, Tape):  # only leaves have sparse gradients
-            grad = grad.aval.sharding.to_sharding(grad, None)
+        if grad.aval.owner is not None and not isinstance(key, Leaf):  # only leaves have sparse gradients
+            grad = grad.aval.owner.to_owner(grad, None)
         before = self.grads.get(key)
         self.grads[key] = grad if before is None else add_values(before, grad, self.ambient)
 
@@ -388,7 +389,7 @@ class BackwardPass:
         grad = self.grads.pop(key, None)
         if grad is None:
             return
-        assert isinstance(key, Tape), "uses of leaves alone are counted"
+        assert isinstance(key, Leaf), "uses of leaves alone are counted"
         grad = hooks.hooked(key, grad)
         if self.targets is not None:
             if key not in self.wanted:
@@ -413,7 +414,7 @@ def gradients_of(members: Sequence[Vertex], need: Sequence[int], cotangents: Cot
     derivative = derivative_of(head.origin.signature, tuple(need), tuple([index for index, _ in cotangents]))
     results: Sequence[Value] = ()
     if derivative.signature is not None:
-        if isinstance(head, SavingTape):
+        if isinstance(head, Packed):
             operands = head.operands(derivative)
         else:
             inputs = inputs_of(head)
@@ -421,7 +422,7 @@ def gradients_of(members: Sequence[Vertex], need: Sequence[int], cotangents: Cot
             operands += [output_of(members, i, state) for i in derivative.outputs]
         operands += [cotangents[i][1] for i in derivative.cotangents]
         results = record(derivative.signature, tuple(operands), state, getattr(head, "doubt", None))
-        if state.anomaly and state.check_nan:
+        if state.watchers.anomaly and state.watchers.check_nan:
             check_finite(head, results)
     grads: Gradients = []
     for source in derivative.sources:
@@ -442,7 +443,7 @@ def output_of(members: Sequence[Vertex], index: int, state: Ambient, inputs: tup
             return value.extras[index - main]
     assert head.origin is not None, "outputs have an origin"
     values = record(head.origin.signature, head.inputs if inputs is None else inputs, state)
-    return (*values, *(values[0].extras or ()))[index]
+    return (*values, *values[0].extras)[index]
 
 
 def _saves(vertex: Vertex, inputs: Sequence[Value]) -> bool:
@@ -458,6 +459,7 @@ def _saves_for(vertex: Vertex, need: Sequence[int], cotangents: Cotangents) -> b
     return derivative_of(vertex.origin.signature, tuple(need), tuple([index for index, _ in cotangents])).saves
 
 
+# no cell: found when it is first needed, and the same ever after
 _ADD: list[Call] = []
 
 
@@ -470,8 +472,8 @@ def add_values(a: Value, b: Value, state: Ambient) -> Value:
     signature = call.signatures.get(avals)
     if signature is None:
         for aval in avals:
-            if aval.sharding is not None:  # a sparse gradient
-                return aval.sharding.apply(call, (a, b))[0]
+            if aval.owner is not None:  # a sparse gradient
+                return aval.owner.apply(call, (a, b))[0]
         signature = signature_of(call, avals)
     return record(signature, (a, b), state)[0]
 
@@ -479,7 +481,7 @@ def add_values(a: Value, b: Value, state: Ambient) -> Value:
 def check_finite(head: Vertex, grads: Sequence[Value | None]) -> None:
     """Anomaly mode: raise at the first derivative that is NaN, and name the line of the forward operator."""
     assert head.origin is not None, "only applications are differentiated"
-    assert head.tape is not None, "only applications are differentiated"
+    assert isinstance(head.tape, Interior), "only applications are differentiated"
     for at, grad in enumerate(grads):
         if grad is None or grad.aval.device is META or not grad.aval.dtype.is_differentiable:
             continue

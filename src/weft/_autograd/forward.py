@@ -20,8 +20,8 @@ from weft._autograd.levels import Links
 from weft._base.state import Ambient, ambient, using
 from weft._base.timeline import Phase, spanned
 from weft._lazy.record import record
-from weft._lazy.signature import Arrays, Signature, structs_of
-from weft._lazy.tape import Tape
+from weft._lazy.role import Interior
+from weft._lazy.signature import Arrays, Requirement, Signature, structs_of
 from weft._lazy.trace import restricted, traced, with_unread
 from weft._lazy.value import Shared, Value, inputs_first
 from weft.errors import GradientError
@@ -60,7 +60,7 @@ def _applications(
 
     def enters(value: Value) -> bool:
         tape = value.tape
-        on_tape = tape is not None and not tape.leaf
+        on_tape = isinstance(tape, Interior)
         return value not in seen and (on_tape or value in links) and value.time > earliest
 
     def inputs_of(value: Value) -> tuple[Value, ...]:
@@ -89,7 +89,7 @@ def _push(
     """Record the tangents of an application's outputs `members`, given those of its inputs at `active`."""
     head = members[0]
     assert head.origin is not None, "only applications are inside of the tape"
-    if head.tape is not None and head.tape.custom is not None:
+    if isinstance(head.tape, Interior) and head.tape.custom is not None:
         _push_by_user(head.tape, members, inputs, tangents)
         return
     directions = [x for x in map(tangents.get, inputs) if x is not None]
@@ -98,12 +98,12 @@ def _push(
     operands = [inputs[i] for i in pushforward.inputs]
     operands += [output_of(members, i, state, inputs) for i in pushforward.outputs]
     operands += [directions[i] for i in pushforward.tangents]
-    doubt = getattr(head, "doubt", None) if signature.doubtful else None
+    doubt = getattr(head, "doubt", None) if signature.requirement else None
     tangents.update(zip(members, record(pushforward.signature, tuple(operands), state, doubt), strict=True))
 
 
 def _push_by_user(
-    tape: Tape, members: list[Value], inputs: tuple[Value, ...], tangents: MutableMapping[Value, Value | None]
+    tape: Interior, members: list[Value], inputs: tuple[Value, ...], tangents: MutableMapping[Value, Value | None]
 ) -> None:
     """The same by a user's derivative; `RuntimeError` if that has no forward mode."""
     if tape.forward is None:
@@ -130,9 +130,9 @@ class Pushforward(NamedTuple):
 def pushforward_of(signature: Signature, active: Positions, wanted: Positions) -> Pushforward:
     """The tangents of the outputs at `wanted`, from those of the inputs at `active`."""
     key = ("pushforward", active, wanted)
-    result = signature.derived.get(key)
+    result = signature.derivatives.made.get(key)
     if result is None:
-        result = signature.derived.setdefault(key, _pushforward(signature, active, wanted))
+        result = signature.derivatives.made.setdefault(key, _pushforward(signature, active, wanted))
     return result
 
 
@@ -155,7 +155,7 @@ def _pushforward(signature: Signature, active: Positions, wanted: Positions) -> 
         rounds=signature.rounds,
         trace=trace,
     )
-    pushed.require(None, doubtful=signature.doubtful)
+    pushed.require(None if signature.requirement is None else Requirement(None))
     return Pushforward(
         pushed,
         tuple([i for i in read if i < n]),
@@ -179,13 +179,14 @@ def _tangents(
     def pull(cotangents: list[jax.Array]) -> list[jax.Array]:
         by_output = dict(zip(wanted, cotangents, strict=True))
         full = tuple([by_output.get(i, jnp.zeros_like(outputs[i])) for i in range(signature.main)])
-        assert signature.grads is not None, "only called where there are some"
-        gradients = [signature.grads(inputs, outputs, full)[i] for i in active]
+        grads = signature.derivatives.grads
+        assert grads is not None, "only called where there are some"
+        gradients = [grads(inputs, outputs, full)[i] for i in active]
         return [jnp.zeros_like(x) if g is None else g for g, x in zip(gradients, primals, strict=True)]
 
     primals, ends = [inputs[i] for i in active], [outputs[i] for i in wanted]
     real = not any(jnp.iscomplexobj(a) for a in (*inputs, *outputs))
-    if signature.grads is not None and real and all(i < signature.main for i in wanted):
+    if signature.derivatives.grads is not None and real and all(i < signature.main for i in wanted):
         return _transposed(pull, ends, tangents)
     if any(equation.primitive.name == "custom_vjp_call" for equation in equations_of(signature.trace.closed)):
         return _transposed(lambda cotangents: list(jax.vjp(smooth, *primals)[1](cotangents)), ends, tangents)

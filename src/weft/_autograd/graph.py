@@ -1,7 +1,7 @@
 """The graph on which a backward pass runs, and what the pass leaves of it.
 
 Before a pass, the tape consists of the recorded values themselves. A pass gives each application that it executes its
-own tape (`ExecutedTape`), which links to other such tapes, to the tapes of leaves, and to values that the pass has not
+own tape (`Executed`), which links to other such tapes, to the tapes of leaves, and to values that the pass has not
 reached. So the graph of a loss that is kept holds no arrays, and applications that saved nothing can be executed again.
 """
 
@@ -10,30 +10,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from weft._lazy.tape import FREED, INTERIOR, Hooks, NodeHooks, Tape
-from weft._lazy.value import OUTSIDE, ExecutedTape, Shared, Value
+from weft._lazy.role import FREED, INTERIOR, Freed, Hooks, Interior, Leaf, NodeHooks, Role
+from weft._lazy.value import OUTSIDE, PENDING, Executed, Shared, Value
 from weft.errors import GradientError
 
-VertexKey = Tape | int
+VertexKey = Leaf | int
 """Identifies a value in a pass: a leaf by its tape, any other by the number of its recording."""
 
-Vertex = Value | ExecutedTape
+Vertex = Value | Executed
 
 _new = object.__new__
 
 
-def key_of(x: Value | Tape) -> VertexKey:
+def key_of(x: Value | Role) -> VertexKey:
     """The key of a value or tape; equal for all that are at the same place in the graph."""
     tape = x.tape
     assert tape is not None, "only what takes part in differentiation has a place in the graph"
-    if tape.leaf:
+    if isinstance(tape, Leaf):
         return tape
-    return tape.time if isinstance(tape, ExecutedTape) else x.time  # pyright: ignore[reportAttributeAccessIssue]  no leaf's
+    return tape.time if isinstance(tape, Executed) else x.time  # pyright: ignore[reportAttributeAccessIssue]  no leaf's
 
 
 def vertex_of(x: Vertex) -> Vertex:
     """The object with the links of a value's application: the value, or the tape left by a pass."""
-    return x.tape if isinstance(x.tape, ExecutedTape) else x
+    return x.tape if isinstance(x.tape, Executed) else x
 
 
 def inputs_of(vertex: Vertex) -> tuple[Any, ...]:
@@ -42,7 +42,7 @@ def inputs_of(vertex: Vertex) -> tuple[Any, ...]:
     return inputs.links if type(inputs) is Shared and inputs.links is not None else inputs
 
 
-def application_key(x: Value | Tape) -> VertexKey:
+def application_key(x: Value | Role) -> VertexKey:
     """Identifies the application that has made a value, for all its outputs; or a leaf."""
     family = _family_of(x)
     if family is None:
@@ -55,21 +55,21 @@ def application_key(x: Value | Tape) -> VertexKey:
 def is_spent(vertex: Vertex) -> bool:
     """Whether a pass has freed what the derivative reads."""
     tape, inputs = vertex.tape, vertex.inputs
-    return (tape is not None and tape.spent) or (type(inputs) is Shared and inputs.spent)
+    return (isinstance(tape, Freed) and tape.spent) or (type(inputs) is Shared and inputs.spent)
 
 
-def hooks_of(x: Value | Tape) -> Hooks:
+def hooks_of(x: Value | Role) -> Hooks:
     """The gradient hooks of what is on the tape; creates its own tape for them if necessary."""
     tape = x.tape
     assert tape is not None, "the caller has checked that a gradient flows"
     if isinstance(x, Value) and (tape is INTERIOR or tape is FREED):
-        x.tape = tape = Tape(freed=tape.freed)
+        x.tape = tape = type(tape)()
     if tape.hooks is None:
         tape.hooks = Hooks()
     return tape.hooks
 
 
-def node_hooks_of(x: Value | Tape) -> NodeHooks:
+def node_hooks_of(x: Value | Role) -> NodeHooks:
     """What users have attached to the application that has made `x`, or to a leaf; creates it if necessary."""
     hooks = attached_to(x)
     if hooks is None:
@@ -82,7 +82,7 @@ def node_hooks_of(x: Value | Tape) -> NodeHooks:
     return hooks
 
 
-def attached_to(x: Value | Tape) -> NodeHooks | None:
+def attached_to(x: Value | Role) -> NodeHooks | None:
     """What users have attached to the application that has made `x`, or to a leaf."""
     family = _family_of(x)
     if family is not None:
@@ -90,9 +90,9 @@ def attached_to(x: Value | Tape) -> NodeHooks | None:
     return None if x.tape is None or x.tape.hooks is None else x.tape.hooks.node
 
 
-def _family_of(x: Value | Tape) -> Shared | None:
+def _family_of(x: Value | Role) -> Shared | None:
     """The inputs of an application with several outputs, which are the same object for all of these."""
-    if x.tape is None or x.tape.leaf:
+    if not isinstance(x.tape, Interior):
         return None
     inputs = inputs_of(vertex_of(x))  # pyright: ignore[reportArgumentType]  no leaf's tape
     return inputs if type(inputs) is Shared else None
@@ -101,7 +101,7 @@ def _family_of(x: Value | Tape) -> Shared | None:
 def has_own_derivative(value: Value) -> bool:
     """Whether a value's tape has hooks or a user's derivative."""
     tape = value.tape
-    return tape is not None and not tape.leaf and bool(tape.custom or tape.hooks or attached_to(value))
+    return isinstance(tape, Interior) and bool(tape.custom or tape.hooks or attached_to(value))
 
 
 def leads_to(value: Value, is_end: Callable[[VertexKey], bool]) -> bool:
@@ -118,7 +118,7 @@ def leads_to(value: Value, is_end: Callable[[VertexKey], bool]) -> bool:
         if is_end(key):
             return True
         seen.add(key)
-        if not x.tape.leaf:
+        if not isinstance(x.tape, Leaf):
             stack.extend(inputs_of(vertex_of(x)))
     return False
 
@@ -133,15 +133,15 @@ def second_backward_error() -> GradientError:
     )
 
 
-def mark_executed(value: Value, spent: bool, left: list[ExecutedTape]) -> None:
-    """Give a value whose application was executed an `ExecutedTape`; `spent` if what its derivative read is freed."""
-    passed: ExecutedTape = _new(ExecutedTape)
+def mark_executed(value: Value, spent: bool, left: list[Executed]) -> None:
+    """Give a value whose application was executed an `Executed`; `spent` if what its derivative read is freed."""
+    passed: Executed = _new(Executed)
     tape = value.tape
     if tape is INTERIOR:
         passed.hooks = passed.custom = passed.forward = None
         passed.site = ""
     else:
-        assert tape is not None, "only what takes part in differentiation is passed"
+        assert isinstance(tape, Interior), "only applications are executed"
         passed.hooks, passed.custom, passed.site = tape.hooks, tape.custom, tape.site
         passed.forward = tape.forward
         if tape.release is not None:
@@ -151,11 +151,11 @@ def mark_executed(value: Value, spent: bool, left: list[ExecutedTape]) -> None:
     passed.inputs = value.inputs
     passed.time = value.time
     value.tape = passed
-    for extra in value.extras or ():
+    for extra in value.extras:
         extra.tape = FREED
-    if value.array is not None:
+    if value.content is not PENDING:
         value.inputs = ()
-        value.extras = None
+        value.extras = ()
     left.append(passed)
 
 
@@ -163,12 +163,12 @@ class Held:
     """The graph between some values and what was recorded before a time, which is there after passes that free it."""
 
     def __init__(self, outputs: Iterable[Value], start: int) -> None:
-        links = self._links = dict[Value, tuple[tuple[Value, ...], Tape, Any]]()
+        links = self._links = dict[Value, tuple[tuple[Value, ...], Interior, Any]]()
         stack = list(outputs)
         while stack:
             x = stack.pop()
             tape, inputs = x.tape, x.inputs
-            if tape is not None and not tape.leaf and x.time > start and x not in links:
+            if isinstance(tape, Interior) and x.time > start and x not in links:
                 stack.extend(inputs)
                 if inputs and tape.custom is None:  # what a user's derivative saved would be gone
                     links[x] = inputs, tape, x.extras
@@ -176,13 +176,13 @@ class Held:
     def restore(self) -> None:
         """Put back what was freed. Values are immutable, so what the derivatives read can be computed again."""
         for x, (inputs, tape, extras) in self._links.items():
-            if x.tape is not None and x.tape.freed:
+            if isinstance(x.tape, Freed):
                 x.inputs, x.tape, x.extras = inputs, tape, extras
                 if type(inputs) is Shared:
                     inputs.links, inputs.spent = None, False
 
 
-def drop_values(left: Iterable[ExecutedTape]) -> None:
+def drop_values(left: Iterable[Executed]) -> None:
     """Replace the values in the links of executed applications by tapes."""
     for passed in left:
         inputs = passed.inputs
@@ -210,8 +210,8 @@ def links_to(inputs: Iterable[Value]) -> tuple[Any, ...]:
     return tuple(map(_link, inputs))
 
 
-def _link(x: Value) -> Value | Tape:
+def _link(x: Value) -> Value | Role:
     tape = x.tape
     if tape is None:
         return x if x.aval.weak else OUTSIDE  # a number, such as an index, has no array
-    return tape if tape.freed or tape.leaf else x
+    return tape if isinstance(tape, (Freed, Leaf)) else x

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from weft._autograd.graph import Vertex
 from weft._autograd.node import count_outputs, edges_of
-from weft._lazy.tape import NodeHooks, Tape
+from weft._lazy.role import NodeHooks, Role
 from weft._lazy.value import Value
 from weft.errors import GradientError
 
@@ -15,7 +15,7 @@ Cotangents = list[tuple[int, Value]]
 """Cotangents of outputs, by the index of the output."""
 
 
-def hooked(tape: Tape, grad: Value) -> Value:
+def hooked(tape: Role, grad: Value) -> Value:
     """A gradient after the hooks of its value."""
     if tape.hooks:
         for _, hook in sorted(tape.hooks.items()):
@@ -26,7 +26,7 @@ def hooked(tape: Tape, grad: Value) -> Value:
     return grad
 
 
-def before(attached: NodeHooks, place: Vertex | Tape, cotangents: Cotangents) -> Cotangents:
+def before(attached: NodeHooks, place: Vertex | Role, cotangents: Cotangents) -> Cotangents:
     """The cotangents after what is called before an application's derivative, or before a leaf accumulates."""
     if not attached.before:
         return cotangents
@@ -38,7 +38,7 @@ def before(attached: NodeHooks, place: Vertex | Tape, cotangents: Cotangents) ->
 
 def after(
     attached: NodeHooks,
-    place: Vertex | Tape,
+    place: Vertex | Role,
     inputs: Sequence[Value],
     need: Sequence[int],
     grads: Gradients,
@@ -57,7 +57,7 @@ def after(
     return [by_input[i] for i in need]
 
 
-def _by_output(place: Vertex | Tape, cotangents: Cotangents) -> Gradients:
+def _by_output(place: Vertex | Role, cotangents: Cotangents) -> Gradients:
     every: Gradients = [None] * count_outputs(place)
     for index, grad in cotangents:
         every[index] = grad

@@ -13,7 +13,7 @@ from itertools import chain
 from weft._autograd.engine import BackwardPass, Deliver, callback_queue
 from weft._autograd.graph import Vertex, VertexKey, drop_values, inputs_of, key_of
 from weft._base.state import ambient, using
-from weft._lazy.tape import Tape
+from weft._lazy.role import Interior, Leaf
 from weft._lazy.value import Value
 
 
@@ -71,7 +71,7 @@ class IncrementalBackwardPass(BackwardPass):
         """Count the uses of all values except leaves, which `_reach` has counted."""
         left = self.left
         for x in chain(roots, *map(self._first_inputs, ordered)):
-            if x.tape is not None and not x.tape.leaf:
+            if isinstance(x.tape, Interior):
                 left[key_of(x)] = left.get(key_of(x), 0) + 1
 
     def _first_inputs(self, vertex: Vertex) -> Sequence[Value]:
@@ -88,7 +88,7 @@ class IncrementalBackwardPass(BackwardPass):
 
     def _complete(self, key: VertexKey) -> None:
         """Called when all uses of a value have arrived."""
-        if isinstance(key, Tape):
+        if isinstance(key, Leaf):
             super()._complete(key)
             return
         family = self.families.get(key)

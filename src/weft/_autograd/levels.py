@@ -17,12 +17,13 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from weft._autograd.graph import VertexKey, key_of, leads_to
 from weft._base.state import ambient
-from weft._lazy.tape import Tape
+from weft._lazy.role import Interior, Leaf
 from weft._lazy.value import Value, tick
 
 Links = Mapping[Value, tuple[Value, ...]]
 """Values that were recorded off the tape, and the inputs of their applications."""
 
+# no cell: calls within a level with tangents are not captured
 _live: set[int] = set()  # the places of all functions that run; numbers are those of one process
 
 
@@ -68,21 +69,22 @@ class Level:
                 self.links.setdefault(value, value.inputs)
 
     def _may_depend(self, x: Value) -> bool:
-        return x in self.links or (x.tape is not None and not x.tape.leaf and x.time > self.start)
+        return x in self.links or (isinstance(x.tape, Interior) and x.time > self.start)
 
 
+# no cell: calls within a level with tangents are not captured
 _OUTERMOST = Level()
 
 
 def flows_out(value: Value) -> bool:
     """Whether gradients flow from a value to a leaf, or to a place that counts, so that it stays on the tape."""
-    flowing = (ambient().transform or _OUTERMOST).flowing
-    flows = leads_to(value, lambda key: isinstance(key, Tape) or key in _live or key in flowing)
-    if flows and value.tape is not None and not value.tape.leaf:
+    flowing = (ambient().context.transform or _OUTERMOST).flowing
+    flows = leads_to(value, lambda key: isinstance(key, Leaf) or key in _live or key in flowing)
+    if flows and isinstance(value.tape, Interior):
         flowing[key_of(value)] = value
     return flows
 
 
 def flows_past(value: Value, places: Container[VertexKey]) -> bool:
     """The same without counting some places."""
-    return leads_to(value, lambda key: isinstance(key, Tape) or (key in _live and key not in places))
+    return leads_to(value, lambda key: isinstance(key, Leaf) or (key in _live and key not in places))

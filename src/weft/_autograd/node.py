@@ -7,33 +7,34 @@ import re
 from weft._autograd.derive import smooth_outputs
 from weft._autograd.graph import Vertex, vertex_of
 from weft._lazy.call import BoundOp, kinds_of
+from weft._lazy.role import Interior, Role, custom_of
 from weft._lazy.signature import Signature
-from weft._lazy.tape import Tape
-from weft.ops._table import TABLE, Kind
+from weft.ops._kinds import Kind
+from weft.ops._table import TABLE
 
 
 def backward_name(x: Vertex) -> str:
-    """The name of a `grad_fn`: `AddBackward0` for `add`, or from the row's `grad_name` if PyTorch's differs.
+    """The name of a `grad_fn`: `AddBackward0` for `add`, or from the row's `Derivative.name` if PyTorch's differs.
 
     Letters after digits are upper case, as in PyTorch: `MaxPool2DBackward0`.
     """
     origin = vertex_of(x).origin
     assert origin is not None, "only applications are inside of the tape"
-    if x.tape is not None and x.tape.custom is not None:
+    if custom_of(x.tape) is not None:
         return f"{origin.signature.name}Backward"
     return node_name(origin.signature, origin.index)
 
 
 def node_name(signature: Signature, output: int = 0) -> str:
     """The name that the nodes of an operator have, for one of its outputs."""
-    name = signature.call.op.grad_name if signature.call is not None else ""
+    name = signature.call.op.derivative.name if signature.call is not None else ""
     if callable(name):
         name = name(tuple(aval.shape for aval in signature.avals), signature.outputs[output].aval.shape)
     if name:
         return name if "Backward" in name or "::" in name else f"{name}Backward0"
     if signature.call is None or signature.call.op.name not in TABLE:  # a user's operator
         return "".join([word[:1].upper() + word[1:] for word in re.split("[ _]", signature.name)]) + "Backward0"
-    module, name = signature.call.op.module, re.sub(r"_dims?$", "", signature.name)
+    module, name = signature.call.op.public.module, re.sub(r"_dims?$", "", signature.name)
     name = f"{module}_{name}" if module in _PREFIXED else name
     return name.title().replace("_", "") + "Backward0"
 
@@ -42,13 +43,13 @@ _PREFIXED = ("linalg", "special")
 """The modules whose rows PyTorch's table has with the module's name in front."""
 
 
-def count_outputs(place: Vertex | Tape) -> int:
+def count_outputs(place: Vertex | Role) -> int:
     """The number of gradients that a node takes: up to the last output through which gradients flow."""
     signature = _signature_of(place)
     return 1 if signature is None else max(smooth_outputs(signature), default=0) + 1
 
 
-def edges_of(place: Vertex | Tape) -> tuple[int, ...]:
+def edges_of(place: Vertex | Role) -> tuple[int, ...]:
     """Positions of the inputs that PyTorch's node has an edge for, whether or not gradients flow there.
 
     Those are the tensors of floating types, and numbers that are one of two operands, which PyTorch makes tensors of.
@@ -56,7 +57,7 @@ def edges_of(place: Vertex | Tape) -> tuple[int, ...]:
     signature = _signature_of(place)
     if signature is None:
         return ()
-    custom = None if place.tape is None else place.tape.custom
+    custom = custom_of(place.tape)
     if custom is not None:  # before the arguments come results outside of the tape
         return tuple(range(getattr(custom, "first", 0), len(signature.avals)))
     operands = () if signature.call is None else operand_positions(signature.call)
@@ -75,9 +76,9 @@ def operand_positions(call: BoundOp) -> tuple[int, ...]:
     return tuple(operands) if sum(p.kind is Kind.OPERAND and not p.optional for p in call.op.params) == 2 else ()
 
 
-def _signature_of(place: Vertex | Tape) -> Signature | None:
+def _signature_of(place: Vertex | Role) -> Signature | None:
     """The signature of the application at a place in the graph; None for a leaf."""
-    if place.tape is None or place.tape.leaf:
+    if not isinstance(place.tape, Interior):
         return None
     origin = vertex_of(place).origin  # pyright: ignore[reportArgumentType]  no leaf's tape
     return None if origin is None else origin.signature

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 from weft._autograd.derive import Derivative, derivative_of, on_tape, smooth_outputs
 from weft._autograd.graph import links_to, shared_links
+from weft._lazy.role import INTERIOR, Role
 from weft._lazy.signature import Output
-from weft._lazy.tape import INTERIOR, Tape
-from weft._lazy.value import ExecutedTape, Shared, Value
+from weft._lazy.value import Executed, Shared, Value
 from weft.errors import GradientError
 
 
@@ -29,13 +29,13 @@ class Saved(Protocol):
         ...
 
 
-Save = Callable[[Value, Value | Tape | None], Saved]
+Save = Callable[[Value, Value | Role | None], Saved]
 """(a value, its place in the graph, or None for one outside of the tape) -> what is left of it."""
 
 _new = object.__new__
 
 
-class SavingTape(ExecutedTape):
+class Packed(Executed):
     """The tape of an application of which something has been saved apart.
 
     saved   what its derivative reads, by position among (*inputs, *outputs); the same dict for all outputs
@@ -62,7 +62,7 @@ class SavingTape(ExecutedTape):
 
 def save_apart(values: tuple[Value, ...], save: Save) -> None:
     """Keep what the derivative of an application reads by `save`; `values` are its main outputs, just recorded."""
-    outputs = (*values, *(values[0].extras or ()))
+    outputs = (*values, *values[0].extras)
     smooth = [value for value in outputs if value.tape is INTERIOR]
     if not smooth:
         return
@@ -83,11 +83,11 @@ def save_apart(values: tuple[Value, ...], save: Save) -> None:
             saved[i] = save(inputs[i], None if inputs[i].tape is None else links[i])
     for i in derivative.outputs:
         saved[len(inputs) + i] = save(outputs[i], outputs[i].tape)
-    values[0].extras = None
+    values[0].extras = ()
 
 
-def _tape_of(origin: Output, time: int, links: tuple[Any, ...], saved: dict[int, Saved]) -> SavingTape:
-    tape: SavingTape = _new(SavingTape)
+def _tape_of(origin: Output, time: int, links: tuple[Any, ...], saved: dict[int, Saved]) -> Packed:
+    tape: Packed = _new(Packed)
     tape.hooks = tape.custom = tape.forward = None
     tape.site = ""
     tape.spent = False

@@ -44,5 +44,6 @@ class _Pause:
             gc.collect(due[-1])
 
 
+# no cell: results do not depend on when garbage is collected
 collector_paused = _Pause()
 """`with collector_paused:` is a block, a short one, in which the collector does not run."""

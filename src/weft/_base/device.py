@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable
-from contextvars import ContextVar
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from weft._base.cell import LocalCell
 from weft._base.of_pytorch import way_from_pytorch
 from weft.errors import ArgumentError, DeviceError
 
@@ -97,7 +96,7 @@ CPU = device("cpu")
 META = device("meta")
 """Tensors there have types and no elements: operators on them are recorded, and never computed."""
 
-_defaults: ContextVar[tuple[device | None, ...]] = ContextVar("weft_default_devices", default=(None,))
+_defaults = LocalCell[tuple[device | None, ...]]("the default device", (None,))
 """What `set_default_device` has set, and the devices of the `with` blocks from the outermost to the innermost."""
 
 
@@ -114,13 +113,17 @@ def set_default_device(device: DeviceLike | None) -> None:
 _as_device = device
 
 
-class _Current(threading.local):
-    cuda = 0
-    xla = 0
+_current = {kind: LocalCell(f"the current {kind} device", 0) for kind in TYPES}
 
 
-current = _Current()
-"""For each thread, the index of the device meant by `cuda` and by `xla` without an index."""
+def current_index(kind: str) -> int:
+    """The index of the device meant by a type without an index."""
+    return _current[kind].get()
+
+
+def set_current_index(kind: str, index: int) -> None:
+    """Set the index of the device meant by a type without an index, in this thread."""
+    _current[kind].set(index)
 
 
 def canonical(name: DeviceLike) -> device:
@@ -130,4 +133,4 @@ def canonical(name: DeviceLike) -> device:
         return CPU
     if target.type == "meta":
         return META
-    return target if target.index is not None else device(target.type, getattr(current, target.type, 0))
+    return target if target.index is not None else device(target.type, current_index(target.type))

@@ -36,17 +36,6 @@ def on_first_use(
     return get, names_of
 
 
-def same_as(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a module that exports what another one does, which is imported on first use."""
-
-    def get(name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(import_module(module), name)
-
-    return get, lambda: dir(import_module(module))
-
-
 def missing(module: str, name: str, names: Callable[[], Iterable[str]]) -> MissingNameError:
     """The error for a name that a module lacks. Its text, which programs seldom read, is made when it is read."""
     return MissingNameError(module, name, lambda: nearest(name, names()))

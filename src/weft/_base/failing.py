@@ -19,6 +19,7 @@ class _Reporter(threading.local):
     report: Report | None = None
 
 
+# no cell: only texts and reports depend on it
 _reporter = _Reporter()
 
 

@@ -35,6 +35,7 @@ _NUMBERS = (int(signal.SIGINT), *[int(n) for n in _HANDLED if n != signal.SIGINT
 Handler = Callable[[int, FrameType | None], Any]
 
 
+# no cell: signals are handled in replays as elsewhere
 class _Main:
     """The thread in which Python runs handlers: after a fork, the one that has forked."""
 
@@ -212,6 +213,7 @@ class Section:
                 self._handle()
 
 
+# no cell: signals are handled in replays as elsewhere
 uninterrupted = Section()
 """`with uninterrupted:` is a block that no signal ends, in the main thread. It must not wait for anything without
 `uninterrupted.suspended()`."""

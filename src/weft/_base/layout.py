@@ -23,6 +23,7 @@ class NamedConstant:
         return named, (self._name,)
 
 
+# no cell: filled when the library is imported
 _instances: dict[str, NamedConstant] = {}
 
 

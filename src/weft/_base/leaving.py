@@ -9,6 +9,7 @@ import atexit
 import os
 from collections.abc import Callable
 
+# no cell: read when the process ends
 _leaves: list[Callable[[], object]] = []
 
 

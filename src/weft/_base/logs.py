@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 COMPONENTS = {
     "all": ("weft",),
-    "distributed": ("weft.distributed", "weft._comm"),
+    "distributed": ("weft.distributed", "weft._tools", "weft._comm"),
     "c10d": ("weft.distributed._work", "weft.distributed._subgroups", "weft.distributed.rendezvous", "weft._comm"),
     "ddp": ("weft.distributed.algorithms", "weft.distributed._ddp", "weft.distributed._reducer"),
     "dtensor": ("weft.distributed.tensor",),
@@ -46,6 +46,7 @@ class _State:
     rank: Callable[[], int | None] = lambda: None
 
 
+# no cell: only texts and reports depend on it
 _state = _State()
 
 

@@ -58,7 +58,9 @@ class Handler:
     only_modes: bool = False
 
 
+# no cell: filled when the library is imported
 _HANDLERS: dict[int, Handler] = {}  # by the id of the code: equal code may belong to different functions
+# no cell: filled when the library is imported
 _USERS: set[int] = set()  # ids of codes that call public functions as users do
 _FOLDERS = ("_base", "ops", "_lazy", "_autograd", "_tensor")
 _PACKAGE = str(Path(__file__).resolve().parent.parent)

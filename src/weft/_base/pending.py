@@ -143,8 +143,11 @@ class _Thread(threading.local):
     watchers: tuple[Watcher, ...] = ()
 
 
+# no cell: watchers look on; a replay records by the same lists
 _thread = _Thread()
+# no cell: watchers look on; a replay records by the same lists
 _everywhere: list[Watcher] = []
+# no cell: watchers look on; a replay records by the same lists
 _lists: WeakValueDictionary[int, Pending] = WeakValueDictionary()
 _lock = threading.RLock()  # of those who begin and end
 

@@ -13,7 +13,9 @@ class _Thread(threading.local):
     observers: tuple[Begin, ...] = ()
 
 
+# no cell: observers look on, and name what runs
 _thread = _Thread()
+# no cell: observers look on, and name what runs
 _everywhere: list[Begin] = []
 
 

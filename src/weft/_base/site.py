@@ -46,12 +46,14 @@ def user_stack() -> tuple[str, ...]:
     return tuple(lines)
 
 
+# no cell: only texts and reports depend on it
 class Noting:
     """Whether the lines at which values are made are noted (`_lazy/sites.py`)."""
 
     on = config.HLO_DEBUG
 
 
+# no cell: only texts and reports depend on it
 class _EntryPoint:
     """For a process without a user's program: the code of its outermost frame, and the site to report."""
 
@@ -70,6 +72,7 @@ def line_of(function: object) -> str | None:
     return None if code is None or _is_ours(code) else f"{code.co_filename}:{code.co_firstlineno}"
 
 
+# no cell: a replay warns of nothing: the capture has
 class Repeated:
     """Whether a line gives a warning each time, and not only once."""
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weft._base import config
 from weft._base.autocast import NO_AUTOCAST, Autocast
+from weft._base.cell import Cell
 from weft._base.dtype import DType, float32
 from weft._base.of_pytorch import way_from_pytorch
 from weft._base.overriding import Overrides, raise_overridden
@@ -19,74 +20,120 @@ from weft._base.pending import Pending
 from weft._base.site import Noting
 from weft.errors import ArgumentError
 
-_NO_OVERRIDES = Overrides()
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Watchers:
+    """What is done with every application that is recorded.
+
+    anomaly    the line that recorded it is kept, and with `check_nan`, its derivative is searched for NaN
+    eager      it is computed at once
+    observers  are called with its values
+    forward    levels, from the outermost on, that note what is recorded off the tape (`_autograd/levels.py`)
+    are_there  whether anything is done
+    """
+
+    anomaly: bool = False
+    check_nan: bool = True
+    eager: bool = config.EAGER
+    observers: tuple[Callable[[tuple[Any, ...]], object], ...] = ()
+    forward: tuple[Any, ...] = ()
+
+    are_there: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        are_there = self.anomaly or self.eager or bool(self.observers) or bool(self.forward)
+        object.__setattr__(self, "are_there", are_there)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Context:
+    """What blocks around a call have set, for the few that ask.
+
+    attention   takes over `scaled_dot_product_attention`, with its arguments, as where sequences are split over
+                processes
+    transform   the level of the innermost function whose derivatives are taken (`func/`), which must not write to older
+                tensors
+    debug_info  what callbacks are told besides (`weft.monitor`)
+    """
+
+    attention: Callable[..., Any] | None = None
+    transform: Any = None
+    debug_info: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+_NO_OVERRIDES, _NO_WATCHERS, _NO_CONTEXT = Overrides(), Watchers(), Context()
 
 
 class Ambient:
-    """The state of this thread or task that operators depend on: modes, and the pending values.
+    """The state of this thread or task that operators depend on: modes, and the pending values. It never changes.
 
-    `plain` is True if no mode needs more than recording with gradients; the fast path checks only that. `watched` is
-    True if something is done at every recording; `observers` are called with the values of each. `attention` takes over
-    `scaled_dot_product_attention`, with its arguments, as where sequences are split over processes. `transform` is the
-    level of the innermost function whose derivatives are taken (`func/`), which must not write to older tensors.
-    `forward` are the levels, from the outermost on, that note what is recorded off the tape (`_autograd/levels.py`).
-    `overrides` says who is asked before public functions run. `debug_info` is what callbacks are told besides
-    (`weft.monitor`).
+    (A frozen dataclass would take a third more time to make, which every block of `no_grad` pays.)
+
+    grad       whether gradients flow through what is recorded
+    inference  whether it is marked as made in inference mode, where no gradients flow
+    capture    the capture that is told of what a function does, or None
+    overrides  who is asked before public functions run
+    watched    whether something is done at every recording
+    plain      whether no mode needs more than recording with gradients; the fast path checks only that
     """
 
     __slots__ = (
-        "anomaly",
-        "attention",
         "autocast",
         "capture",
-        "check_nan",
-        "debug_info",
-        "eager",
-        "forward",
+        "context",
         "grad",
         "inference",
-        "observers",
         "overrides",
         "pending",
         "plain",
-        "transform",
         "watched",
+        "watchers",
     )
 
     def __init__(
         self,
         pending: Pending,
-        *,
         grad: bool = True,
         inference: bool = False,
-        anomaly: bool = False,
-        check_nan: bool = True,
-        eager: bool = config.EAGER,
         capture: Any = None,
         autocast: Autocast = NO_AUTOCAST,
-        observers: tuple[Callable[[tuple[Any, ...]], object], ...] = (),
-        attention: Callable[..., Any] | None = None,
-        transform: Any = None,
-        forward: tuple[Any, ...] = (),
         overrides: Overrides = _NO_OVERRIDES,
-        debug_info: Mapping[str, Any] = MappingProxyType({}),
+        watchers: Watchers = _NO_WATCHERS,
+        context: Context = _NO_CONTEXT,
     ) -> None:
         self.pending = pending
         self.grad = grad = grad and not inference
         self.inference = inference
-        self.anomaly = anomaly
-        self.check_nan = check_nan
-        self.eager = eager
         self.capture = capture
         self.autocast = autocast
-        self.observers = observers
-        self.attention = attention
-        self.transform = transform
-        self.forward = forward
         self.overrides = overrides
-        self.debug_info = debug_info
-        self.watched = anomaly or eager or Noting.on or capture is not None or bool(observers) or bool(forward)
-        self.plain = grad and not (self.watched or autocast.enabled) and capture is None
+        self.watchers = watchers
+        self.context = context
+        self.watched = watched = capture is not None or watchers.are_there or Noting.on
+        self.plain = grad and not watched and not autocast.enabled
+
+    def replaced(self, **fields: Any) -> Ambient:
+        """The state with other fields, also those of its records."""
+        every: dict[str, Any] = {
+            "pending": self.pending,
+            "grad": self.grad,
+            "inference": self.inference,
+            "capture": self.capture,
+            "autocast": self.autocast,
+            "overrides": self.overrides,
+            "watchers": self.watchers,
+            "context": self.context,
+            **fields,
+        }
+        if len(every) > _COUNT:
+            watchers = {name: every.pop(name) for name in Watchers.__slots__ if name in every}
+            context = {name: every.pop(name) for name in Context.__slots__ if name in every}
+            every["watchers"] = replace(self.watchers, **watchers)
+            every["context"] = replace(self.context, **context)
+        return (Ambient if every["overrides"].mode is None else OverriddenAmbient)(**every)
+
+
+_COUNT = 8  # of the fields that are not derived
 
 
 def _for_modes(slot: Any) -> Any:
@@ -111,6 +158,7 @@ class OverriddenAmbient(Ambient):
         self.plain = False
 
 
+# no cell: `Compiled` compares the modes itself
 _ambient: ContextVar[Ambient | None] = ContextVar("weft_ambient", default=None)
 peek = _ambient.get
 """The ambient record, or None in a thread that has none yet. The fast path calls it."""
@@ -152,26 +200,9 @@ class using:
 
 
 def enter(**fields: Any) -> Token[Ambient | None]:
-    """Set fields until `leave` is called with the result."""
+    """Set fields, also those of its records, until `leave` is called with the result."""
     old = ambient()
-    kept: dict[str, Any] = {
-        "pending": old.pending,
-        "grad": old.grad,
-        "inference": old.inference,
-        "anomaly": old.anomaly,
-        "check_nan": old.check_nan,
-        "eager": old.eager,
-        "capture": old.capture,
-        "autocast": old.autocast,
-        "observers": old.observers,
-        "attention": old.attention,
-        "transform": old.transform,
-        "forward": old.forward,
-        "overrides": old.overrides,
-        "debug_info": old.debug_info,
-    }
-    fields = {**kept, **fields}
-    new = (Ambient if fields["overrides"].mode is None else OverriddenAmbient)(**fields)
+    new = old.replaced(**fields)
     try:
         return _ambient.set(new)
     except BaseException:  # a signal, right after it was set
@@ -184,23 +215,20 @@ def set_field(**fields: Any) -> None:
     enter(**fields)
 
 
-class _Defaults:
-    """Settings that are process-wide in PyTorch."""
-
-    dtype: DType = float32
-    on_dtype_change: list[Callable[[], object]] = []  # noqa: RUF012  shared on purpose: caches that depend on the default
+_dtype = Cell[DType]("the default type", float32)
+_dtype_caches: list[Callable[[], object]] = []  # no cell: what forgets what it has computed with another default type
 
 
 def default_dtype() -> DType:
     """Type of Python floats in new tensors."""
-    return _Defaults.dtype
+    return _dtype.get()
 
 
 def set_default_dtype(dtype: DType) -> None:
     """Set the type of Python floats in new tensors: a floating type."""
     _require_floating(dtype)
-    _Defaults.dtype = dtype
-    for forget in _Defaults.on_dtype_change:
+    _dtype.set(dtype)
+    for forget in _dtype_caches:
         forget()
 
 
@@ -214,4 +242,4 @@ def _require_floating(dtype: object) -> None:
 
 def on_dtype_change(forget: Callable[[], object]) -> None:
     """Call `forget()` whenever the default type changes."""
-    _Defaults.on_dtype_change.append(forget)
+    _dtype_caches.append(forget)

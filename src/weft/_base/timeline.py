@@ -77,6 +77,7 @@ class Exchange:
     events: list[Any] = field(default_factory=list[Any])
 
 
+# no cell: listeners look on
 class Listeners:
     """Those who are told of every span, in the thread whose time it is, and of exchanges as they begin."""
 

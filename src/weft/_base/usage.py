@@ -18,10 +18,12 @@ def _print(key: str) -> None:
     sys.stderr.write(f"PYTORCH_API_USAGE {key}\n")
 
 
+# no cell: only texts and reports depend on it
 class _Settings:
     handler: Handler | None = _print if os.environ.get("PYTORCH_API_USAGE_STDERR") else None
 
 
+# no cell: only texts and reports depend on it
 _used: dict[str, None] = {}
 
 

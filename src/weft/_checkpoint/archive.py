@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, cast
 
 import numpy as np
 
 from weft._base.files import followed, output_file
+from weft._base.types import PathLike
 from weft._checkpoint.buffers import Bytes
 from weft._tensor.convert import ALIGNMENT, room
 from weft.errors import CheckpointError
@@ -196,9 +197,10 @@ def filled(file: IO[bytes], start: int, size: int, name: str) -> Bytes:
     return content
 
 
-def _read_into(file: Any, part: memoryview) -> int:
-    if hasattr(file, "readinto"):
-        return file.readinto(part) or 0
+def _read_into(file: IO[bytes], part: memoryview) -> int:
+    read_into = getattr(file, "readinto", None)
+    if read_into is not None:
+        return read_into(part) or 0
     data = file.read(len(part))
     part[: len(data)] = data
     return len(data)
@@ -217,7 +219,7 @@ def opened(file: IO[bytes], mapped: Bytes | None = None) -> Iterator[Reader]:
         yield Reader(file, archive.infolist(), length, mapped)
 
 
-def mapped_file(path: Any) -> Bytes:
+def mapped_file(path: PathLike) -> Bytes:
     """A file's bytes as memory: pages are read when they are used, and writes to them stay in this process.
 
     `ValueError` for what is no file with bytes; opening a pipe would wait for whoever writes to it.

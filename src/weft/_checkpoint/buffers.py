@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -18,6 +18,9 @@ from weft._lazy.value import NO_DATA, Value
 from weft._tensor.alias import owner_of, path_of
 from weft._tensor.copying import require_whole
 from weft._tensor.tensor import Tensor, wrap
+
+if TYPE_CHECKING:
+    from weft._lazy.value import Absent
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -36,7 +39,7 @@ def elements_of(tensor: Tensor) -> jax.Array:
     return array_of(value)
 
 
-def bytes_of(array: jax.Array) -> memoryview:
+def bytes_of(array: jax.Array | np.ndarray) -> memoryview:
     """The elements of an array, little-endian in row-major order; without a copy where they are in the host's memory.
 
     Elements on another device are fetched anew each time: the array does not keep them.
@@ -45,7 +48,9 @@ def bytes_of(array: jax.Array) -> memoryview:
     return host.astype(host.dtype.newbyteorder("<"), copy=False).reshape(-1).view(np.uint8).data
 
 
-def array_on(target: device, dtype: DType, shape: tuple[int, ...], content: Bytes, *, big: bool = False) -> Any:
+def array_on(
+    target: device, dtype: DType, shape: tuple[int, ...], content: Bytes, *, big: bool = False
+) -> jax.Array | Absent:
     """An array of the elements in `content`, which are little-endian, or big-endian if `big`.
 
     On the CPU the array uses `content` itself if that is aligned, so nobody else may write to it. Nothing is needed of
@@ -59,7 +64,7 @@ def array_on(target: device, dtype: DType, shape: tuple[int, ...], content: Byte
     return jax.device_put(host.astype(dtype.numpy, copy=False).reshape(shape), jax_device(target), may_alias=True)
 
 
-def tensor_of(array: Any, shape: tuple[int, ...], dtype: DType, target: device) -> Tensor:
+def tensor_of(array: jax.Array | Absent, shape: tuple[int, ...], dtype: DType, target: device) -> Tensor:
     """A new leaf that holds an array of this shape."""
     return wrap(noted(Value(aval_of(shape, dtype, device=target), array)))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,9 +16,14 @@ from weft._base.device import device
 from weft._base.dtype import DTYPES, QUANTIZED, DType
 from weft._base.layout import NamedConstant, named
 from weft._base.size import Size
+from weft._base.types import Json, PyTree
 from weft._checkpoint.keys import KeyChecker
-from weft._tensor.composed import FORMS, rebuilt
+from weft._lazy.owner import Stored
+from weft._tensor.copying import restored
+from weft._tensor.tensor import Tensor
 from weft.nn._state_dict import StateDict
+
+T = TypeVar("T")
 
 _DTYPES = {dtype.name: dtype for dtype in (*DTYPES, *QUANTIZED)}
 _NUMPY = {dtype.numpy for dtype in DTYPES}
@@ -35,12 +40,12 @@ class Rebuilder:
     `ValueError` for an invalid form.
     """
 
-    def __init__(self, tensor: Callable[[int], Any], array: Callable[[int], Any]) -> None:
+    def __init__(self, tensor: Callable[[int], Tensor], array: Callable[[int], np.ndarray]) -> None:
         self._tensor = tensor
         self._array = array
         self._spread = KeyChecker().spread
 
-    def rebuild(self, x: Any) -> Any:
+    def rebuild(self, x: Json) -> PyTree:
         """The object for a JSON value."""
         if isinstance(x, list):
             return [self.rebuild(item) for item in x]
@@ -56,7 +61,7 @@ class Rebuilder:
             case "tensor":
                 return self._tensor(_field(x, "at", int))
             case "composed":
-                return self._composed(x)
+                return self._owned_from(x)
             case "array":
                 return self._array(_field(x, "at", int))
             case "scalar":
@@ -78,14 +83,11 @@ class Rebuilder:
                 return device(_field(x, "name", str))
         raise ValueError(f"it holds an object of unknown kind {kind!r}")
 
-    def _composed(self, x: dict[str, Any]) -> Any:
-        names = {str(layout): layout for layout in FORMS}
-        if x.get("layout") not in names:
-            raise ValueError(f"it holds a tensor of unknown layout {x.get('layout')!r}")
+    def _owned_from(self, x: dict[str, Any]) -> Any:
         facts, parts = (self.rebuild(_field(x, name, dict)) for name in ("facts", "parts"))
-        return rebuilt(names[x["layout"]], facts, parts)
+        return restored(Stored(_field(x, "layout", str), facts, parts))
 
-    def _mapping(self, kind: str, x: dict[str, Any]) -> Any:
+    def _mapping(self, kind: str, x: dict[str, Json]) -> dict[PyTree, PyTree]:
         pairs = [(self._spread(self.rebuild(key)), self.rebuild(value)) for key, value in _field(x, "items", list)]
         mapping = _MAPPINGS[kind](pairs)
         if kind == "state":
@@ -103,7 +105,7 @@ def _scalar(dtype: DType, content: bytes) -> np.generic:
     return np.frombuffer(content, dtype.numpy.newbyteorder("<")).astype(dtype.numpy)[0]
 
 
-def _bytes(x: dict[str, Any]) -> bytes:
+def _bytes(x: dict[str, Json]) -> bytes:
     return base64.b64decode(_field(x, "base64", str), validate=True)
 
 
@@ -121,7 +123,7 @@ def _constant(name: str) -> NamedConstant:
         raise ValueError(f"it names a layout or a scheme that there is not: {name!r}") from None
 
 
-def _field(x: dict[str, Any], name: str, kind: type) -> Any:
+def _field(x: dict[str, Json], name: str, kind: type[T]) -> T:
     value = x.get(name)
     if not isinstance(value, kind) or isinstance(value, bool):
         raise ValueError(f"the description of a {x.get('is')} lacks a valid {name!r}")

@@ -13,6 +13,7 @@ ExtraFiles = Mapping[str, str | bytes]
 _MEMBER = re.compile(r"extra/(?!(.*/)?\.\.?(/|$))[^/\\:\x00]+(/[^/\\:\x00]+)*", re.DOTALL)
 
 
+# no cell: files are not written in a captured function
 class _Hook:
     """The function that adds files."""
 
@@ -49,7 +50,7 @@ def is_extra(member: str) -> bool:
     return _MEMBER.fullmatch(member) is not None
 
 
-def _content(name: Any, content: Any) -> bytes:
+def _content(name: object, content: object) -> bytes:
     if not isinstance(name, str) or not is_extra(f"extra/{name}"):
         raise CheckpointError(f"cannot save the extra file {name!r}: its name must be a relative path without '..'")
     if not isinstance(content, (str, bytes)):

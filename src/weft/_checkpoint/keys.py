@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from weft.errors import PickleError
 
@@ -15,6 +15,12 @@ _MOST_TWINS = 16  # different keys with one hash
 _OWN_HASH = range(-(1 << 60), 1 << 60)  # integers that are equal to their hashes, except -1
 
 
+T = TypeVar("T")
+
+Unpickled: TypeAlias = Any
+"""What a pickle holds: anything, until it has been checked."""
+
+
 class KeyChecker:
     """Checks the keys of one file before they are hashed for a container.
 
@@ -25,7 +31,7 @@ class KeyChecker:
     def __init__(self) -> None:
         self._twins: dict[bytes, list[Any]] = {}  # by hash, written as bytes, whose own hashes cannot be predicted
 
-    def spread(self, key: Any) -> Any:
+    def spread(self, key: T) -> T:
         """The key; `PickleError` if too many others have its hash. `TypeError` if it cannot be hashed."""
         kind = type(key)
         if kind in _RANDOM or (kind is int and key in _OWN_HASH):
@@ -37,7 +43,7 @@ class KeyChecker:
                 raise PickleError(f"it has more than {_MOST_TWINS} keys of one hash, which would take for ever to tell")
         return key
 
-    def checked(self, key: Any) -> Any:
+    def checked(self, key: Unpickled) -> Unpickled:
         """The key of a pickle, checked by `spread` and for its type and size; `PickleError` if it is refused.
 
         It must be short, since a pickle may hash one key many times. Nested tuples are refused: hashing them may take
@@ -52,12 +58,12 @@ class KeyChecker:
         return self.spread(key)
 
 
-def _check_count(key: Any) -> None:
+def _check_count(key: object) -> None:
     if isinstance(key, tuple) and len(key) > _MOST_PARTS:
         raise PickleError(f"its pickle has a key of {len(key)} parts; {_MOST_PARTS} are allowed")
 
 
-def _check_part(part: Any) -> None:
+def _check_part(part: object) -> None:
     if not isinstance(part, _ATOMS) and getattr(type(part), "__module__", "").partition(".")[0] != "weft":
         raise PickleError(
             f"its pickle has a key or an item of a set of type {type(part).__name__}; such may be strings, bytes, "

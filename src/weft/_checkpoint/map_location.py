@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
-from weft._base.device import device
+from weft._base.device import DeviceLike, device
 from weft._base.of_pytorch import way_from_pytorch
+from weft._base.types import AnyCallable
 from weft._tensor.convert import existing
 from weft.errors import ArgumentError, DeviceError
 
@@ -25,7 +26,7 @@ class StoredElements:
         """Bytes of the elements."""
         return self._nbytes
 
-    def to(self, target: Any) -> StoredElements:
+    def to(self, target: DeviceLike) -> StoredElements:
         """These elements on a device."""
         return StoredElements(self._nbytes, device(target))
 
@@ -42,7 +43,11 @@ Locate = Callable[[str, int], device]
 """(saved location, bytes) of a tensor -> its new device."""
 
 
-def locator(wanted: Any) -> Locate:
+MapLocation: TypeAlias = DeviceLike | Mapping[Any, DeviceLike] | AnyCallable | None
+"""A device, a mapping from saved devices to others, or a function of elements and their saved location."""
+
+
+def locator(wanted: MapLocation) -> Locate:
     """The function that `map_location` stands for. `TypeError` for an invalid argument."""
     if wanted is None:
         return lambda saved, _: _existing(device(saved))

@@ -15,34 +15,45 @@ import re
 from collections.abc import Callable
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from weft._base.device import CPU
+from weft._base.dtype import DType
+from weft._base.types import Json, PyTree
 from weft._checkpoint.archive import Reader
 from weft._checkpoint.buffers import array_on, tensor_of, without_data
 from weft._checkpoint.describe import Rebuilder, dtype_of
 from weft._checkpoint.extra_files import is_extra
 from weft._checkpoint.map_location import Locate
 from weft._checkpoint.storages import is_shape, placed, view_of_storage
-from weft._tensor.copying import from_part
+from weft._lazy.owner import Stored
+from weft._tensor.copying import restored
 from weft._tensor.dim_names import checked_names, set_names
 from weft._tensor.tensor import Tensor
 from weft.nn._lazy_parameter import UninitializedBuffer, UninitializedParameter, UninitializedTensorMixin
 from weft.nn._parameter import Buffer, Parameter
 from weft.ops._strides import row_major
 
+if TYPE_CHECKING:
+    from weft._checkpoint.pickled import Fetch
+
+T = TypeVar("T")
+
 DESCRIPTION = "weft.json"
 FORMAT = "weft"
 VERSION = 4
 PICKLE = "object.pkl"
 
+Entry: TypeAlias = dict[str, Json]
+"""The description of a tensor or an array in the file."""
+
 _KINDS = {kind.__name__: kind for kind in (Tensor, Parameter, Buffer, UninitializedParameter, UninitializedBuffer)}
 _DATA = re.compile(r"data/(0|[1-9][0-9]{0,9})")
 
 
-def load(reader: Reader, locate: Locate, unpickled: Callable[[bytes, Callable[[Any], Any]], Any]) -> Any:
+def load(reader: Reader, locate: Locate, unpickled: Callable[[bytes, Fetch], PyTree]) -> PyTree:
     """The object in a file. If the file is invalid, `ValueError`, `KeyError`, `TypeError` or others say why.
 
     `unpickled` reads the pickle of a file that has one, with a function that gives the tensors and arrays to which it
@@ -58,7 +69,7 @@ def load(reader: Reader, locate: Locate, unpickled: Callable[[bytes, Callable[[A
     return Rebuilder(entries.tensor, entries.array).rebuild(described["object"])
 
 
-def _description(reader: Reader) -> dict[str, Any]:
+def _description(reader: Reader) -> dict[str, Json]:
     described = json.loads(reader.read(DESCRIPTION).decode())
     if not isinstance(described, dict) or described.get("format") != FORMAT:
         raise ValueError("it is no checkpoint of this package")
@@ -75,7 +86,7 @@ def _description(reader: Reader) -> dict[str, Any]:
 class _Entries:
     """The tensors and NumPy arrays of a file, each made when it is first asked for."""
 
-    def __init__(self, reader: Reader, described: dict[str, Any], locate: Locate) -> None:
+    def __init__(self, reader: Reader, described: dict[str, Json], locate: Locate) -> None:
         self._reader = reader
         self._tensors = described["tensors"]
         self._arrays = described.get("arrays", [])
@@ -89,11 +100,11 @@ class _Entries:
         """A tensor by number."""
         return self._at("tensor", self._tensors, number, self._make_tensor)
 
-    def array(self, number: int) -> np.ndarray[Any, Any]:
+    def array(self, number: int) -> np.ndarray:
         """A NumPy array by number."""
         return self._at("array", self._arrays, number, self._make_array)
 
-    def referred(self, pid: Any) -> Any:
+    def referred(self, pid: object) -> Tensor | np.ndarray:
         """What a pickle refers to: a tensor or an array, by number."""
         match pid:
             case ("tensor", int(number)):
@@ -102,14 +113,14 @@ class _Entries:
                 return self.array(number)
         raise ValueError("its pickle refers to something that is neither a tensor nor an array")
 
-    def _at(self, what: str, table: list[Any], number: int, make: Callable[[dict[str, Any]], Any]) -> Any:
+    def _at(self, what: str, table: list[Entry], number: int, make: Callable[[Entry], T]) -> T:
         if not 0 <= number < len(table):
             raise ValueError(f"it refers to {what} {number}, and has {len(table)}")
         if (what, number) not in self._cache:
             self._cache[what, number] = make(table[number])
         return self._cache[what, number]
 
-    def _type_of(self, entry: dict[str, Any]) -> tuple[str, tuple[int, ...], Any]:
+    def _type_of(self, entry: Entry) -> tuple[str, tuple[int, ...], DType]:
         name, shape, dtype = _fields(entry)
         if self._reader.size(name) != prod(shape) * dtype.itemsize:
             raise ValueError(
@@ -120,20 +131,20 @@ class _Entries:
             raise ValueError(f"it describes the member {name!r} in two ways")
         return name, shape, dtype
 
-    def _make_tensor(self, entry: dict[str, Any]) -> Tensor:
+    def _make_tensor(self, entry: Entry) -> Tensor:
         if "data" not in entry:
             shape, dtype = _type_of(entry)
             return _of_kind(without_data(shape, dtype), entry)
         return _of_kind(self._aliased(entry) if "stride" in entry else self._alone(entry), entry)
 
-    def _alone(self, entry: dict[str, Any]) -> Tensor:
+    def _alone(self, entry: Entry) -> Tensor:
         name, shape, dtype = self._type_of(entry)
         target = self._locate(str(entry["device"]), self._reader.size(name))
         if (name, target) not in self._shared:
             self._shared[name, target] = array_on(target, dtype, shape, self._reader.array(name))
         return tensor_of(self._shared[name, target], shape, dtype, target)
 
-    def _aliased(self, entry: dict[str, Any]) -> Tensor:
+    def _aliased(self, entry: Entry) -> Tensor:
         """A tensor that shares its elements with others."""
         name, shape, dtype = _fields(entry)
         target = self._locate(str(entry["device"]), self._reader.size(name))
@@ -147,7 +158,7 @@ class _Entries:
         return view_of_storage(self._storages[name, target], places)
 
     @cached_property
-    def _wholes(self) -> dict[str, dict[str, Any]]:
+    def _wholes(self) -> dict[str, Entry]:
         """The description of the first tensor that covers all of a member, by the member's name."""
         wholes: dict[str, dict[str, Any]] = {}
         for entry in self._tensors:
@@ -162,19 +173,19 @@ class _Entries:
                 wholes.setdefault(name, entry)
         return wholes
 
-    def _make_array(self, entry: dict[str, Any]) -> np.ndarray[Any, Any]:
+    def _make_array(self, entry: Entry) -> np.ndarray:
         name, shape, dtype = self._type_of(entry)
         if name not in self._shared:
             self._shared[name] = np.array(array_on(CPU, dtype, shape, self._reader.array(name)))
         return self._shared[name]
 
 
-def _fields(entry: dict[str, Any]) -> tuple[str, tuple[int, ...], Any]:
+def _fields(entry: Entry) -> tuple[str, tuple[int, ...], DType]:
     """The member, shape and type of a tensor."""
     return f"data/{entry['data']}", *_type_of(entry)
 
 
-def _type_of(entry: dict[str, Any]) -> tuple[tuple[int, ...], Any]:
+def _type_of(entry: Entry) -> tuple[tuple[int, ...], DType]:
     """The shape and type of a tensor."""
     shape, dtype = tuple(entry["shape"]), dtype_of(entry["dtype"])
     if not is_shape(shape):
@@ -182,9 +193,9 @@ def _type_of(entry: dict[str, Any]) -> tuple[tuple[int, ...], Any]:
     return shape, dtype
 
 
-def _of_kind(plain: Tensor, entry: dict[str, Any]) -> Tensor:
+def _of_kind(plain: Tensor, entry: Entry) -> Tensor:
     if "sharding" in entry:
-        plain = from_part(plain, entry["sharding"])
+        plain = restored(Stored("sharding", entry["sharding"], {"part": plain}))
     names = entry.get("names")
     if names is not None:
         set_names(plain, checked_names(names, plain.ndim))

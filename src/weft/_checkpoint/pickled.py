@@ -12,8 +12,12 @@ from pickletools import genops
 from typing import IO, Any
 
 from weft._base.dtype import DType
-from weft._checkpoint.keys import KeyChecker
+from weft._base.types import AnyCallable
+from weft._checkpoint.keys import KeyChecker, Unpickled
 from weft.errors import CheckpointError, PickleError
+
+Fetch = Callable[[Unpickled], Unpickled]
+"""A persistent id -> the tensor, array or storage that it refers to."""
 
 _LITERALS = (
     "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "UNICODE", "BINUNICODE",
@@ -33,12 +37,12 @@ class Global:
     `build` is None if both are refused. Without `new`, `build` is used for both.
     """
 
-    def __init__(self, name: str, build: Callable[..., Any] | None, new: Callable[..., Any] | None = None) -> None:
+    def __init__(self, name: str, build: AnyCallable | None, new: AnyCallable | None = None) -> None:
         self.name = name
         self.build = build
         self.new = build if new is None else new
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Unpickled) -> Unpickled:
         """What a call stands for, for Python's own reader of pickles."""
         if self.build is None:
             raise PickleError(f"its pickle calls {self.name}, which is nothing to call")
@@ -60,9 +64,9 @@ class Unpickler:
 
     def __init__(
         self,
-        find: Callable[[str], Any],
-        stored: Callable[[Any], Any],
-        set_state: Callable[[Any, Any], Any],
+        find: Callable[[str], Unpickled],
+        stored: Callable[[Unpickled], Unpickled],
+        set_state: Callable[[Unpickled, Unpickled], Unpickled],
         keys: KeyChecker,
         encoding: str = "utf-8",
     ) -> None:
@@ -75,7 +79,7 @@ class Unpickler:
         self._below: list[list[Any]] = []  # the stacks under each mark
         self._memo: dict[int, Any] = {}
 
-    def load(self, file: IO[bytes]) -> Any:
+    def load(self, file: IO[bytes]) -> Unpickled:
         """The next object of a file, which is read up to the end of its pickle; `PickleError` if that is invalid."""
         self._stack, self._below, self._memo = [], [], {}
         try:
@@ -95,7 +99,7 @@ class Unpickler:
 
     # --- the stack --------------------------------------------------------------------------------------------
 
-    def _push(self, arg: Any) -> None:
+    def _push(self, arg: Unpickled) -> None:
         self._stack.append(arg)
 
     def _push_text(self, arg: str) -> None:
@@ -103,31 +107,31 @@ class Unpickler:
         raw = arg.encode("latin-1")
         self._stack.append(raw if self._encoding == "bytes" else raw.decode(self._encoding))
 
-    def _mark(self, _: Any) -> None:
+    def _mark(self, _: object) -> None:
         self._below.append(self._stack)
         self._stack = []
 
-    def _since_mark(self) -> list[Any]:
+    def _since_mark(self) -> list[Unpickled]:
         items = self._stack
         self._stack = self._below.pop()
         return items
 
-    def _pop(self, _: Any) -> None:
+    def _pop(self, _: object) -> None:
         if self._stack:
             self._stack.pop()
         else:
             self._stack = self._below.pop()
 
-    def _pop_mark(self, _: Any) -> None:
+    def _pop_mark(self, _: object) -> None:
         self._since_mark()
 
-    def _dup(self, _: Any) -> None:
+    def _dup(self, _: object) -> None:
         self._stack.append(self._stack[-1])
 
     def _put(self, index: int) -> None:
         self._memo[index] = self._stack[-1]
 
-    def _memoize(self, _: Any) -> None:
+    def _memoize(self, _: object) -> None:
         self._memo[len(self._memo)] = self._stack[-1]
 
     def _get(self, index: int) -> None:
@@ -137,7 +141,7 @@ class Unpickler:
 
     # --- containers -------------------------------------------------------------------------------------------
 
-    def _tuple(self, _: Any) -> None:
+    def _tuple(self, _: object) -> None:
         items = self._since_mark()
         self._stack.append(tuple(items))
 
@@ -147,46 +151,46 @@ class Unpickler:
             raise ValueError("a tuple of missing items")
         self._stack[-count:] = [tuple(items)]
 
-    def _list(self, _: Any) -> None:
+    def _list(self, _: object) -> None:
         items = self._since_mark()
         self._stack.append(items)
 
-    def _dict(self, _: Any) -> None:
+    def _dict(self, _: object) -> None:
         items = self._since_mark()
         self._stack.append({})
         self._set(items)
 
-    def _frozenset(self, _: Any) -> None:
+    def _frozenset(self, _: object) -> None:
         items = self._since_mark()
         self._stack.append(frozenset(map(self._checked_key, items)))
 
-    def _append(self, _: Any) -> None:
+    def _append(self, _: object) -> None:
         self._extend([self._stack.pop()])
 
-    def _appends(self, _: Any) -> None:
+    def _appends(self, _: object) -> None:
         self._extend(self._since_mark())
 
-    def _extend(self, items: list[Any]) -> None:
+    def _extend(self, items: list[Unpickled]) -> None:
         target = self._stack[-1]
         if type(target) is not list:
             raise PickleError(f"its pickle appends to a {type(target).__name__}")
         target.extend(items)
 
-    def _add_items(self, _: Any) -> None:
+    def _add_items(self, _: object) -> None:
         items = self._since_mark()
         target = self._stack[-1]
         if type(target) is not set:
             raise PickleError(f"its pickle adds items to a {type(target).__name__}")
         target.update(map(self._checked_key, items))
 
-    def _set_item(self, _: Any) -> None:
+    def _set_item(self, _: object) -> None:
         value, key = self._stack.pop(), self._stack.pop()
         self._set([key, value])
 
-    def _set_items(self, _: Any) -> None:
+    def _set_items(self, _: object) -> None:
         self._set(self._since_mark())
 
-    def _set(self, items: list[Any]) -> None:
+    def _set(self, items: list[Unpickled]) -> None:
         target = self._stack[-1]
         if type(target) not in _DICTS:
             raise PickleError(f"its pickle sets items of a {type(target).__name__}")
@@ -199,25 +203,25 @@ class Unpickler:
         module, _, name = arg.partition(" ")
         self._stack.append(self._find(f"{_MODULES_OF_PYTHON_2.get(module, module)}.{name}"))
 
-    def _stack_global(self, _: Any) -> None:
+    def _stack_global(self, _: object) -> None:
         name, module = self._stack.pop(), self._stack.pop()
         if type(name) is not str or type(module) is not str:
             raise PickleError("its pickle names a global by something else than strings")
         self._global(f"{module} {name}")
 
-    def _reduce(self, _: Any) -> None:
+    def _reduce(self, _: object) -> None:
         args, function = self._stack.pop(), self._stack.pop()
         self._stack.append(_called(function, args, "build"))
 
-    def _new_object(self, _: Any) -> None:
+    def _new_object(self, _: object) -> None:
         args, kind = self._stack.pop(), self._stack.pop()
         self._stack.append(_called(kind, args, "new"))
 
-    def _build(self, _: Any) -> None:
+    def _build(self, _: object) -> None:
         state = self._stack.pop()
         self._stack[-1] = self._set_state(self._stack[-1], state)
 
-    def _persistent(self, _: Any) -> None:
+    def _persistent(self, _: object) -> None:
         self._stack.append(self._stored(self._stack.pop()))
 
 
@@ -240,12 +244,12 @@ _STEPS: dict[str, Callable[[Unpickler, Any], None]] = {
 }  # fmt: skip
 
 
-def short_repr(x: Any) -> str:
+def short_repr(x: object) -> str:
     """An object in the text of an error. A container's own `repr` may take for ever: it may hold itself twice."""
     return repr(x)[:80] if isinstance(x, (str, int, bytes, type(None), Global, DType)) else f"a {type(x).__name__}"
 
 
-def _called(function: Any, args: Any, how: str) -> Any:
+def _called(function: Unpickled, args: Unpickled, how: str) -> Unpickled:
     if type(function) is not Global or getattr(function, how) is None:
         raise PickleError(f"its pickle calls {short_repr(function)}, which is nothing to call")
     if type(args) is not tuple:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import codecs
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
 from weft._base.device import device
 from weft._base.size import Size
-from weft._checkpoint.keys import KeyChecker
+from weft._base.types import AnyCallable
+from weft._checkpoint.keys import KeyChecker, Unpickled
 from weft._checkpoint.pickled import Global, short_repr
 from weft.errors import ArgumentError, PickleError, ValueRangeError
 
@@ -21,13 +22,21 @@ _NEVER = ("sys", "os", "posix", "nt")
 _NUMBER_TYPE = re.compile(r"[biufc][0-9]{1,2}")
 
 
+Trusted = AnyCallable | tuple[AnyCallable, str]
+"""A class or function, or a pair of it and the name that files have for it."""
+
+
+A = TypeVar("A", bound=np.ndarray | np.dtype)
+
+
+# no cell: files are not read in a captured function
 class _Allowed:
     """The globals that the program trusts, by name. The dict is replaced as a whole, so that readers need no lock."""
 
-    by_name: dict[str, Any] = {}  # noqa: RUF012  shared on purpose: PyTorch keeps it per process
+    by_name: dict[str, AnyCallable] = {}  # noqa: RUF012  shared on purpose: PyTorch keeps it per process
 
 
-def _named(trusted: Iterable[Any]) -> dict[str, Any]:
+def _named(trusted: Iterable[Trusted]) -> dict[str, AnyCallable]:
     table = {}
     for entry in trusted:
         if isinstance(entry, tuple):
@@ -48,7 +57,7 @@ def _named(trusted: Iterable[Any]) -> dict[str, Any]:
     return table
 
 
-def add_safe_globals(safe_globals: list[Any]) -> None:
+def add_safe_globals(safe_globals: list[Trusted]) -> None:
     """Trust classes and functions: `load` may call them if a file of PyTorch's names them.
 
     A pair of an object and a string trusts it under that name. Loading then runs their code, with arguments from the
@@ -57,7 +66,7 @@ def add_safe_globals(safe_globals: list[Any]) -> None:
     _Allowed.by_name = _Allowed.by_name | _named(safe_globals)
 
 
-def get_safe_globals() -> list[Any]:
+def get_safe_globals() -> list[Trusted]:
     """The classes and functions that are trusted."""
     return list(_Allowed.by_name.values())
 
@@ -70,7 +79,7 @@ def clear_safe_globals() -> None:
 class safe_globals:
     """Trust classes and functions within a `with` block."""
 
-    def __init__(self, safe_globals: list[Any]) -> None:
+    def __init__(self, safe_globals: list[Trusted]) -> None:
         self._trusted = safe_globals
 
     def __enter__(self) -> None:
@@ -97,7 +106,7 @@ def trusted_global(name: str) -> Global:
     return Global(name, trusted, partial(trusted.__new__, trusted) if isinstance(trusted, type) else None)
 
 
-def set_trusted_state(x: Any, state: Any) -> Any:
+def set_trusted_state(x: Unpickled, state: Unpickled) -> Unpickled:
     """Set a state on an object of a trusted class, as Python's pickle does."""
     if type(x) not in _Allowed.by_name.values():
         raise PickleError(f"its pickle sets the state of a {type(x).__name__}, which has none to set")
@@ -121,7 +130,7 @@ class Plain:
         self._left = limit
         self.keys = KeyChecker()
 
-    def table(self) -> dict[str, Any]:
+    def table(self) -> dict[str, Global]:
         """The globals of plain objects by name."""
         makers: dict[str, Callable[..., Any]] = {
             "collections.OrderedDict": self._ordered,
@@ -143,7 +152,7 @@ class Plain:
             makers[f"{core}.numeric._frombuffer"] = self._full_array
         return {name: Global(name, make) for name, make in makers.items()}
 
-    def set_state(self, x: Any, state: Any) -> Any:
+    def set_state(self, x: Unpickled, state: Unpickled) -> Unpickled:
         """Set the state of an object, and return the object; `PickleError` if it must not have one."""
         if type(x) is OrderedDict:
             if type(state) is not dict or any(type(k) is not str or hasattr(OrderedDict, k) for k in state):
@@ -160,74 +169,74 @@ class Plain:
         if self._left < 0:
             raise PickleError("its pickle copies what it holds again and again")
 
-    def _list(self, items: Any) -> Any:
+    def _list(self, items: Unpickled) -> Collection[Unpickled]:
         if not isinstance(items, (list, tuple, set, frozenset)):
             raise PickleError(f"its pickle makes a container from a {type(items).__name__}")
         self.spend(len(items))
         return items
 
-    def _set(self, items: Any = ()) -> set[Any]:
+    def _set(self, items: Unpickled = ()) -> set[Unpickled]:
         return set(map(self.keys.checked, self._list(items)))
 
-    def _ordered(self, items: Any = ()) -> OrderedDict[Any, Any]:
+    def _ordered(self, items: Unpickled = ()) -> OrderedDict[Unpickled, Unpickled]:
         return OrderedDict((self.keys.checked(key), value) for key, value in map(self._list, self._list(items)))
 
-    def _counter(self, counts: Any = None) -> Counter[Any]:
+    def _counter(self, counts: Unpickled = None) -> Counter[Unpickled]:
         if type(counts) is not dict or not all(type(n) is int for n in counts.values()):
             raise PickleError("its pickle counts with something else than numbers")
         self.spend(len(counts))
         return Counter(counts)
 
-    def _encode(self, text: Any, encoding: Any = "utf-8") -> bytes:
+    def _encode(self, text: Unpickled, encoding: Unpickled = "utf-8") -> bytes:
         if type(text) is not str or encoding not in ("latin1", "latin-1", "utf-8", "ascii"):
             raise PickleError("its pickle encodes something else than text as bytes")
         self.spend(len(text))
         return codecs.encode(text, encoding)
 
-    def _bytearray(self, content: Any = b"", encoding: Any = "latin1") -> bytearray:
+    def _bytearray(self, content: Unpickled = b"", encoding: Unpickled = "latin1") -> bytearray:
         if type(content) not in (bytes, bytearray):
             content = self._encode(content, encoding)
         self.spend(len(content))
         return bytearray(content)
 
-    def _complex(self, real: Any, imag: Any) -> complex:
+    def _complex(self, real: Unpickled, imag: Unpickled) -> complex:
         if type(real) is not float or type(imag) is not float:
             raise PickleError("its pickle makes a complex number of something else than floats")
         return complex(real, imag)
 
-    def _size(self, sizes: Any = ()) -> Size:
+    def _size(self, sizes: Unpickled = ()) -> Size:
         if not all(type(n) is int for n in self._list(sizes)):
             raise PickleError("its pickle makes a torch.Size of something else than integers")
         return Size(sizes)
 
-    def _device(self, kind: Any, index: Any = None) -> device:
+    def _device(self, kind: Unpickled, index: Unpickled = None) -> device:
         if type(kind) is not str or type(index) not in (int, type(None)):
             raise PickleError("its pickle makes a torch.device of something else than a name and an index")
         return device(kind, index)
 
-    def _numpy_type(self, code: Any, *_: Any) -> np.dtype[Any]:
+    def _numpy_type(self, code: Unpickled, *_: Unpickled) -> np.dtype:
         if type(code) is not str or not _NUMBER_TYPE.fullmatch(code):
             raise PickleError(f"its pickle holds NumPy elements of type {short_repr(code)}; numbers can be loaded")
         return np.dtype(code)
 
-    def _scalar(self, dtype: Any, content: Any) -> np.generic:
+    def _scalar(self, dtype: Unpickled, content: Unpickled) -> np.generic:
         if not isinstance(dtype, np.dtype) or type(content) is not bytes or len(content) != dtype.itemsize:
             raise PickleError("its pickle has a NumPy number whose type and bytes disagree")
         return np.frombuffer(content, dtype.newbyteorder("<"))[0].astype(dtype)
 
-    def _no_array(self, *_: Any) -> Any:
+    def _no_array(self, *_: Unpickled) -> NoReturn:
         raise PickleError("its pickle makes a NumPy array without elements")
 
-    def _empty_array(self, *_: Any) -> np.ndarray[Any, Any]:
+    def _empty_array(self, *_: Unpickled) -> np.ndarray:
         return np.empty(0, np.uint8)
 
-    def _full_array(self, content: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray[Any, Any]:
+    def _full_array(self, content: Unpickled, dtype: Unpickled, shape: Unpickled, order: Unpickled) -> np.ndarray:
         array = self._empty_array()
         content = content if type(content) is bytes else bytes(self._bytearray(content))
         return _set_numpy_state(array, (1, shape, dtype, order == "F", content), self.spend)
 
 
-def _set_numpy_state(x: Any, state: Any, spend: Callable[[int], None]) -> Any:
+def _set_numpy_state(x: A, state: Unpickled, spend: Callable[[int], None]) -> A:
     """Set the elements of a NumPy array, or check that a NumPy type is little-endian; returns the array or type.
 
     `spend` is called with the number of copied bytes.

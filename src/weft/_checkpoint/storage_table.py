@@ -133,4 +133,4 @@ def _is_part(tensor: Tensor, owner: Tensor) -> bool:
     """
     if tensor is owner:
         return True
-    return owner._read().aval.mesh is None and not layout_of(tensor).changed and tensor.nbytes <= owner.nbytes
+    return owner._read().aval.owner is None and not layout_of(tensor).changed and tensor.nbytes <= owner.nbytes

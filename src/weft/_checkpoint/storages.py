@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 from weft._base.dtype import DType
 from weft._base.state import using
@@ -16,7 +16,7 @@ MOST_DIMS = 64
 MOST_SIZE = 1 << 63
 
 
-def is_shape(shape: Any) -> bool:
+def is_shape(shape: tuple[int, ...]) -> bool:
     """Whether these are valid sizes of a tensor. With more or larger numbers, their product could take for ever."""
     if len(shape) > MOST_DIMS:
         return False
@@ -26,7 +26,7 @@ def is_shape(shape: Any) -> bool:
     return True
 
 
-def placed(shape: tuple[int, ...], stride: Any, offset: Any, dtype: DType, nbytes: int) -> Layout:
+def placed(shape: tuple[int, ...], stride: Sequence[int], offset: int, dtype: DType, nbytes: int) -> Layout:
     """A layout in a storage of `nbytes` bytes.
 
     `ValueError` if it is invalid, leads out of the storage, or has more elements than that, which could fill the

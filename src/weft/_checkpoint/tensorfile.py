@@ -12,6 +12,7 @@ from typing import IO, Any
 
 from weft._base.device import device
 from weft._base.dtype import DTYPES, DType
+from weft._base.types import Json
 from weft._checkpoint.archive import filled
 from weft._checkpoint.buffers import Bytes, array_on, bytes_of, computed, elements_of, tensor_of
 from weft._checkpoint.storages import is_shape
@@ -49,7 +50,7 @@ _DTYPES = {_word(dtype): dtype for dtype in DTYPES}
 # --- writing ----------------------------------------------------------------------------------------------------
 
 
-def writer_of(tensors: Any, metadata: Mapping[str, str] | None) -> Callable[[IO[bytes]], None]:
+def writer_of(tensors: object, metadata: Mapping[str, str] | None) -> Callable[[IO[bytes]], None]:
     """A function that writes named tensors to an open file, one at a time. `CheckpointError` if it cannot save them."""
     if not isinstance(tensors, Mapping):
         raise CheckpointError(
@@ -84,7 +85,7 @@ def writer_of(tensors: Any, metadata: Mapping[str, str] | None) -> Callable[[IO[
     return put
 
 
-def _check_entry(name: Any, tensor: Any) -> None:
+def _check_entry(name: object, tensor: object) -> None:
     if not isinstance(name, str) or name == _METADATA:
         raise CheckpointError(f"cannot save the key {name!r} as safetensors: names of tensors are strings")
     if not isinstance(tensor, Tensor):
@@ -96,7 +97,7 @@ def _check_entry(name: Any, tensor: Any) -> None:
         raise CheckpointError(f"cannot save {name!r} as safetensors: the format has no complex128; use complex64")
 
 
-def _checked_metadata(metadata: Any) -> dict[str, str]:
+def _checked_metadata(metadata: object) -> dict[str, str]:
     if not isinstance(metadata, Mapping) or not all(
         isinstance(key, str) and isinstance(value, str) for key, value in metadata.items()
     ):
@@ -188,7 +189,7 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _read_object(pairs: list[tuple[str, Any]]) -> Any:
+def _read_object(pairs: list[tuple[str, Json]]) -> Json:
     """An object of the header: the description of a tensor as a tuple, which takes less memory; all others as dicts."""
     fields = dict(pairs)
     if len(fields) != len(pairs):
@@ -198,7 +199,7 @@ def _read_object(pairs: list[tuple[str, Any]]) -> Any:
     return fields["dtype"], tuple(fields["shape"]), tuple(fields["data_offsets"])
 
 
-def _read_names(text: str) -> dict[str, Any]:
+def _read_names(text: str) -> dict[str, list[Json]]:
     """The names of dims, by tensor, from JSON; `ValueError` if the text is invalid."""
     names = json.loads(text)
     if not isinstance(names, dict) or not all(isinstance(entry, list) for entry in names.values()):
@@ -206,7 +207,7 @@ def _read_names(text: str) -> dict[str, Any]:
     return names
 
 
-def _read_metadata(metadata: Any) -> dict[str, str] | None:
+def _read_metadata(metadata: Json) -> dict[str, str] | None:
     if metadata is not None and (
         type(metadata) is not dict or not all(type(value) is str for value in metadata.values())
     ):
@@ -214,7 +215,7 @@ def _read_metadata(metadata: Any) -> dict[str, str] | None:
     return metadata
 
 
-def _read_entry(name: str, entry: Any) -> tuple[tuple[int, ...], DType, int, int]:
+def _read_entry(name: str, entry: Json) -> tuple[tuple[int, ...], DType, int, int]:
     if type(entry) is not tuple:
         raise ValueError(f"its tensor {name!r} is described without 'dtype', 'shape' and 'data_offsets'")
     word, shape, places = entry

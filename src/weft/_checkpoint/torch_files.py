@@ -5,16 +5,19 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Callable
-from typing import IO, Any
+from typing import IO
 
 from weft._base.dtype import DTYPES, QUANTIZED, from_numpy
 from weft._base.layout import SCHEMES
+from weft._base.types import PyTree
 from weft._checkpoint.archive import Reader, filled
 from weft._checkpoint.buffers import Bytes
+from weft._checkpoint.keys import Unpickled
 from weft._checkpoint.map_location import Locate
-from weft._checkpoint.pickled import Global, Unpickler, globals_named, short_repr
+from weft._checkpoint.pickled import Fetch, Global, Unpickler, globals_named, short_repr
 from weft._checkpoint.safe import Plain, trusted_global
 from weft._checkpoint.torch_tensors import FUNCTIONS, Storage, TensorBuilder
+from weft._tensor.storage import TypedStorage, UntypedStorage
 from weft.errors import CheckpointError, PickleError
 from weft.ops._type_names import scalar_name
 
@@ -28,7 +31,7 @@ _OTHER_TYPES = ("float", "complex", "bits", "uint", "int")
 _MOST_COPIED = 1 << 28  # bytes that views of storages may take, besides 16 times the size of the file
 
 
-Trusted = Callable[[io.BytesIO, Callable[[Any], Any], Callable[[str], Any]], Any]
+Trusted = Callable[[io.BytesIO, Fetch, Callable[[str], Unpickled]], PyTree]
 """(a pickle, what a persistent id refers to, what stands for a global of tensors or None) -> the object."""
 
 
@@ -44,14 +47,14 @@ class _NameResolver:
         self._tensors |= {repr(scheme): scheme for scheme in SCHEMES}
         self._table = self._plain.table() | self._tensors
 
-    def tensors_and_types(self, name: str) -> Any:
+    def tensors_and_types(self, name: str) -> Unpickled:
         """What stands for a global that builds tensors, a type of elements or a class of storages; else None."""
         module, _, kind = name.rpartition(".")
         if module in ("torch", "torch.cuda", "torch.storage") and kind.endswith("Storage"):
             return Global(name, None)
         return self._tensors.get(name)
 
-    def find(self, name: str) -> Any:
+    def find(self, name: str) -> Unpickled:
         """The object of a global name."""
         entry = self._table.get(name) or self.tensors_and_types(name)
         if entry is not None:
@@ -64,7 +67,7 @@ class _NameResolver:
             )
         return trusted_global(name)
 
-    def stored(self, pid: Any) -> Storage:
+    def stored(self, pid: Unpickled) -> Storage:
         """The storage that a persistent id names."""
         if type(pid) is not tuple or len(pid) not in (5, 6) or pid[0] != "storage":
             raise PickleError(f"its pickle refers to something outside of it that is no storage: {short_repr(pid)}")
@@ -84,31 +87,31 @@ class _NameResolver:
             raise PickleError(f"its pickle describes the storage {key!r} in two ways")
         return storage
 
-    def stored_or_class(self, pid: Any) -> Any:
+    def stored_or_class(self, pid: Unpickled) -> Unpickled:
         """The storage, or the class of modules, that a persistent id names; old files have classes so."""
         return pid[1] if type(pid) is tuple and pid[:1] == ("module",) else self.stored(pid)
 
-    def set_state(self, x: Any, state: Any) -> Any:
+    def set_state(self, x: Unpickled, state: Unpickled) -> Unpickled:
         """Set the state of an object, and return the object; `PickleError` if it must not have one."""
         return x if x is None and self._surveys else self._plain.set_state(x, state)
 
-    def load(self, file: IO[bytes], encoding: str) -> Any:
+    def load(self, file: IO[bytes], encoding: str) -> Unpickled:
         """The object of the pickle in a file."""
         return Unpickler(self.find, self.stored, self.set_state, self._plain.keys, encoding).load(file)
 
 
-def _nothing(*_: Any) -> None:
+def _nothing(*_: object) -> None:
     """Stands for the functions that build tensors, while only the storages are looked for."""
 
 
-def _with_storages(obj: Any, made: Callable[[Storage], Any]) -> Any:
+def _with_storages(obj: Unpickled, made: Callable[[Storage], TypedStorage | UntypedStorage]) -> PyTree:
     """`obj` with a storage, as `made` makes it, in place of each that the pickle refers to by itself.
 
     `PickleError` if it holds functions or classes.
     """
-    done: dict[int, Any] = {}
+    done: dict[int, Unpickled] = {}
 
-    def resolved(x: Any) -> Any:
+    def resolved(x: Unpickled) -> PyTree:
         if isinstance(x, Storage):
             return made(x)
         if isinstance(x, Global):
@@ -121,7 +124,7 @@ def _with_storages(obj: Any, made: Callable[[Storage], Any]) -> Any:
             waiting.append(x)
         return x
 
-    waiting: list[Any] = []
+    waiting: list[Unpickled] = []
     obj = resolved(obj)
     while waiting:
         x = waiting.pop()
@@ -141,7 +144,7 @@ def _with_storages(obj: Any, made: Callable[[Storage], Any]) -> Any:
 # --- zip archives -----------------------------------------------------------------------------------------------
 
 
-def load_archive(reader: Reader, locate: Locate, encoding: str, trusted: Trusted | None = None) -> Any:
+def load_archive(reader: Reader, locate: Locate, encoding: str, trusted: Trusted | None = None) -> PyTree:
     """The object in a zip archive; `trusted` reads a pickle whose code may be run."""
     prefix = prefix_of(reader)
     order = reader.read(f"{prefix}byteorder") if f"{prefix}byteorder" in reader else b"little"
@@ -162,7 +165,7 @@ def load_archive(reader: Reader, locate: Locate, encoding: str, trusted: Trusted
     return _object(io.BytesIO(content), tensors, encoding, trusted)
 
 
-def _object(content: io.BytesIO, tensors: TensorBuilder, encoding: str, trusted: Trusted | None) -> Any:
+def _object(content: io.BytesIO, tensors: TensorBuilder, encoding: str, trusted: Trusted | None) -> PyTree:
     names = _NameResolver(len(content.getbuffer()), tensors)
     if trusted is None:
         return _with_storages(names.load(content, encoding), tensors.storage)
@@ -197,9 +200,9 @@ def require_plain(content: bytes) -> None:
     for name in sorted(globals_named(io.BytesIO(content))):
         if not _is_known(names, name):
             raise PickleError(
-                f"it needs {name}, whose code would be run when it is loaded. Tensors, NumPy arrays of numbers, numbers, "
-                "strings, bytes, dtypes, devices, None, and dicts, lists, tuples and sets of them can be saved here; save "
-                "a module's or an optimizer's state_dict()"
+                f"it needs {name}, whose code would be run when it is loaded. Tensors, NumPy arrays of numbers, "
+                "numbers, strings, bytes, dtypes, devices, None, and dicts, lists, tuples and sets of them can be "
+                "saved here; save a module's or an optimizer's state_dict()"
             )
 
 
@@ -214,7 +217,7 @@ def _is_known(contents: _NameResolver, name: str) -> bool:
 # --- the stream before PyTorch 1.6 ------------------------------------------------------------------------------
 
 
-def load_stream(file: IO[bytes], size: int, locate: Locate, encoding: str, trusted: Trusted | None = None) -> Any:
+def load_stream(file: IO[bytes], size: int, locate: Locate, encoding: str, trusted: Trusted | None = None) -> PyTree:
     """The object in a file of the older format: pickles, then the storages one after another.
 
     The pickle is read twice: first to find the storages behind it, then to build the tensors, which need them.
@@ -244,7 +247,7 @@ def load_stream(file: IO[bytes], size: int, locate: Locate, encoding: str, trust
     return _object(content, tensors, encoding, trusted)
 
 
-def _places(file: IO[bytes], keys: Any, storages: dict[str, Storage], size: int, count: str) -> dict[str, int]:
+def _places(file: IO[bytes], keys: Unpickled, storages: dict[str, Storage], size: int, count: str) -> dict[str, int]:
     """Where the elements of each storage start."""
     if type(keys) is not list or any(type(key) is not str for key in keys) or set(keys) != set(storages):
         raise CheckpointError("its list of storages does not fit its pickle")

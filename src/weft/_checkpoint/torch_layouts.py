@@ -10,6 +10,7 @@ from typing import Any
 
 from weft._base.layout import (
     SCHEMES,
+    NamedConstant,
     jagged,
     layout,
     named,
@@ -18,6 +19,7 @@ from weft._base.layout import (
     sparse_coo,
     sparse_csr,
 )
+from weft._checkpoint.keys import Unpickled
 from weft._checkpoint.pickled import short_repr
 from weft._checkpoint.storages import is_shape
 from weft._checkpoint.torch_names import (
@@ -28,22 +30,26 @@ from weft._checkpoint.torch_names import (
     STORAGES,
     TorchGlobal,
 )
+from weft._lazy.aval import AnyOwner
 from weft._tensor.codegen import op as rows
-from weft._tensor.composed import form_of
+from weft._tensor.composed import encoding_of
 from weft._tensor.composite.quantized import per_channel_from, per_tensor_from
 from weft._tensor.convert import tensor
+from weft._tensor.nested.encoding import Nested
 from weft._tensor.nested.jagged import jagged_of
 from weft._tensor.nested.strided import strided_of
+from weft._tensor.quantized.encoding import Quantized
 from weft._tensor.sparse.compressed import COMPRESSED
 from weft._tensor.sparse.construct import made_of_compressed, made_of_coordinates
+from weft._tensor.sparse.encoding import Sparse
 from weft._tensor.tensor import Tensor
 from weft.errors import PickleError
 from weft.ops._strides import Layout, row_major
 
-_COMPRESSED = {form.layout for form in COMPRESSED}
+_COMPRESSED = {encoding.layout for encoding in COMPRESSED}
 
 
-def layout_named(name: Any) -> Any:
+def layout_named(name: Unpickled) -> NamedConstant:
     """The layout that a pickle names."""
     try:
         return named(name.removeprefix("torch."))
@@ -51,7 +57,7 @@ def layout_named(name: Any) -> Any:
         raise PickleError(f"it names a layout that there is not: {short_repr(name)}") from None
 
 
-def rebuilt_sparse(target: Any, data: Any) -> Tensor:
+def rebuilt_sparse(target: Unpickled, data: Unpickled) -> Tensor:
     """A sparse tensor; indices outside of the size are refused."""
     if not isinstance(target, layout) or type(data) is not tuple or not 3 <= len(data) <= 4:
         raise PickleError("its pickle makes a sparse tensor of something else than a layout and parts")
@@ -68,7 +74,7 @@ def rebuilt_sparse(target: Any, data: Any) -> Tensor:
     return made_of_compressed(name, target, (parts[0], parts[1]), parts[2], size, None, None, False, True)
 
 
-def rebuilt_nested(buffer: Any, sizes: Any, strides: Any, offsets: Any) -> Tensor:
+def rebuilt_nested(buffer: Unpickled, sizes: Unpickled, strides: Unpickled, offsets: Unpickled) -> Tensor:
     """A nested tensor of the strided layout, whose components lie one after another."""
     parts = (buffer, sizes, strides, offsets)
     if not all(isinstance(x, Tensor) for x in parts) or buffer.ndim != 1 or sizes.ndim != 2:
@@ -82,7 +88,7 @@ def rebuilt_nested(buffer: Any, sizes: Any, strides: Any, offsets: Any) -> Tenso
     return strided_of(buffer, shapes)
 
 
-def rebuilt_jagged(parts: Any) -> Tensor:
+def rebuilt_jagged(parts: Unpickled) -> Tensor:
     """A nested tensor of the jagged layout: rows of values, and where each component starts."""
     values, offsets = (parts.get(name) if type(parts) is dict else None for name in ("values", "offsets"))
     lengths = parts.get("lengths") if type(parts) is dict else None
@@ -94,7 +100,7 @@ def rebuilt_jagged(parts: Any) -> Tensor:
     return jagged_of(values, offsets, ragged, lengths)
 
 
-def rebuilt_quantized(integers: Tensor, grid: Any) -> Tensor:
+def rebuilt_quantized(integers: Tensor, grid: Unpickled) -> Tensor:
     """A quantized tensor from its integers."""
     if type(grid) is not tuple or not grid or grid[0] not in SCHEMES:
         raise PickleError("its pickle makes a quantized tensor of something else than integers and a scheme")
@@ -109,6 +115,11 @@ def rebuilt_quantized(integers: Tensor, grid: Any) -> Tensor:
 
 
 # --- taking them apart ------------------------------------------------------------------------------------------
+
+
+def has_layout_of_torch(owner: AnyOwner) -> bool:
+    """Whether PyTorch has such tensors: sparse, nested and quantized ones."""
+    return isinstance(owner, (Sparse, Nested, Quantized))
 
 
 def parts_of(x: Any, placed: Callable[[Tensor, TorchGlobal], tuple[Any, Layout]]) -> tuple[TorchGlobal, Any]:
@@ -128,8 +139,8 @@ def parts_of(x: Any, placed: Callable[[Tensor, TorchGlobal], tuple[Any, Layout]]
             OrderedDict(),
         )
     if x.layout is jagged:
-        form = form_of(x)
-        parts = {"values": form.values, "offsets": form.offsets, "lengths": form.lengths, "_ragged_idx": form.ragged}
+        jag = encoding_of(x)
+        parts = {"values": jag.values, "offsets": jag.offsets, "lengths": jag.lengths, "_ragged_idx": jag.ragged}
         return JAGGED_TENSOR, (parts,)
     if x.is_nested:
         components = x.detach().unbind()

@@ -10,6 +10,7 @@ import io
 import pickle
 from collections import OrderedDict
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from weft._base.device import META, device
@@ -17,9 +18,10 @@ from weft._base.dtype import DType
 from weft._base.layout import layout, qscheme
 from weft._base.of_pytorch import is_of_pytorch
 from weft._base.size import Size
+from weft._base.types import PyTree
 from weft._checkpoint.buffers import computed
 from weft._checkpoint.storage_table import StorageAgain, StorageRecord, StorageTable
-from weft._checkpoint.torch_layouts import parts_of
+from weft._checkpoint.torch_layouts import has_layout_of_torch, parts_of
 from weft._checkpoint.torch_names import (
     FROM_CPU,
     FROM_TYPE,
@@ -31,8 +33,8 @@ from weft._checkpoint.torch_names import (
     UNTYPED_TENSOR,
     renamed,
 )
-from weft._tensor.composed import ComposedTensor
-from weft._tensor.copying import extras_of, part_of, plain_kind, rebuild_distributed
+from weft._lazy.owner import Stored
+from weft._tensor.copying import extras_of, plain_kind, rebuild_owned
 from weft._tensor.kind_names import advice
 from weft._tensor.storage import TypedStorage, UntypedStorage
 from weft._tensor.tensor import Tensor
@@ -46,8 +48,8 @@ _MOST_PROTOCOL = 3  # later ones put names into strings and frames, where `renam
 
 
 def pickled(
-    obj: Any,
-    pickle_module: Any = None,
+    obj: PyTree,
+    pickle_module: ModuleType | None = None,
     protocol: int = 2,
     *,
     older: bool = False,
@@ -59,7 +61,7 @@ def pickled(
     """
     computed()
 
-    def attempt(part: Any) -> tuple[bytes, StorageTable]:
+    def attempt(part: PyTree) -> tuple[bytes, StorageTable]:
         content, storages = _pickled(part, pickle_module or pickle, min(protocol, _MOST_PROTOCOL), older)
         if check is not None:
             check(content)
@@ -73,7 +75,7 @@ def pickled(
         raise PicklingError(f"cannot save {_culprit(obj, attempt)}: {error}") from error
 
 
-def _pickled(obj: Any, pickle_module: Any, protocol: int, older: bool) -> tuple[bytes, StorageTable]:
+def _pickled(obj: PyTree, pickle_module: ModuleType, protocol: int, older: bool) -> tuple[bytes, StorageTable]:
     storages = StorageTable()
     while True:
         content = io.BytesIO()
@@ -85,7 +87,7 @@ def _pickled(obj: Any, pickle_module: Any, protocol: int, older: bool) -> tuple[
             return renamed(content.getvalue()), storages
 
 
-def _pickler_class(pickle_module: Any, storages: StorageTable, older: bool) -> Any:
+def _pickler_class(pickle_module: ModuleType, storages: StorageTable, older: bool) -> Any:
     view = (None,) if older else ()  # a part of a storage, which nothing writes
 
     class Pickler(pickle_module.Pickler):
@@ -116,6 +118,7 @@ _REDUCERS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (layout, lambda target: (GET_LAYOUT, (repr(target),))),
     (device, lambda place: (device, (place.type,) if place.index is None else (place.type, place.index))),
     (Size, lambda size: (Size, (tuple(size),))),
+    (Stored, lambda stored: (Stored, (stored.kind, stored.facts, stored.parts))),
     # whose class is a detail: files have PyTorch's
     (StateDict, lambda state: (OrderedDict, (), vars(state), None, iter(state.items()))),
 )
@@ -138,11 +141,12 @@ def _reduced(obj: Tensor | _Elements, storages: StorageTable) -> Any:
         return _plain(obj.tensor, False, storages)
     if is_lazy(obj):
         return type(obj), (obj.requires_grad, obj.device, obj.dtype)
-    if isinstance(obj, ComposedTensor):
-        return parts_of(obj, storages.of_tensor)
-    if obj._read().aval.mesh is not None:
-        part, facts = part_of(obj)
-        return rebuild_distributed, (plain_kind(obj), part, facts, obj.requires_grad, extras_of(obj))
+    value = obj._read()
+    owner = value.aval.owner
+    if owner is not None:
+        if has_layout_of_torch(owner):
+            return parts_of(obj, storages.of_tensor)
+        return rebuild_owned, (plain_kind(obj), owner.save(value), obj.requires_grad, extras_of(obj))
     attributes = extras_of(obj)
     if type(obj) is Parameter:
         args = (_Elements(obj), obj.requires_grad, OrderedDict())
@@ -171,7 +175,7 @@ def _plain(tensor: Tensor, requires_grad: bool, storages: StorageTable) -> Any:
 # --- errors -----------------------------------------------------------------------------------------------------
 
 
-def _culprit(obj: Any, attempt: Callable[[Any], object]) -> str:
+def _culprit(obj: PyTree, attempt: Callable[[PyTree], object]) -> str:
     """The path of the innermost part of an object at which pickling it by itself fails."""
     path = "obj"
     while True:
@@ -185,7 +189,7 @@ def _culprit(obj: Any, attempt: Callable[[Any], object]) -> str:
             return path
 
 
-def _parts(obj: Any) -> list[tuple[str, Any]]:
+def _parts(obj: PyTree) -> list[tuple[str, PyTree]]:
     if isinstance(obj, dict):
         return [(f"[{key!r}]", value) for key, value in obj.items()]
     if isinstance(obj, (list, tuple)):

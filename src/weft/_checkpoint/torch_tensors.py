@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from weft._base.device import device
 from weft._base.dtype import DType, uint8
 from weft._base.size import Size
 from weft._checkpoint.buffers import Bytes, array_on, tensor_of, without_data
+from weft._checkpoint.keys import Unpickled
 from weft._checkpoint.map_location import Locate
 from weft._checkpoint.pickled import Global, short_repr
 from weft._checkpoint.storages import MOST_DIMS, MOST_SIZE, view_of_storage
@@ -25,9 +26,10 @@ from weft._checkpoint.torch_layouts import (
     rebuilt_quantized,
     rebuilt_sparse,
 )
+from weft._lazy.owner import Stored
 from weft._tensor.alias import owner_of
 from weft._tensor.convert import room
-from weft._tensor.copying import from_part, handle_on, rebuild_distributed
+from weft._tensor.copying import handle_on, rebuild_owned, restored
 from weft._tensor.dim_names import checked_names, set_names
 from weft._tensor.storage import TypedStorage, UntypedStorage, typed
 from weft._tensor.tensor import Tensor
@@ -40,7 +42,7 @@ _REFUSED = {
     "_rebuild_wrapper_subclass": "a tensor of a subclass without elements; save a plain tensor",
 }
 
-_DISTRIBUTED = f"{rebuild_distributed.__module__}.{rebuild_distributed.__qualname__}"
+_OWNED, _STORED = (f"{x.__module__}.{x.__qualname__}" for x in (rebuild_owned, Stored))
 
 FUNCTIONS = (
     *(
@@ -64,7 +66,8 @@ FUNCTIONS = (
     "torch.serialization._get_layout",
     "torch.nn.parameter.UninitializedBuffer",
     "torch.nn.parameter.UninitializedParameter",
-    _DISTRIBUTED,
+    _OWNED,
+    _STORED,
     "torch.Tensor",
     "torch.nn.parameter.Parameter",
     "torch.nn.parameter.Buffer",
@@ -121,7 +124,8 @@ class TensorBuilder:
             "torch.serialization._get_layout": layout_named,
             "torch.nn.parameter.UninitializedBuffer": partial(_lazy, UninitializedBuffer),
             "torch.nn.parameter.UninitializedParameter": partial(_lazy, UninitializedParameter),
-            _DISTRIBUTED: _distributed,
+            _OWNED: _owned,
+            _STORED: _stored,
         }
         return {name: Global(name, make) for name, make in makers.items()}
 
@@ -132,18 +136,32 @@ class TensorBuilder:
         untyped = self._on_storage(storage, places, self._device_of(storage)).untyped_storage()
         return untyped if storage.dtype is None else typed(untyped, dtype)
 
-    def _plain(self, storage: Any, offset: Any, size: Any, stride: Any) -> Tensor:
+    def _plain(self, storage: Unpickled, offset: Unpickled, size: Unpickled, stride: Unpickled) -> Tensor:
         return self._version_2(storage, offset, size, stride, False, None)
 
     def _version_2(
-        self, storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any, _: Any, metadata: Any = None
+        self,
+        storage: Unpickled,
+        offset: Unpickled,
+        size: Unpickled,
+        stride: Unpickled,
+        requires_grad: Unpickled,
+        _: Unpickled,
+        metadata: Unpickled = None,
     ) -> Tensor:
         if not isinstance(storage, Storage) or storage.dtype is None:
             raise PickleError("its pickle makes a tensor of something else than a storage of elements")
         return self._version_3(storage, offset, size, stride, requires_grad, None, storage.dtype, metadata)
 
     def _quantized(
-        self, storage: Any, offset: Any, size: Any, stride: Any, grid: Any, requires_grad: Any, _: Any
+        self,
+        storage: Unpickled,
+        offset: Unpickled,
+        size: Unpickled,
+        stride: Unpickled,
+        grid: Unpickled,
+        requires_grad: Unpickled,
+        _: Unpickled,
     ) -> Tensor:
         """A quantized tensor: its integers have a storage. `grid` is a scheme with scales, zero points and an axis."""
         del requires_grad
@@ -151,7 +169,15 @@ class TensorBuilder:
         return rebuilt_quantized(integers, grid)
 
     def _version_3(
-        self, storage: Any, offset: Any, size: Any, stride: Any, grad: Any, _: Any, dtype: Any, metadata: Any = None
+        self,
+        storage: Unpickled,
+        offset: Unpickled,
+        size: Unpickled,
+        stride: Unpickled,
+        grad: Unpickled,
+        _: Unpickled,
+        dtype: Unpickled,
+        metadata: Unpickled = None,
     ) -> Tensor:
         if not isinstance(storage, Storage) or not isinstance(dtype, DType):
             raise PickleError("its pickle makes a tensor of something else than a storage and a type")
@@ -232,37 +258,46 @@ class TensorBuilder:
                 "its tensors are views that take far more memory than the file; save a clone() of what was expanded"
             )
 
-    def _from_cpu(self, data: Any, dtype: Any, location: Any, requires_grad: Any) -> Tensor:
+    def _from_cpu(self, data: Unpickled, dtype: Unpickled, location: Unpickled, requires_grad: Unpickled) -> Tensor:
         if not isinstance(data, Tensor) or not isinstance(dtype, DType) or type(location) is not str:
             raise PickleError("its pickle moves something else than a tensor to a device")
         tensor = data.to(dtype=dtype, device=self._locate(location, data.nbytes))
         return tensor.detach().requires_grad_(requires_grad is True)
 
 
-def _lazy(kind: type[Tensor], requires_grad: Any, home: Any = None, dtype: Any = None) -> Tensor:
+def _lazy(kind: type[Tensor], requires_grad: Unpickled, home: Unpickled = None, dtype: Unpickled = None) -> Tensor:
     """A parameter or buffer without a shape. PyTorch gives the device and the type as a state, or not at all."""
     if not isinstance(home, (device, type(None))) or not isinstance(dtype, (DType, type(None))):
         raise PickleError("its pickle makes an uninitialized tensor of something else than a device and a type")
     return kind(requires_grad is True, home, dtype)
 
 
-def _distributed(kind: Any, part: Any, facts: Any, requires_grad: Any, attributes: Any) -> Tensor:
-    if type(kind) is not Global or not isinstance(part, Tensor) or type(facts) is not dict:
-        raise PickleError("its pickle makes a distributed tensor of something else than a part and its place")
-    target: Any = _KINDS.get(kind.name)
-    if target is None:
-        raise PickleError(f"its pickle makes a distributed tensor of the class {kind.name}")
-    return _with_attributes(handle_on(target, from_part(part, facts), requires_grad is True), attributes)
+def _stored(kind: Unpickled, facts: Unpickled, parts: Unpickled) -> Stored[Tensor]:
+    """What a file holds of a tensor with an owner that PyTorch does not know."""
+    are_named = type(facts) is dict and type(parts) is dict
+    if type(kind) is not str or not are_named or not all(isinstance(part, Tensor) for part in parts.values()):
+        raise PickleError("its pickle describes a tensor by something else than facts and tensors")
+    return Stored(kind, facts, parts)
 
 
-def _on_meta(dtype: Any, size: Any, stride: Any, requires_grad: Any) -> Tensor:
+def _owned(kind: Unpickled, stored: Unpickled, requires_grad: Unpickled, attributes: Unpickled) -> Tensor:
+    """The tensor of which that was stored."""
+    if not isinstance(stored, Stored):
+        raise PickleError("its pickle makes a tensor with an owner of something else than what such a one stores")
+    tensor, target = restored(stored), _class_of(kind)
+    if not isinstance(tensor, target):
+        tensor = handle_on(target, tensor, False)
+    return _with_attributes(tensor.requires_grad_(requires_grad is True), attributes)
+
+
+def _on_meta(dtype: Unpickled, size: Unpickled, stride: Unpickled, requires_grad: Unpickled) -> Tensor:
     if not isinstance(dtype, DType):
         raise PickleError("its pickle makes a tensor of something else than a type")
     _check_place(MOST_SIZE, 0, size, stride)
     return without_data(tuple(size), dtype).requires_grad_(requires_grad is True)
 
 
-def _check_place(count: int, offset: Any, size: Any, stride: Any) -> None:
+def _check_place(count: int, offset: Unpickled, size: Unpickled, stride: Unpickled) -> None:
     """`PickleError` for sizes and strides that are invalid, or lead out of a storage of `count` elements."""
     numbers = (offset, *size, *stride)
     if type(size) not in _TUPLES or type(stride) is not tuple or len(size) != len(stride) or len(size) > MOST_DIMS:
@@ -281,30 +316,28 @@ def _check_place(count: int, offset: Any, size: Any, stride: Any) -> None:
 _TUPLES = (tuple, Size)
 
 
-def _refusal(what: str) -> Callable[..., Any]:
-    def refuse(*_: Any) -> Any:
+def _refusal(what: str) -> Callable[..., NoReturn]:
+    def refuse(*_: object) -> NoReturn:
         raise PickleError(f"it holds {what}")
 
     return refuse
 
 
-def _parameter(data: Any, requires_grad: Any, _: Any) -> Tensor:
+def _parameter(data: Unpickled, requires_grad: Unpickled, _: Unpickled) -> Tensor:
     if not isinstance(data, Tensor):
         raise PickleError(f"its pickle makes a Parameter of a {type(data).__name__}")
     return Parameter(data, requires_grad=requires_grad is True)
 
 
-def _parameter_with_state(data: Any, requires_grad: Any, hooks: Any, state: Any) -> Tensor:
+def _parameter_with_state(data: Unpickled, requires_grad: Unpickled, hooks: Unpickled, state: Unpickled) -> Tensor:
     return _with_attributes(_parameter(data, requires_grad, hooks), state)
 
 
-def _from_type(function: Any, kind: Any, args: Any, state: Any) -> Tensor:
+def _from_type(function: Unpickled, kind: Unpickled, args: Unpickled, state: Unpickled) -> Tensor:
     """A tensor with the user's attributes, a Parameter, a Buffer, or one of a class that the program trusts."""
     if type(function) is not Global or function.build is None or type(args) is not tuple:
         raise PickleError("its pickle makes a tensor by something else than a function for that")
-    target: Any = _KINDS.get(kind.name, kind.build) if type(kind) is Global else kind  # a class if the file is trusted
-    if not (isinstance(target, type) and issubclass(target, Tensor)):
-        raise PickleError(f"its pickle makes a tensor of {short_repr(kind)}, which is no class of tensors")
+    target = _class_of(kind)
     tensor = function.build(*args)
     if not isinstance(tensor, Tensor):
         raise PickleError(f"its pickle makes a tensor of a {type(tensor).__name__}")
@@ -321,7 +354,15 @@ def _from_type(function: Any, kind: Any, args: Any, state: Any) -> Tensor:
 _KINDS = {"torch.Tensor": Tensor, "torch.nn.parameter.Parameter": Parameter, "torch.nn.parameter.Buffer": Buffer}
 
 
-def _attributes(state: Any) -> dict[str, Any]:
+def _class_of(kind: Unpickled) -> type[Tensor]:
+    """The class of tensors that a pickle names; PyTorch's functions get it as an argument."""
+    target = _KINDS.get(kind.name, kind.build) if type(kind) is Global else kind  # a class if the file is trusted
+    if not (isinstance(target, type) and issubclass(target, Tensor)):
+        raise PickleError(f"its pickle makes a tensor of {short_repr(kind)}, which is no class of tensors")
+    return target
+
+
+def _attributes(state: Unpickled) -> dict[str, Unpickled]:
     attributes = state[0] if type(state) is tuple and len(state) == 2 else state
     if attributes is None:
         return {}
@@ -330,7 +371,7 @@ def _attributes(state: Any) -> dict[str, Any]:
     return dict(attributes)
 
 
-def _with_attributes(tensor: Tensor, state: Any) -> Tensor:
+def _with_attributes(tensor: Tensor, state: Unpickled) -> Tensor:
     for name, value in _attributes(state).items():
         if name == "names":
             set_names(tensor, checked_names(value, tensor.ndim))

@@ -9,13 +9,15 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft._base import layout
 from weft._base.device import device
 from weft._base.dtype import dtype_named
 from weft._base.size import Size
 from weft._base.torch_alias import own_name
+from weft._base.types import AnyCallable, PyTree, SavedState
+from weft._checkpoint.keys import Unpickled
 from weft._checkpoint.pickled import Global, Unpickler
 from weft._checkpoint.safe import Plain, trusted_global
 from weft._tensor.copying import handle_on, set_extras
@@ -24,28 +26,28 @@ from weft.errors import PickleError
 from weft.nn._lazy_parameter import UninitializedBuffer, UninitializedParameter
 from weft.nn._parameter import Buffer, Parameter
 
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from weft._checkpoint.pickled import Fetch
+
 _KINDS = (Tensor, Parameter, Buffer, UninitializedParameter, UninitializedBuffer)
-_OWN_ATTRIBUTES = {"persistent"}  # of a buffer, which its entry in the list of tensors has
 
 
-def typed(kind: type[Tensor], plain: Tensor, requires_grad: bool, extras: dict[str, Any]) -> Tensor:
+def typed(kind: type[Tensor], plain: Tensor, requires_grad: bool, extras: SavedState) -> Tensor:
     """A tensor of a class with attributes of its own, as pickles build it."""
     result = handle_on(kind, plain, requires_grad)
     set_extras(result, extras)
     return result
 
 
-Stored = Callable[[Any], Any]
-"""A persistent id -> the tensor or array."""
-
-
 def trusting(
     content: io.BytesIO,
-    stored: Stored,
-    pickle_module: Any = None,
+    stored: Fetch,
+    pickle_module: ModuleType | None = None,
     encoding: str = "utf-8",
-    stand_in: Callable[[str], Any] = lambda name: None,
-) -> Any:
+    stand_in: Callable[[str], Unpickled] = lambda name: None,
+) -> PyTree:
     """The object of a pickle, by Python's own reader: it imports what the pickle names, and runs its code.
 
     `stand_in` gives what stands for a global, or None for that which has the name.
@@ -54,11 +56,11 @@ def trusting(
     base: Any = (pickle_module or pickle).Unpickler
 
     class Reader(base):
-        def find_class(self, module: str, name: str) -> Any:
+        def find_class(self, module: str, name: str) -> Unpickled:
             entry = stand_in(f"{module}.{name}")
             return entry if entry is not None else super().find_class(own_name(module), name)
 
-        def persistent_load(self, pid: Any) -> Any:
+        def persistent_load(self, pid: Unpickled) -> Unpickled:
             return stored(pid)
 
     try:
@@ -69,7 +71,7 @@ def trusting(
         raise PickleError(f"its pickle needs a class or function that is not there: {error}") from error
 
 
-def restricted(content: io.BytesIO, size: int, stored: Stored, encoding: str = "utf-8") -> Any:
+def restricted(content: io.BytesIO, size: int, stored: Fetch, encoding: str = "utf-8") -> PyTree:
     """The object of a pickle of `size` bytes, built without running code but that which the program trusts."""
     plain = Plain(size)
     obj = Unpickler(_finder(plain), stored, plain.set_state, plain.keys, encoding).load(content)
@@ -78,14 +80,14 @@ def restricted(content: io.BytesIO, size: int, stored: Stored, encoding: str = "
     return obj
 
 
-def _finder(plain: Plain) -> Callable[[str], Any]:
+def _finder(plain: Plain) -> Callable[[str], Unpickled]:
     table: dict[str, Any] = plain.table()
     table |= {_name_of(device): table["torch.device"], _name_of(Size): table["torch.Size"]}
     table |= {_name_of(make): Global(_name_of(make), _of_text(make)) for make in (dtype_named, layout.named)}
     table[_name_of(typed)] = Global(_name_of(typed), _typed)
     table |= {_name_of(kind): Global(_name_of(kind), None) for kind in _KINDS}
 
-    def find(name: str) -> Any:
+    def find(name: str) -> Unpickled:
         return table[name] if name in table else trusted_global(name)
 
     return find
@@ -100,7 +102,7 @@ def is_known(name: str) -> bool:
     return True
 
 
-def _typed(kind: Any, plain: Any, requires_grad: Any, extras: Any) -> Tensor:
+def _typed(kind: Unpickled, plain: Unpickled, requires_grad: Unpickled, extras: Unpickled) -> Tensor:
     classes = {_name_of(one): one for one in _KINDS}
     if type(kind) is not Global or not isinstance(plain, Tensor) or type(extras) is not dict:
         raise PickleError("its pickle makes a tensor of something else than a class, elements and attributes")
@@ -110,8 +112,8 @@ def _typed(kind: Any, plain: Any, requires_grad: Any, extras: Any) -> Tensor:
     return typed(tensor_class, plain, requires_grad is True, extras)
 
 
-def _of_text(make: Callable[[str], Any]) -> Callable[[Any], Any]:
-    def build(name: Any) -> Any:
+def _of_text(make: Callable[[str], object]) -> Callable[[Unpickled], object]:
+    def build(name: Unpickled) -> object:
         if type(name) is not str:
             raise PickleError(f"its pickle gives a {type(name).__name__} as the name of a type or layout")
         return make(name)
@@ -119,5 +121,5 @@ def _of_text(make: Callable[[str], Any]) -> Callable[[Any], Any]:
     return build
 
 
-def _name_of(entry: Any) -> str:
+def _name_of(entry: AnyCallable) -> str:
     return f"{entry.__module__}.{entry.__qualname__}"

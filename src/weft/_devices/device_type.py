@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from weft._base.device import DeviceLike, current
+from weft._base.device import DeviceLike, current_index, set_current_index
 from weft._base.device import device as Device
 from weft._devices.figures import CURRENT, MOST_RESERVED, PEAK, RESERVED, figures_of, free_and_total, reset_peak
 from weft._devices.streams import Stream, StreamContext
@@ -66,7 +66,7 @@ class DeviceType:
         index = self.index_of(device)
         if index >= 0:
             self.held(index)
-            setattr(current, self.kind, index)
+            set_current_index(self.kind, index)
 
     def current_device(self) -> int:
         """The index of the device that the type alone means in this thread."""
@@ -76,7 +76,7 @@ class DeviceType:
     @property
     def index(self) -> int:
         """The index of the current device, whether there is one or not."""
-        return getattr(current, self.kind, 0)
+        return current_index(self.kind)
 
     def device(self, device: DeviceLike) -> DeviceContext:
         """A context in which the type alone means this device; a negative index has no effect."""
@@ -234,7 +234,7 @@ class DeviceType:
         """The jax device; `RuntimeError` if there is none."""
         return jax_device(Device(self.kind, index))
 
-    def index_of(self, device: Any, *, optional: bool = False) -> int:
+    def index_of(self, device: DeviceLike | None, *, optional: bool = False) -> int:
         """The index of a device, given as a device, a name or an index; None means the current one, if `optional`."""
         if optional and device is None:
             return self.index

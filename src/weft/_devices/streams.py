@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import Any
 
 from weft._base.device import CPU, DeviceLike, canonical
 from weft._base.device import device as Device
@@ -24,7 +23,7 @@ class Stream:
 
     stream_id = 0
 
-    def __init__(self, device: DeviceLike | None = None, priority: int = 0, **options: Any) -> None:
+    def __init__(self, device: DeviceLike | None = None, priority: int = 0, **options: object) -> None:
         del priority, options
         self.device = CPU if device is None else canonical(device)
 

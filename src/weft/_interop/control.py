@@ -7,7 +7,7 @@ While a function is captured, its branches are recorded apart and outlined (`_la
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, cast
 
 import jax
@@ -17,6 +17,7 @@ from jax import lax
 from weft._base.dtype import bool_
 from weft._base.site import user_site
 from weft._base.state import Pending, ambient, using
+from weft._base.types import AnyCallable, Arg, AttributeValue, PyTree
 from weft._dispatch import apply, apply_signature
 from weft._interop.structure import Flat, tensors_in
 from weft._lazy.aval import Aval
@@ -36,15 +37,16 @@ from weft.ops._table import TABLE
 
 _ALIAS = call_of(TABLE["alias"], (ONE,))
 _MOST_SIGNATURES = 256
+# no cell: a cache, keyed by all that its entries depend on
 _signatures: dict[Any, Signature] = {}
 
 
 def cond(
     pred: bool | int | float | Tensor,
-    true_fn: Callable[..., Any],
-    false_fn: Callable[..., Any],
-    operands: Sequence[Any] = (),
-) -> Any:
+    true_fn: AnyCallable,
+    false_fn: AnyCallable,
+    operands: Sequence[PyTree] = (),
+) -> PyTree:
     """`true_fn(*operands)` if `pred` is true, else `false_fn(*operands)`.
 
     In a function that is compiled or exported, both are recorded, the program runs one of them, and gradients flow
@@ -68,9 +70,7 @@ def cond(
     return branches[0].results.rebuilt([wrap(value) for value in _applied_cond(pred._read(), branches)])
 
 
-def while_loop(
-    cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried_inputs: Sequence[Any]
-) -> tuple[Any, ...]:
+def while_loop(cond_fn: AnyCallable, body_fn: AnyCallable, carried_inputs: Sequence[PyTree]) -> tuple[PyTree, ...]:
     """The values after `values = body_fn(*values)` has run while `cond_fn(*values)`, from `carried_inputs` on.
 
     In a function that is compiled or exported, the loop is recorded, no gradients flow through it, and numbers among
@@ -108,7 +108,7 @@ class _Apart:
 
     defers = False
 
-    def __init__(self, outer: Any, name: str, *, repeats: bool) -> None:
+    def __init__(self, outer: Arg, name: str, *, repeats: bool) -> None:
         self.outer = outer
         self.region = Pending(sys.maxsize, watched=False)
         self.region.branch = True
@@ -118,7 +118,7 @@ class _Apart:
         self._inside: set[int] = set()
         self._counted = 0
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> AttributeValue:
         return getattr(self.outer, name)
 
     def is_inside(self, value: Value) -> bool:
@@ -149,7 +149,7 @@ class _Apart:
         if not self.is_inside(tensor._read()):
             self._refuse(f"changes {what} of a tensor from outside", "do so outside of it")
 
-    def writes_grad(self, tape: Any, *, reads: bool) -> None:
+    def writes_grad(self, tape: object, *, reads: bool) -> None:
         """A leaf's `.grad` is about to change."""
         del tape, reads
         self._refuse("accumulates gradients", "use torch.autograd.grad")
@@ -164,7 +164,7 @@ class _Apart:
         raise CompileError(f"{self._name}: a recorded function {what} at {user_site()}; {instead} instead")
 
 
-def _recorded(name: str, function: Callable[..., Any], operands: Sequence[Any], *, repeats: bool = False) -> _Part:
+def _recorded(name: str, function: AnyCallable, operands: Sequence[PyTree], *, repeats: bool = False) -> _Part:
     """What a function records, without being recorded among what is around it."""
     capture = _Apart(ambient().capture, name, repeats=repeats)
     with using(pending=capture.region, capture=capture, observers=()):
@@ -210,10 +210,10 @@ def _precondition(signatures: Sequence[Signature], places: Sequence[tuple[int, .
     return Precondition(codes, [t for _, demand, _ in demands if demand is not None for t in demand.templates])
 
 
-def _recorded_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried: Sequence[Any]) -> tuple[Any, ...]:
+def _recorded_loop(cond_fn: AnyCallable, body_fn: AnyCallable, carried: Sequence[PyTree]) -> tuple[PyTree, ...]:
     start = tensors_in(jax.tree.map(_as_tensor, tuple(carried), is_leaf=lambda x: isinstance(x, Tensor)))
     # Copies for the recording: what the body computes with them must not be taken for uses of the carried tensors.
-    leaves = [Value(x._read().aval, x._read().array) for x in start.inputs]
+    leaves = [Value(x._read().aval, x._read().content) for x in start.inputs]
     iterates: list[Tensor] = [wrap(apply(_ALIAS, (leaf,))[0]) for leaf in leaves]
     with using(grad=False):
         values = start.rebuilt(iterates)
@@ -234,7 +234,7 @@ def _recorded_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], car
         if key not in _signatures:
             condition, step = parts
 
-            def function(*arrays: jax.Array) -> Any:
+            def function(*arrays: jax.Array) -> PyTree:
                 consts, carry = arrays[: len(outside)], arrays[len(outside) :]
                 return lax.while_loop(
                     lambda now: _truth(condition(consts, now)[0]), lambda now: step(consts, now), carry
@@ -264,7 +264,7 @@ class _Iteration:
 
 
 def _keep(
-    key: Any, name: str, function: Callable[..., Any], avals: tuple[Aval, ...], precondition: Precondition | None
+    key: Hashable, name: str, function: AnyCallable, avals: tuple[Aval, ...], precondition: Precondition | None
 ) -> None:
     if len(_signatures) >= _MOST_SIGNATURES:
         del _signatures[next(iter(_signatures))]
@@ -279,7 +279,7 @@ def _shared(parts: Sequence[Sequence[Value]]) -> tuple[list[Value], list[tuple[i
     return list(numbers), places
 
 
-def _picking(fn: Callable[..., Any], places: Sequence[int]) -> Callable[..., tuple[jax.Array, ...]]:
+def _picking(fn: AnyCallable, places: Sequence[int]) -> Callable[..., tuple[jax.Array, ...]]:
     return lambda *arrays: _plain(fn(*[arrays[at] for at in places]))
 
 
@@ -295,7 +295,7 @@ def _truth(array: jax.Array) -> jax.Array:
 # --- arguments and results --------------------------------------------------------------------------------------
 
 
-def _require_containers(name: str, things: Any) -> None:
+def _require_containers(name: str, things: object) -> None:
     if not isinstance(things, (tuple, list)):
         raise ArgumentError(
             f"Expect {name} to be a tuple of possibly nested dict/list/tuple that only consists of tensor leaves, but "
@@ -303,11 +303,11 @@ def _require_containers(name: str, things: Any) -> None:
         )
 
 
-def _as_tuple(result: Any) -> tuple[Any, ...]:
+def _as_tuple(result: PyTree) -> tuple[PyTree, ...]:
     return tuple(cast("Sequence[Any]", result)) if isinstance(result, (tuple, list)) else (result,)
 
 
-def _as_tensor(x: Any) -> Any:
+def _as_tensor(x: Arg) -> Arg:
     return new_tensor(x) if isinstance(x, (bool, int, float)) else x
 
 

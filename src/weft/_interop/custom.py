@@ -5,19 +5,20 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
 from functools import update_wrapper
 from typing import Any
 
 import jax
 
 from weft._base.autocast import DTYPE_INDEX
+from weft._base.cell import LocalCell
 from weft._base.dtype import DType
 from weft._base.state import ambient
-from weft._interop.kernel import Form, Kernel
-from weft._interop.operators import publish
+from weft._base.types import Annotation, AnyCallable, Arg, Result
+from weft._interop.kernel import Declaration, Kernel
+from weft._interop.operators import publish, redefined
 from weft._interop.schema import infer_schema, parsed
 from weft._interop.structure import arrays_in
 from weft._interop.trace import traced
@@ -28,11 +29,17 @@ from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
 from weft.autograd.function import FunctionCtx
 from weft.errors import ArgumentError, GradientError, UnsupportedCallError, ValueRangeError
+from weft.ops._autocast import Cast, CastClass, PerDevice, class_on
 from weft.ops._dims import Rule
-from weft.ops._table import REQUIRED, Cast, CastClass, Kind, OpDef, Param, PerDevice, class_on
+from weft.ops._kinds import REQUIRED, Kind, Param
+from weft.ops._table import Derivative, OpDef, Public, Types
 
-_below_autograd: ContextVar[tuple[CustomOp, ...]] = ContextVar("weft_below_autograd", default=())
+_below_autograd = LocalCell["tuple[CustomOp, ...]"]("the operators whose kernel for gradients runs", ())
 """The operators whose kernel for gradients is running: a call from there goes to their other kernels."""
+
+
+Gradient = jax.Array | list[jax.Array | None] | None
+"""Of an argument: one for a tensor, several for a list of tensors, None for what has none."""
 
 
 class CustomOp:
@@ -50,7 +57,7 @@ class CustomOp:
         *,
         dims: Rule | None = None,
         cast: CastClass | PerDevice = Cast.NONE,
-        vjp: Callable[..., Any] | None = None,
+        vjp: Callable[..., object] | None = None,
     ) -> None:
         for wanted in mutates:
             if wanted not in [p.name for p in params if p.kind is Kind.ARRAY]:
@@ -58,7 +65,7 @@ class CustomOp:
         self.schema = schema
         self.public: Any = self  # what `__torch_function__` gets
         self._name, self._params, self._dims, self._cast, self._vjp = name, params, dims, cast, vjp
-        self._form = Form(name, _signature(params), mutates)
+        self._declaration = Declaration(name, _signature(params), mutates)
         self._kernels: dict[str, Kernel] = {}  # by type of device; "" for all others
         self._functions: dict[str, Callable[..., Any]] = {}  # of the kernels that are enabled
         self._disabled: set[str] = set()
@@ -74,17 +81,27 @@ class CustomOp:
 
     def _row(self, device_type: str) -> OpDef:
         kernel = self._kernels[device_type]
-        return OpDef(self._name, kernel, self._params, self._dims, cast=self._cast, vjp=self._vjp)
+        return OpDef(
+            self._name,
+            kernel,
+            self._params,
+            dims=self._dims,
+            types=Types(autocast=self._cast),
+            derivative=Derivative(vjp=self._vjp),
+            public=Public(method="", out=""),
+        )
 
-    def _redefine(self, **fields: Any) -> None:
+    def _redefine(self, **fields: object) -> None:
         """Set fields of the rows, and make their functions anew."""
         for name, value in fields.items():
             setattr(self, f"_{name}", value)
+        if self._functions:
+            redefined()
         self._functions = {kind: function_of(self._row(kind)) for kind in self._kernels if kind not in self._disabled}
 
     # --- calls ---------------------------------------------------------------------------------------------------
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Arg, **kwargs: Arg) -> Result:
         """Record the operator; tensors named in `mutates_args` get their new values."""
         relevant = list(flat(args, kwargs))
         if ambient().overrides.mode is not None or overriding_among(relevant):
@@ -93,23 +110,20 @@ class CustomOp:
         # A kernel for "Autograd" calls the operator again to compute, which must lead to the kernels below it and not
         # back.
         if self._for_gradients is not None and self not in below:
-            token = _below_autograd.set((*below, self))
-            try:
+            with _below_autograd.within((*below, self)):
                 return self._for_gradients(*args, **kwargs)
-            finally:
-                _below_autograd.reset(token)
-        mutates = self._form.mutates
+        mutates = self._declaration.mutates
         result = self._function_for(relevant)(*args, **kwargs)
         if not mutates:
             return None if isinstance(result, tuple) and not result else result
         results = list(result) if isinstance(result, tuple) else [result]
-        arguments = self._form.signature.bind(*args, **kwargs).arguments
+        arguments = self._declaration.signature.bind(*args, **kwargs).arguments
         # The new values are the last results, behind those that the caller gets.
         for name in reversed(mutates):
             write(arguments[name], results.pop()._read())
-        return None if not results else results[0] if self._form.single else tuple(results)
+        return None if not results else results[0] if self._declaration.single else tuple(results)
 
-    def _function_for(self, relevant: list[Any]) -> Callable[..., Any]:
+    def _function_for(self, relevant: Sequence[object]) -> AnyCallable:
         kind = next((x.device.type for x in relevant if isinstance(x, Tensor)), "cpu")
         function = self._functions.get(kind) or self._functions.get("")
         if function is None:
@@ -122,7 +136,9 @@ class CustomOp:
 
     # --- its parts -----------------------------------------------------------------------------------------------
 
-    def register_kernel(self, device_types: Any, fn: Callable[..., Any] | None = None, /) -> Any:
+    def register_kernel(
+        self, device_types: str | Sequence[str] | None, fn: AnyCallable | None = None, /
+    ) -> AnyCallable:
         """Set the body for tensors on a type of device ("cpu", "cuda", ...), on several, or on all others (None)."""
         if fn is None:
             return lambda fn: self.register_kernel(device_types, fn)
@@ -131,14 +147,15 @@ class CustomOp:
             self.set_body(kind or "", fn)
         return fn
 
-    def set_body(self, kind: str, body: Callable[..., Any], *, of_tensors: bool = True) -> None:
+    def set_body(self, kind: str, body: AnyCallable, *, of_tensors: bool = True) -> None:
         """Set the body for one type of device, or for all others ("")."""
-        self._kernels[kind] = Kernel(self._form, body, of_tensors=of_tensors)
+        self._kernels[kind] = Kernel(self._declaration, body, of_tensors=of_tensors)
         self._redefine()
 
-    def set_body_for_gradients(self, body: Callable[..., Any]) -> None:
+    def set_body_for_gradients(self, body: AnyCallable) -> None:
         """Set what is called first. If it calls the operator itself, the other bodies are meant."""
         self._for_gradients = body
+        redefined()
 
     def set_kernel_enabled(self, device_type: str, enabled: bool = True) -> AbstractContextManager[None]:
         """Use the kernel for a type of device or, if not `enabled`, the default one: from now on, or in a block."""
@@ -155,15 +172,16 @@ class CustomOp:
             self._disabled = self._disabled | {device_type} if disabled else self._disabled - {device_type}
             self._redefine()
 
-    def register_fake(self, fn: Callable[..., Any], /) -> Callable[..., Any]:
+    def register_fake(self, fn: AnyCallable, /) -> AnyCallable:
         """Set the fake: `fn` takes the operator's arguments, and returns empty tensors with the types of its results.
 
         It is needed if the body reads values.
         """
-        self._form.fake = fn
+        self._declaration.fake = fn
+        redefined()
         return fn
 
-    def register_vmap(self, func: Callable[..., Any] | None = None) -> Any:
+    def register_vmap(self, func: AnyCallable | None = None) -> AnyCallable:
         """Set the rule for `vmap`: `func(info, in_dims, *args)` returns the output(s), and the dim of examples of each.
 
         `info.batch_size` is the number of examples. `in_dims` has, for each argument, the dim of examples, or None if
@@ -171,25 +189,25 @@ class CustomOp:
         """
         if func is None:
             return self.register_vmap
-        self._form.batch = func
+        self._declaration.batch = func
         self._redefine()
         return func
 
-    def register_torch_dispatch(self, torch_dispatch_class: Any, fn: Any = None, /) -> Any:
+    def register_torch_dispatch(self, torch_dispatch_class: type, fn: AnyCallable | None = None, /) -> AnyCallable:
         """Raises `NotImplementedError`: there is no `__torch_dispatch__` here; use `__torch_function__`."""
         raise UnsupportedCallError(
             f"{self._name}: register_torch_dispatch: {torch_dispatch_class!r} is never asked, since "
             "there is no __torch_dispatch__ here; define __torch_function__ in the class, or use a TorchFunctionMode"
         )
 
-    def register_autograd(self, backward: Callable[..., Any], /, *, setup_context: Any = None) -> None:
+    def register_autograd(self, backward: AnyCallable, /, *, setup_context: AnyCallable | None = None) -> None:
         """Set the derivative: `backward(ctx, *grads)` returns a gradient or None for each argument, in order.
 
         `setup_context(ctx, inputs, output)` stores on `ctx` what `backward` needs. Both are functions of tensors and
         are traced, so higher derivatives are possible.
         """
 
-        def vjp(g: Any, out: Any, *args: Any, **kwargs: Any) -> list[Any]:
+        def vjp(g: object, out: object, *args: Arg, **kwargs: Arg) -> list[Gradient]:
             flat = arrays_in((g, out, args))
             places: list[list[Any]] = []
 
@@ -205,7 +223,7 @@ class CustomOp:
                     setup_context(ctx=ctx, inputs=inputs, output=output, **extra)
                 # Those of what is written to are not `backward`'s: in PyTorch it has the results of the schema only.
                 cotangents = grads if isinstance(grads, tuple) else (grads,)
-                gradients = backward(ctx, *cotangents[: len(cotangents) - len(self._form.mutates)])
+                gradients = backward(ctx, *cotangents[: len(cotangents) - len(self._declaration.mutates)])
                 places.append(self._by_tensor(gradients, len(inputs)))
                 return [x for x in _flat(places[0]) if x is not None]
 
@@ -229,7 +247,7 @@ class CustomOp:
         classes = {"cpu": class_on(self._cast, "cpu"), "accelerator": class_on(self._cast, "cuda")}
         self._redefine(cast=PerDevice(**classes | own))
 
-    def _by_tensor(self, gradients: Any, count: int) -> list[Any]:
+    def _by_tensor(self, gradients: object, count: int) -> list[Arg]:
         """The gradients of the tensor arguments, from those that `backward` returned for all `count` arguments."""
         grads = list(gradients) if isinstance(gradients, (tuple, list)) else [gradients]
         if len(grads) != count:
@@ -254,16 +272,16 @@ def _signature(params: tuple[Param, ...]) -> inspect.Signature:
 
 def custom_op(
     name: str,
-    fn: Callable[..., Any] | None = None,
+    fn: AnyCallable | None = None,
     /,
     *,
     mutates_args: str | Iterable[str] = (),
-    device_types: Any = None,
+    device_types: str | Sequence[str] | None = None,
     schema: str | None = None,
-    tags: Any = None,
+    tags: object = None,
     dims: Rule | None = None,
     cast: CastClass | PerDevice = Cast.NONE,
-    vjp: Callable[..., Any] | None = None,
+    vjp: Callable[..., object] | None = None,
 ) -> Any:
     """Make an operator of the decorated function, called `namespace::name`; it is `weft.ops.namespace.name`, too.
 
@@ -310,7 +328,7 @@ def require_name(name: str) -> tuple[str, str]:
     return namespace, own
 
 
-def _inferred_schema(name: str, body: Callable[..., Any], mutates: tuple[str, ...]) -> str:
+def _inferred_schema(name: str, body: AnyCallable, mutates: tuple[str, ...]) -> str:
     try:
         return infer_schema(body, mutates_args=mutates, op_name=name)
     except ValueError:
@@ -320,7 +338,7 @@ def _inferred_schema(name: str, body: Callable[..., Any], mutates: tuple[str, ..
 # --- parameters from annotations --------------------------------------------------------------------------------
 
 
-def _params(name: str, body: Callable[..., Any]) -> tuple[tuple[Param, ...], bool]:
+def _params(name: str, body: AnyCallable) -> tuple[tuple[Param, ...], bool]:
     """The parameters of the operator, and whether its body is one over tensors."""
     params: list[Param] = []
     kinds: set[type] = set()
@@ -338,7 +356,7 @@ def _params(name: str, body: Callable[..., Any]) -> tuple[tuple[Param, ...], boo
     return tuple(params), (kinds or {_kind_of(signature.return_annotation)[1]}) != {jax.Array}
 
 
-def _kind_of(hint: Any) -> tuple[Kind, type | None, bool]:
+def _kind_of(hint: Annotation) -> tuple[Kind, type | None, bool]:
     """By its annotation: a parameter's kind; `Tensor`, `jax.Array`, or None for a constant; whether it may be None."""
     parts = typing.get_args(hint)
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
@@ -353,11 +371,11 @@ def _kind_of(hint: Any) -> tuple[Kind, type | None, bool]:
 # --- gradients, some of them in lists -----------------------------------------------------------------------------
 
 
-def _flat(grads: Iterable[Any]) -> list[Any]:
+def _flat(grads: Iterable[object]) -> list[Arg]:
     return [x for g in grads for x in (g if isinstance(g, (list, tuple)) else [g])]
 
 
-def _filled(grads: Iterable[Any], arrays: Any) -> list[Any]:
+def _filled(grads: Iterable[object], arrays: Iterator[jax.Array]) -> list[Gradient]:
     """The gradients with arrays in place of tensors."""
     return [
         [None if x is None else next(arrays) for x in g]

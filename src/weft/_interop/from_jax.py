@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import update_wrapper
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from weft._base.device import CPU
+from weft._base.types import AnyCallable, Arg, PyTree
 from weft._dispatch import apply_signature
 from weft._interop.structure import Flat, tensors_in
 from weft._lazy.infer import common_device
@@ -17,10 +17,13 @@ from weft._lazy.signature import Signature
 from weft._tensor.tensor import operand, wrap
 from weft.errors import ArgumentError
 
+if TYPE_CHECKING:
+    from weft._lazy.aval import Aval
+
 _MOST_SIGNATURES = 1024
 
 
-def from_jax(fn: Callable[..., Any]) -> Callable[..., Any]:
+def from_jax(fn: AnyCallable) -> AnyCallable:
     """An operator on tensors that computes what `fn` computes on jax arrays; `fn` must be traceable by `jax.jit`.
 
     Tensors in its arguments (in any pytree) are passed to `fn` as arrays; arrays in its result are returned as tensors.
@@ -32,7 +35,7 @@ def from_jax(fn: Callable[..., Any]) -> Callable[..., Any]:
     name = getattr(fn, "__name__", type(fn).__name__)
     signatures: dict[Any, tuple[Signature, Any]] = {}
 
-    def operator(*args: Any, **kwargs: Any) -> Any:
+    def operator(*args: Arg, **kwargs: Arg) -> PyTree:
         arguments = tensors_in((args, kwargs))
         inputs = tuple([operand(tensor) for tensor in arguments.inputs])
         key = (arguments.tree, tuple(map(_constant, arguments.rest)), tuple([x.aval for x in inputs]))
@@ -55,7 +58,7 @@ def from_jax(fn: Callable[..., Any]) -> Callable[..., Any]:
     return update_wrapper(operator, fn) if hasattr(fn, "__name__") else operator
 
 
-def _signature(fn: Callable[..., Any], name: str, arguments: Flat, avals: tuple[Any, ...]) -> tuple[Signature, Any]:
+def _signature(fn: AnyCallable, name: str, arguments: Flat, avals: tuple[Aval, ...]) -> tuple[Signature, Any]:
     """The signature of the function for inputs of these types, and the structure of its results."""
     trees: list[Any] = []
 
@@ -69,12 +72,12 @@ def _signature(fn: Callable[..., Any], name: str, arguments: Flat, avals: tuple[
     return Signature(name, flat, avals, device=device), trees[0]
 
 
-def _constant(x: Any) -> tuple[type, Any]:
+def _constant(x: object) -> tuple[type, object]:
     """A key for a constant. Floats are represented by their text, as 0.0 equals -0.0, and NaN does not equal itself."""
     return type(x), repr(x) if isinstance(x, (float, complex, np.inexact)) else x
 
 
-def _hashable(x: Any) -> bool:
+def _hashable(x: object) -> bool:
     try:
         hash(x)
     except TypeError:

@@ -10,11 +10,12 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import numpy as np
 
+from weft._base.types import Arg, Args, Kwargs, PyTree, Result
 from weft._interop.structure import Flat, arrays_in
 from weft._interop.trace import traced
 from weft._lazy.callbacks import called_back
@@ -26,7 +27,7 @@ from weft.errors import ArgumentError, CompileError, GradientError, NeedsValueEr
 
 
 @dataclass(slots=True)
-class Form:
+class Declaration:
     """What all kernels of an operator share.
 
     name       of the operator
@@ -56,69 +57,69 @@ class BatchInfo:
 class Kernel:
     """One body of an operator; call it with arrays."""
 
-    def __init__(self, form: Form, body: Callable[..., Any], *, of_tensors: bool = True) -> None:
-        self.form = form
+    def __init__(self, declaration: Declaration, body: Callable[..., Any], *, of_tensors: bool = True) -> None:
+        self.declaration = declaration
         self.body = body
         self._of_tensors = of_tensors
         self._reads_values = False  # once this has been found
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Arg, **kwargs: Arg) -> Result:
         """The results for jax arrays: one or several, and after them the new values of what it writes to."""
         # Without a rule, `vmap` goes through what the body records.
-        if self.form.batch is None:
+        if self.declaration.batch is None:
             return self._computed(args, kwargs)
         flat = arrays_in((args, kwargs))
 
         @jax.custom_batching.custom_vmap
-        def call(*arrays: jax.Array) -> Any:
+        def call(*arrays: jax.Array) -> PyTree:
             args, kwargs = flat.rebuilt(arrays)
             return self._computed(args, kwargs)
 
         @call.def_vmap
-        def batched(size: int, is_batched: list[bool], *arrays: jax.Array) -> Any:
+        def batched(size: int, is_batched: list[bool], *arrays: jax.Array) -> PyTree:
             return self._batched(size, is_batched, Flat(list(arrays), flat.rest, flat.tree))
 
         return call(*flat.inputs)
 
-    def _computed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _computed(self, args: Args, kwargs: Kwargs) -> PyTree:
         if not self._of_tensors:
             return self.body(*args, **kwargs)
         flat = arrays_in((args, kwargs))
         if not self._reads_values:
             try:
                 with not_cast():
-                    return tuple(traced(partial(self._run, flat), flat.inputs, self.form.name))
+                    return tuple(traced(partial(self._run, flat), flat.inputs, self.declaration.name))
             except NeedsValueError:
                 self._reads_values = True
         return self._on_host(flat)
 
     def _run(self, flat: Flat, tensors: list[Tensor]) -> list[Tensor]:
         """The body on tensors: its results, then the new values of what it writes to."""
-        name = self.form.name
+        name = self.declaration.name
         args, kwargs = flat.rebuilt(tensors)
-        bound = self.form.signature.bind(*args, **kwargs).arguments
-        written = [bound[name] for name in self.form.mutates]
+        bound = self.declaration.signature.bind(*args, **kwargs).arguments
+        written = [bound[name] for name in self.declaration.mutates]
         before = [tensor._read() for tensor in tensors]
         result = self.body(*args, **kwargs)
         for tensor, old in zip(tensors, before, strict=True):
             if tensor._read() is not old and not any(tensor is x for x in written):
                 parameter = next((key for key, x in bound.items() if x is tensor), "a list")
                 raise CompileError(f"{name}: it writes to {parameter!r}, which mutates_args does not name")
-        self.form.single = not isinstance(result, (tuple, list))
+        self.declaration.single = not isinstance(result, (tuple, list))
         return [*self._outputs(result), *written]
 
-    def _outputs(self, result: Any) -> list[Tensor]:
+    def _outputs(self, result: PyTree) -> list[Tensor]:
         """The tensors that the body or its fake returned; `TypeError` if it returned anything else."""
         results = [] if result is None else list(result) if isinstance(result, (tuple, list)) else [result]
         for x in results:
             if not isinstance(x, Tensor):
                 raise ArgumentError(
-                    f"{self.form.name}: an operator gives tensors, and it returned a {type(x).__name__}"
+                    f"{self.declaration.name}: an operator gives tensors, and it returned a {type(x).__name__}"
                 )
         return results
 
     def _on_host(self, flat: Flat) -> tuple[jax.Array, ...]:
-        name, fake = self.form.name, self.form.fake
+        name, fake = self.declaration.name, self.declaration.fake
         if fake is None:
             raise CompileError(
                 f"{name}: its body looks at values, so it runs on the host, and the types of its results must be "
@@ -127,14 +128,14 @@ class Kernel:
 
         def types_of(tensors: list[Tensor]) -> list[Tensor]:
             args, kwargs = flat.rebuilt(tensors)
-            bound = self.form.signature.bind(*args, **kwargs).arguments
-            return [*self._outputs(fake(*args, **kwargs)), *(bound[written] for written in self.form.mutates)]
+            bound = self.declaration.signature.bind(*args, **kwargs).arguments
+            return [*self._outputs(fake(*args, **kwargs)), *(bound[written] for written in self.declaration.mutates)]
 
         # XLA has to know what comes back before the host computes it.
         structs = jax.eval_shape(lambda *a: tuple(traced(types_of, a, f"the fake of {name}")), *flat.inputs)
 
         @called_back
-        def host(*arrays: Any) -> tuple[np.ndarray[Any, Any], ...]:
+        def host(*arrays: jax.Array) -> tuple[np.ndarray, ...]:
             results = [tensor.numpy() for tensor in self._run(flat, [from_host(np.asarray(a)) for a in arrays])]
             for at, (array, struct) in enumerate(zip(results, structs, strict=True)):
                 if (array.shape, array.dtype) != (struct.shape, struct.dtype):
@@ -144,7 +145,7 @@ class Kernel:
                     )
             return tuple(results)
 
-        def refuse(*_: Any) -> Any:
+        def refuse(*_: object) -> NoReturn:
             raise GradientError(
                 f"Trying to backward through {name} but no autograd formula was registered. Please use "
                 "register_autograd to add one."
@@ -162,9 +163,9 @@ class Kernel:
         )
         return call(*flat.inputs)
 
-    def _batched(self, size: int, is_batched: list[bool], flat: Flat) -> Any:
+    def _batched(self, size: int, is_batched: list[bool], flat: Flat) -> PyTree:
         """The results for several examples, by the rule of `register_vmap`, and whether each differs between them."""
-        rule, name = self.form.batch, self.form.name
+        rule, name = self.declaration.batch, self.declaration.name
         assert rule is not None, "there is a rule"
         dims = flat.marked([0 if batched else None for batched in is_batched])[0]
         differ: list[bool] = []

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from weft._base.dtype import DType
+from weft._base.types import AnyCallable, Arg
 from weft._interop.custom import CustomOp, require_name
 from weft._interop.operators import lookup, publish, when_defined, withdraw
 from weft._interop.schema import parsed
@@ -53,7 +54,7 @@ class Library:
     def __repr__(self) -> str:
         return f"Library(kind={self.kind}, ns={self.ns}, dispatch_key={self.dispatch_key})>"
 
-    def define(self, schema: str, alias_analysis: str = "", *, tags: Any = ()) -> str:
+    def define(self, schema: str, alias_analysis: str = "", *, tags: object = ()) -> str:
         """Define an operator, as in `define("foo(Tensor x, int n=1) -> Tensor")`, and return its name.
 
         What a schema marks as written to, `Tensor(a!) x`, gets its new value from the kernel's writes. `RuntimeError`
@@ -79,8 +80,8 @@ class Library:
 
     def impl(
         self,
-        op_name: Any,
-        fn: Callable[..., Any],
+        op_name: Arg,
+        fn: AnyCallable,
         dispatch_key: str = "",
         *,
         with_keyset: bool = False,
@@ -109,14 +110,14 @@ class Library:
             _set(operator, key, fn)
         self._implemented.add((name, key))
 
-    def fallback(self, fn: Callable[..., Any], dispatch_key: str = "", *, with_keyset: bool = False) -> NoReturn:
+    def fallback(self, fn: AnyCallable, dispatch_key: str = "", *, with_keyset: bool = False) -> NoReturn:
         """Raises `NotImplementedError`: there is no dispatcher whose operators all could fall back on one kernel."""
         raise UnsupportedError(
             f"Library.fallback({dispatch_key!r}): no kernel can be set for all operators at once; "
             "weft.overrides.TorchFunctionMode sees all calls"
         )
 
-    def _full_name(self, op_name: Any) -> str:
+    def _full_name(self, op_name: Arg) -> str:
         name = op_name if isinstance(op_name, str) else op_name.name()
         if "::" not in name:
             return f"{self.ns}::{name}"
@@ -124,7 +125,7 @@ class Library:
             raise RegistrationError(f"{self!r} has operators of the namespace {self.ns!r} only, and not {name!r}")
         return name
 
-    def _register_fake(self, op_name: str, fn: Callable[..., Any], _stacklevel: int = 1, **_: Any) -> None:
+    def _register_fake(self, op_name: str, fn: AnyCallable, _stacklevel: int = 1, **_: object) -> None:
         lookup(self._full_name(op_name)).register_fake(fn)
 
     def _destroy(self) -> None:
@@ -144,7 +145,7 @@ def _exists(name: str) -> bool:
     return True
 
 
-def _set(operator: CustomOp, key: str, fn: Callable[..., Any]) -> None:
+def _set(operator: CustomOp, key: str, fn: AnyCallable) -> None:
     """Set the part of an operator that a dispatch key stands for."""
     if key == "Meta":
         operator.register_fake(fn)
@@ -165,7 +166,7 @@ def fallthrough_kernel() -> NoReturn:
 
 
 @contextmanager
-def _scoped_library(*args: Any, **kwargs: Any) -> Iterator[Library]:
+def _scoped_library(*args: Arg, **kwargs: Arg) -> Iterator[Library]:
     library = Library(*args, **kwargs)
     try:
         yield library
@@ -176,7 +177,7 @@ def _scoped_library(*args: Any, **kwargs: Any) -> Iterator[Library]:
 # --- by name ------------------------------------------------------------------------------------------------------
 
 
-def define(qualname: str, schema: str, *, lib: Library | None = None, tags: Any = ()) -> None:
+def define(qualname: str, schema: str, *, lib: Library | None = None, tags: object = ()) -> None:
     """Define the operator `namespace::name` with a schema such as `(Tensor x) -> Tensor`."""
     if not isinstance(qualname, str):
         raise ValueRangeError(
@@ -190,7 +191,9 @@ def define(qualname: str, schema: str, *, lib: Library | None = None, tags: Any 
     (lib or Library(namespace, "FRAGMENT")).define(own + schema, tags=tags)
 
 
-def impl(qualname: str, types: Any, func: Callable[..., Any] | None = None, *, lib: Library | None = None) -> Any:
+def impl(
+    qualname: str, types: str | Sequence[str], func: AnyCallable | None = None, *, lib: Library | None = None
+) -> AnyCallable:
     """Set the kernel of an operator for types of devices ("cpu", "cuda", a sequence, or "default")."""
     if func is None:
         return lambda func: impl(qualname, types, func, lib=lib)
@@ -204,18 +207,20 @@ def impl(qualname: str, types: Any, func: Callable[..., Any] | None = None, *, l
 
 
 def register_kernel(
-    op: Any, device_types: Any, func: Callable[..., Any] | None = None, /, *, lib: Library | None = None
-) -> Any:
+    op: Arg, device_types: str | Sequence[str], func: AnyCallable | None = None, /, *, lib: Library | None = None
+) -> AnyCallable:
     """`CustomOp.register_kernel` of an operator, or of the one with this name."""
     del lib
     return lookup(op).register_kernel(device_types, *([] if func is None else [func]))
 
 
-def register_fake(op: Any, func: Callable[..., Any] | None = None, /, *, lib: Library | None = None, **_: Any) -> Any:
+def register_fake(
+    op: Arg, func: AnyCallable | None = None, /, *, lib: Library | None = None, **_: object
+) -> AnyCallable:
     """`CustomOp.register_fake` of an operator, or of the one with this name, which may be defined later."""
     del lib
 
-    def register(rule: Callable[..., Any]) -> Callable[..., Any]:
+    def register(rule: AnyCallable) -> AnyCallable:
         when_defined(op, lambda operator: operator.register_fake(rule))
         return rule
 
@@ -227,28 +232,28 @@ impl_abstract = register_fake
 
 
 def register_autograd(
-    op: Any, backward: Callable[..., Any], /, *, setup_context: Any = None, lib: Library | None = None
+    op: Arg, backward: AnyCallable, /, *, setup_context: AnyCallable | None = None, lib: Library | None = None
 ) -> None:
     """`CustomOp.register_autograd` of an operator, or of the one with this name, which may be defined later."""
     del lib
     when_defined(op, lambda operator: operator.register_autograd(backward, setup_context=setup_context))
 
 
-def register_vmap(op: Any, func: Callable[..., Any] | None = None, /, *, lib: Library | None = None) -> Any:
+def register_vmap(op: Arg, func: AnyCallable | None = None, /, *, lib: Library | None = None) -> AnyCallable:
     """`CustomOp.register_vmap` of an operator, or of the one with this name."""
     del lib
     return lookup(op).register_vmap(func)
 
 
-def register_autocast(op: Any, device_type: str, cast_inputs: DType, /, *, lib: Library | None = None) -> None:
+def register_autocast(op: Arg, device_type: str, cast_inputs: DType, /, *, lib: Library | None = None) -> None:
     """`CustomOp.register_autocast` of an operator, or of the one with this name."""
     del lib
     lookup(op).register_autocast(device_type, cast_inputs)
 
 
 def register_torch_dispatch(
-    op: Any, torch_dispatch_class: Any, func: Any = None, /, *, lib: Library | None = None
-) -> Any:
+    op: Arg, torch_dispatch_class: type, func: AnyCallable | None = None, /, *, lib: Library | None = None
+) -> AnyCallable:
     """Raises `NotImplementedError`, as `CustomOp.register_torch_dispatch` does."""
     del lib
     return lookup(op).register_torch_dispatch(torch_dispatch_class, func)
@@ -275,7 +280,7 @@ def get_ctx() -> FakeContext:
     return FakeContext()
 
 
-def get_kernel(op: Any, dispatch_key: str) -> Callable[..., Any]:
+def get_kernel(op: Arg, dispatch_key: str) -> AnyCallable:
     """The operator as a function of the dispatch keys, which are ignored, and its arguments."""
     operator = lookup(op)
     if dispatch_key not in _BODIES:
@@ -283,7 +288,9 @@ def get_kernel(op: Any, dispatch_key: str) -> Callable[..., Any]:
     return lambda keys, *args, **kwargs: operator(*args, **kwargs)
 
 
-def triton_op(name: str, fn: Any = None, /, *, mutates_args: Any, schema: str | None = None) -> NoReturn:
+def triton_op(
+    name: str, fn: AnyCallable | None = None, /, *, mutates_args: object, schema: str | None = None
+) -> NoReturn:
     """Raises `NotImplementedError`: Triton's kernels are not launched here."""
     raise UnsupportedError(
         f"triton_op({name!r}): there are no Triton kernels here. Write the kernel with jax's Pallas, and make it an "
@@ -291,7 +298,7 @@ def triton_op(name: str, fn: Any = None, /, *, mutates_args: Any, schema: str | 
     )
 
 
-def wrap_triton(triton_kernel: Any, /) -> NoReturn:
+def wrap_triton(triton_kernel: object, /) -> NoReturn:
     """Raises `NotImplementedError`, as `triton_op` does."""
     raise UnsupportedError(
         f"wrap_triton({triton_kernel!r}): there are no Triton kernels here. Write the kernel with jax's Pallas, and "

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 
+from weft._base.types import Args, Kwargs, PyTree
 from weft._interop.custom import CustomOp
 from weft._interop.operators import lookup
 from weft._interop.structure import tensors_in
@@ -16,16 +17,16 @@ from weft._tensor.compile import compile
 from weft._tensor.gradients import grad
 from weft._tensor.tensor import Tensor
 from weft.errors import MismatchError, ValueRangeError
-from weft.ops._table import Kind
+from weft.ops._kinds import Kind
 from weft.testing import assert_close
 
 Check = Callable[[CustomOp, tuple[Any, ...], dict[str, Any], float | None, float | None], None]
 
 
 def opcheck(
-    op: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any] | None = None,
+    op: str | CustomOp,
+    args: Args,
+    kwargs: Kwargs | None = None,
     *,
     test_utils: str | Sequence[str] = (
         "test_schema",
@@ -64,7 +65,7 @@ def opcheck(
     return outcome
 
 
-def _copied(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], list[Tensor]]:
+def _copied(args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs, list[Tensor]]:
     """Arguments with copies of the tensors, which are leaves where these require gradients; and these copies."""
     flat = tensors_in((args, kwargs))
     copies = [x.detach().clone().requires_grad_(x.requires_grad) for x in flat.inputs]
@@ -72,17 +73,17 @@ def _copied(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, .
     return own_args, own_kwargs, copies
 
 
-def _outputs(result: Any) -> list[Tensor]:
+def _outputs(result: PyTree) -> list[Tensor]:
     return tensors_in(result).inputs
 
 
-def _check_schema(operator: CustomOp, args: Any, kwargs: Any, *_: Any) -> None:
+def _check_schema(operator: CustomOp, args: Args, kwargs: Kwargs, *_: object) -> None:
     own_args, own_kwargs, tensors = _copied(args, kwargs)
     tensors = [x.requires_grad_(False) for x in tensors]
     before = [x.clone() for x in tensors]
     result = operator(*own_args, **own_kwargs)
-    bound = operator._form.signature.bind(*own_args, **own_kwargs).arguments
-    written = [bound[name] for name in operator._form.mutates]
+    bound = operator._declaration.signature.bind(*own_args, **own_kwargs).arguments
+    written = [bound[name] for name in operator._declaration.mutates]
     for tensor, old in zip(tensors, before, strict=True):
         if not any(tensor is x for x in written):
             assert_close(tensor, old, equal_nan=True, msg=f"{operator!r} writes to an argument that it does not name")
@@ -92,10 +93,10 @@ def _check_schema(operator: CustomOp, args: Any, kwargs: Any, *_: Any) -> None:
             raise MismatchError(f"{operator!r} returns a tensor that shares the elements of an argument; clone it")
 
 
-def _check_gradients(operator: CustomOp, args: Any, kwargs: Any, *_: Any) -> None:
+def _check_gradients(operator: CustomOp, args: Args, kwargs: Kwargs, *_: object) -> None:
     own_args, own_kwargs, tensors = _copied(args, kwargs)
     leaves = [x for x in tensors if x.requires_grad]
-    if operator._form.mutates or not leaves:
+    if operator._declaration.mutates or not leaves:
         return
     outputs = [y for y in _outputs(operator(*own_args, **own_kwargs)) if y.dtype.is_differentiable]
     if any(y.requires_grad for y in outputs):
@@ -106,7 +107,7 @@ def _check_gradients(operator: CustomOp, args: Any, kwargs: Any, *_: Any) -> Non
 
 
 def _check_fake(operator: CustomOp, args: Any, kwargs: Any, *_: Any) -> None:
-    fake = operator._form.fake
+    fake = operator._declaration.fake
     if fake is None:
         return
     # Copies, as the operator may write to its arguments, and other checks use them, too.
@@ -126,7 +127,7 @@ def _check_fake(operator: CustomOp, args: Any, kwargs: Any, *_: Any) -> None:
         raise MismatchError(f"{operator!r} gives {', '.join(real)}, and its fake says {', '.join(declared)}")
 
 
-def _check_compiled(operator: CustomOp, args: Any, kwargs: Any, atol: float | None, rtol: float | None) -> None:
+def _check_compiled(operator: CustomOp, args: Args, kwargs: Kwargs, atol: float | None, rtol: float | None) -> None:
     if any(p.kind is Kind.ARRAY for p in operator._params):
         own_args, own_kwargs, tensors = _copied(args, kwargs)
         whole = _outputs(operator(*own_args, **own_kwargs))

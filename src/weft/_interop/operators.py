@@ -7,7 +7,9 @@ from enum import Enum, auto
 from typing import Any
 
 import weft.ops as _ops
+from weft._base.cell import Cell
 from weft._base.state import ambient
+from weft._base.types import Arg, Result
 from weft._tensor.overriding import flat, handle, overriding_among
 from weft.errors import ArgumentError, RegistrationError
 from weft.ops._namespaces import NAMESPACES
@@ -38,7 +40,7 @@ class Tag(Enum):
 class OpOverload:
     """One overload of an operator: call it on tensors."""
 
-    def __init__(self, packet: OpOverloadPacket, overload: str, operator: Any) -> None:
+    def __init__(self, packet: OpOverloadPacket, overload: str, operator: Arg) -> None:
         self.overloadpacket = packet
         self.operator = operator
         self.namespace = packet.namespace
@@ -54,7 +56,7 @@ class OpOverload:
         overload = "" if self._overloadname == "default" else f".{self._overloadname}"
         return f"{self.namespace}::{self.overloadpacket.__name__}{overload}"
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Arg, **kwargs: Arg) -> Result:
         """Record the operator."""
         return self.operator(*args, **kwargs)
 
@@ -86,7 +88,7 @@ class OpOverloadPacket:
     def __dir__(self) -> list[str]:
         return self.overloads()
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Arg, **kwargs: Arg) -> Result:
         """Record the operator."""
         relevant = list(flat(args, kwargs))
         if ambient().overrides.mode is not None or overriding_among(relevant):
@@ -126,6 +128,14 @@ class OpNamespace:
         return list(self._packets)
 
 
+_definitions = Cell[object]("the definitions of custom operators", None)
+
+
+def redefined() -> None:
+    """Called when an operator that may have been called computes something else from now on."""
+    _definitions.set(object())
+
+
 def publish(operator: Any, name: str, overload: str = "") -> None:
     """Let an operator be found under its name, instead of one that had it before."""
     namespace, _, own = name.partition("::")
@@ -133,6 +143,8 @@ def publish(operator: Any, name: str, overload: str = "") -> None:
         raise RegistrationError(f"{name}: the namespace {namespace!r} is one of weft.ops itself; choose another")
     packets = NAMESPACES.setdefault(namespace, OpNamespace(namespace))._packets
     packet = packets.setdefault(own, OpOverloadPacket(namespace, own))
+    if (overload or "default") in packet._overloads:
+        redefined()
     packet._overloads[overload or "default"] = operator.public = OpOverload(packet, overload, operator)
     for act in _waiting.pop(f"{name}.{overload}" if overload else name, ()):
         act(operator)
@@ -141,16 +153,18 @@ def publish(operator: Any, name: str, overload: str = "") -> None:
 def withdraw(name: str, overload: str = "") -> None:
     """Let an operator be found no more."""
     namespace, _, own = name.partition("::")
+    redefined()
     packets = NAMESPACES[namespace]._packets
     packets[own]._overloads.pop(overload or "default", None)
     if not packets[own]._overloads:
         del packets[own]
 
 
+# no cell: what waits for an operator, which does not exist yet
 _waiting: dict[str, list[Callable[[Any], object]]] = {}
 
 
-def when_defined(name: Any, act: Callable[[Any], object]) -> None:
+def when_defined(name: str, act: Callable[[Arg], object]) -> None:
     """Call `act` with an operator: at once, or when one with this name is defined.
 
     Libraries state rules for the operators of an extension that may not be there.
@@ -163,7 +177,7 @@ def when_defined(name: Any, act: Callable[[Any], object]) -> None:
         act(operator)
 
 
-def lookup(name: Any) -> Any:
+def lookup(name: object) -> Arg:
     """The operator called `namespace::name` or `namespace::name.overload`, or that of an overload; `RuntimeError`."""
     if not isinstance(name, str):
         return getattr(name, "operator", name)

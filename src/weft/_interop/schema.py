@@ -7,15 +7,16 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from weft._base.device import device
 from weft._base.dtype import DType
+from weft._base.types import Annotation, AnyCallable, Arg
 from weft._tensor.tensor import Tensor
 from weft.errors import SchemaError
-from weft.ops._table import REQUIRED, Kind, Param
+from weft.ops._kinds import REQUIRED, Kind, Param
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ _CONVERTED = {"int": "int", "SymInt": "int", "float": "float", "bool": "bool", "
 """Annotations for which arguments are checked and converted, by the schema's type."""
 
 
-def _value(text: str) -> Any:
+def _value(text: str) -> Arg:
     try:
         value = ast.literal_eval({"true": "True", "false": "False"}.get(text, text))
     except (ValueError, SyntaxError):
@@ -104,12 +105,12 @@ _NAMES: dict[Any, str] = {
 
 
 def infer_schema(
-    prototype_function: Callable[..., Any],
+    prototype_function: AnyCallable,
     /,
     *,
     mutates_args: str | Iterable[str],
     op_name: str | None = None,
-    tags: Any = (),
+    tags: object = (),
 ) -> str:
     """The schema of a function with annotations, such as `(Tensor x, SymInt n=1) -> Tensor`.
 
@@ -152,7 +153,7 @@ def infer_schema(
     return f"{op_name or ''}({', '.join(parts)}) -> {returns}"
 
 
-def _type_name(hint: Any) -> str | None:
+def _type_name(hint: Annotation) -> str | None:
     """The schema's name of an annotated type; None if there is none."""
     if hint in _NAMES:
         return _NAMES[hint]
@@ -171,7 +172,7 @@ def _type_name(hint: Any) -> str | None:
     return None
 
 
-def _default_text(default: Any) -> str:
+def _default_text(default: object) -> str:
     if isinstance(default, str):
         return f'"{default}"'
     if isinstance(default, tuple):
@@ -179,7 +180,7 @@ def _default_text(default: Any) -> str:
     return str(default).removeprefix("torch.")
 
 
-def _returns(hint: Any) -> str | None:
+def _returns(hint: Annotation) -> str | None:
     if hint is None or hint is type(None):
         return "()"
     if typing.get_origin(hint) is tuple:

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from weft._base.types import PyTree
 from weft._tensor.convert import from_jax_array
 from weft._tensor.tensor import Tensor
 
@@ -36,38 +37,38 @@ class Flat:
     rest: tuple[Any, ...]
     tree: Any
 
-    def rebuilt(self, inputs: Sequence[Any]) -> Any:
+    def rebuilt(self, inputs: Sequence[object]) -> PyTree:
         """The structure with these inputs."""
         following = iter(inputs)
         return jax.tree.unflatten(self.tree, [next(following) if x is _SLOT else x for x in self.rest])
 
-    def marked(self, marks: Sequence[Any]) -> Any:
+    def marked(self, marks: Sequence[object]) -> PyTree:
         """The structure with these marks in place of its inputs, and None for everything else."""
         following = iter(marks)
         return jax.tree.unflatten(self.tree, [next(following) if x is _SLOT else None for x in self.rest])
 
-    def with_tensors(self) -> Any:
+    def with_tensors(self) -> PyTree:
         """The structure with tensors in place of its arrays, as `tensor_of` makes them."""
         return self.rebuilt([tensor_of(a) for a in self.inputs])
 
 
-def _flattened(structure: Any, is_input: Callable[[Any], bool]) -> Flat:
+def _flattened(structure: PyTree, is_input: Callable[[PyTree], bool]) -> Flat:
     leaves, tree = jax.tree.flatten(structure, is_leaf=is_input)
     inputs = [x for x in leaves if is_input(x)]
     return Flat(inputs, tuple(_SLOT if is_input(x) else x for x in leaves), tree)
 
 
-def arrays_in(structure: Any) -> Flat:
+def arrays_in(structure: PyTree) -> Flat:
     """The structure, flattened; its jax and NumPy arrays are the inputs."""
     return _flattened(structure, lambda x: isinstance(x, (jax.Array, np.ndarray, np.generic)))
 
 
-def tensors_in(structure: Any) -> Flat:
+def tensors_in(structure: PyTree) -> Flat:
     """The structure, flattened; its tensors are the inputs, and its arrays, which become tensors."""
     flat = _flattened(structure, lambda x: isinstance(x, (Tensor, jax.Array, np.ndarray)))
     return Flat([x if isinstance(x, Tensor) else tensor_of(x) for x in flat.inputs], flat.rest, flat.tree)
 
 
-def tensor_of(array: Any) -> Tensor:
+def tensor_of(array: object) -> Tensor:
     """A tensor that shares a jax array's elements, or holds a copy of a NumPy array's."""
     return from_jax_array(array if isinstance(array, jax.Array) else jnp.array(array))

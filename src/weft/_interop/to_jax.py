@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import update_wrapper
-from typing import Any
 
 import jax
 import jax.core
 
+from weft._base.types import AnyCallable, Arg, PyTree
 from weft._interop.structure import Flat, arrays_in, tensors_in
 from weft._interop.trace import traced
 from weft._lazy.realize import array_of
@@ -17,7 +16,7 @@ from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError
 
 
-def to_jax(fn: Callable[..., Any], *, random: bool = False) -> Callable[..., Any]:
+def to_jax(fn: AnyCallable, *, random: bool = False) -> AnyCallable:
     """`fn` as a function of jax arrays, for `jax.jit`, `jax.grad`, `jax.vmap` and libraries such as optax.
 
     Arrays in its arguments (in any pytree) are passed to `fn` as tensors; tensors in its result are returned as arrays.
@@ -30,7 +29,7 @@ def to_jax(fn: Callable[..., Any], *, random: bool = False) -> Callable[..., Any
     """
     name = getattr(fn, "__name__", type(fn).__name__)
 
-    def function(*args: Any, **kwargs: Any) -> Any:
+    def function(*args: Arg, **kwargs: Arg) -> PyTree:
         key = None
         if random:
             if not args:
@@ -54,9 +53,9 @@ def to_jax(fn: Callable[..., Any], *, random: bool = False) -> Callable[..., Any
     return update_wrapper(function, fn) if hasattr(fn, "__name__") else function
 
 
-def _is_tensor(x: Any) -> bool:
+def _is_tensor(x: object) -> bool:
     return isinstance(x, Tensor)
 
 
-def _as_array(x: Any) -> Any:
+def _as_array(x: object) -> PyTree:
     return array_of(x._read()) if isinstance(x, Tensor) else x

@@ -14,17 +14,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from weft._base.capture import Capture
 from weft._base.dtype import from_numpy
 from weft._base.site import user_site
 from weft._base.state import Pending, ambient, using
+from weft._base.types import Arg
 from weft._dispatch import apply
 from weft._lazy.aval import aval_of
 from weft._lazy.call import ONE
 from weft._lazy.infer import call_of
 from weft._lazy.outline import outline
 from weft._lazy.realize import array_of
+from weft._lazy.role import Leaf
 from weft._lazy.runtime import default_jax_device, named
-from weft._lazy.tape import Tape
 from weft._lazy.value import Value
 from weft._tensor.generator import Generator
 from weft._tensor.scalar import number
@@ -36,35 +38,27 @@ from weft.ops._table import TABLE
 _ADVICE = "use operators such as where() in place of Python's control flow, or call it outside of the transformation"
 
 
-class TensorTrace:
+class TensorTrace(Capture):
     """The ambient `capture` while a function is traced: notes what it uses and changes besides its arguments."""
 
-    exports = False
-    """Whether the trace is for a program that is exported."""
-    defers = False
-    """Whether calls of functions that are no operators can be a part of what is traced."""
-
-    def __init__(self, name: str, key: Any) -> None:
+    def __init__(self, name: str, key: Arg) -> None:
         self.name = name
         self.key = key
         self.drawn: dict[Value, Callable[[], Any]] = {}
         self._written: dict[int, tuple[weakref.ref[Tensor], Value]] = {}
         self._leaves: dict[int, weakref.ref[Tensor]] = {}  # leaves that were read, by the identity of their tapes
-        self._grads: dict[int, tuple[Tape, Any]] = {}
+        self._grads: dict[int, tuple[Leaf, Any]] = {}
 
     def read(self, tensor: Tensor, value: Value) -> None:
         """An operator reads a tensor."""
-        if value.tape is not None and value.tape.leaf:
+        if isinstance(value.tape, Leaf):
             self._leaves.setdefault(id(value.tape), weakref.ref(tensor))
 
     def wrote(self, tensor: Tensor, old: Value) -> None:
         """A tensor got a new value in place."""
         self._written.setdefault(id(tensor), (weakref.ref(tensor), old))
 
-    def reads_grad(self, tape: Tape) -> None:
-        """A leaf's `.grad` is read; a gradient from outside is a constant."""
-
-    def writes_grad(self, tape: Tape, *, reads: bool) -> None:
+    def writes_grad(self, tape: Leaf, *, reads: bool) -> None:
         """A leaf's `.grad` is about to change."""
         del reads
         self._grads.setdefault(id(tape), (tape, tape.grad))
@@ -79,23 +73,8 @@ class TensorTrace:
             )
         seed, offset = number(0), number(len(self.drawn) // 2)
         self.drawn[seed] = lambda: jax.random.bits(self.key, dtype=jnp.uint32).astype(jnp.int64)
-        self.drawn[offset] = lambda: jnp.asarray(offset.array, jnp.int64)
+        self.drawn[offset] = lambda: jnp.asarray(offset.number, jnp.int64)
         return seed, offset
-
-    def lift(self, value: Value, getter: Callable[[], Any]) -> None:
-        """A number that compiled functions read again at each call; here it is a constant."""
-
-    def creates_leaf(self, value: Value) -> None:
-        """The function makes a leaf, which is a constant."""
-
-    def changes(self, tensor: Tensor, what: str) -> None:
-        """A tensor changes in another way than by its elements."""
-
-    def called(self, *things: Any) -> None:
-        """A module runs."""
-
-    def stepped(self, depends_on: Callable[[], Any], *things: Any) -> None:
-        """An optimizer steps."""
 
     def user_derivative(self, name: str) -> None:
         """An `autograd.Function` is applied: `CompileError`, as jax would not see its derivative."""
@@ -150,10 +129,10 @@ _ALIAS = call_of(TABLE["alias"], (ONE,))
 
 def traced(
     function: Callable[[list[Tensor]], Sequence[Tensor]],
-    arrays: Sequence[Any],
+    arrays: Sequence[jax.Array],
     name: str,
     *,
-    key: Any = None,
+    key: Arg = None,
     on_tape: bool = False,
 ) -> list[jax.Array]:
     """The results of `function` for tensors that stand for `arrays`, as arrays that depend on these.
@@ -165,7 +144,7 @@ def traced(
     leaves = [Value(aval_of(tuple(a.shape), from_numpy(a.dtype), device=device), a) for a in arrays]
     for leaf in leaves:
         if on_tape and leaf.aval.dtype.is_differentiable:
-            leaf.tape = Tape(leaf=True)
+            leaf.tape = Leaf()
     trace = TensorTrace(name, key)
     region = Pending(sys.maxsize, watched=False)
     with jax.ensure_compile_time_eval():  # what does not depend on the arrays is computed now

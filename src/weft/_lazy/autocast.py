@@ -11,9 +11,12 @@ from weft._base.state import Ambient
 from weft._lazy.call import ONE, kinds_of
 from weft._lazy.infer import Call, call_of, signature_of
 from weft._lazy.record import record
+from weft._lazy.role import Leaf
 from weft._lazy.value import Value
 from weft.errors import AmpError
-from weft.ops._table import TABLE, TENSOR_KINDS, Banned, Cast, CastClass, Kind, class_on
+from weft.ops._autocast import Banned, Cast, CastClass, class_on
+from weft.ops._kinds import TENSOR_KINDS, Kind
+from weft.ops._table import TABLE
 
 
 def cast_inputs(call: Call, inputs: tuple[Value, ...], ambient: Ambient) -> tuple[Value, ...]:
@@ -50,7 +53,7 @@ def _classes(call: Call) -> tuple[CastClass, CastClass, tuple[int, ...]]:
     entries = zip(call.op.params, call.static, strict=True)
     if any(entry is not None and param.kind is Kind.DTYPE for param, entry in entries):
         return _NONE, _NONE, places
-    return class_on(call.op.cast, "cpu"), class_on(call.op.cast, "cuda"), places
+    return class_on(call.op.types.autocast, "cpu"), class_on(call.op.types.autocast, "cuda"), places
 
 
 def cast_device(tensors: Sequence[Value], autocast: Autocast) -> str:
@@ -87,7 +90,7 @@ def cast(value: Value, dtype: DType, ambient: Ambient) -> Value:
     They are found by the leaf's tape and used for the same value only: a leaf that was written is cast again.
     """
     tape, autocast = value.tape, ambient.autocast
-    if not autocast.caches or tape is None or not tape.leaf or value.aval.dtype is not float32 or not ambient.grad:
+    if not (autocast.caches and isinstance(tape, Leaf) and value.aval.dtype is float32 and ambient.grad):
         return _recorded(value, dtype, ambient)
     key = (tape, dtype)
     kept = autocast.kept.get(key)
@@ -99,8 +102,8 @@ def cast(value: Value, dtype: DType, ambient: Ambient) -> Value:
 def _recorded(value: Value, dtype: DType, ambient: Ambient) -> Value:
     call = _to_dtype(dtype)
     avals = (value.aval,)
-    if value.aval.sharding is not None:
-        return value.aval.sharding.apply(call, (value,))[0]
+    if value.aval.owner is not None:
+        return value.aval.owner.apply(call, (value,))[0]
     return record(call.signatures.get(avals) or signature_of(call, avals), (value,), ambient)[0]
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from weft._lazy.aval import Aval, aval_of
 from weft._lazy.precondition import Precondition
-from weft._lazy.signature import Arrays, Signature
+from weft._lazy.signature import Arrays, Requirement, Signature
 
 Flags = tuple[bool, ...]
 
@@ -22,9 +22,9 @@ def batched(signature: Signature, flags: Flags, size: int) -> Signature:
     Inputs that are not marked are the same for all examples.
     """
     key = ("batched", flags, size)
-    result = signature.derived.get(key)
+    result = signature.derivatives.made.get(key)
     if result is None:
-        result = signature.derived.setdefault(key, _batched(signature, flags, size))
+        result = signature.derivatives.made.setdefault(key, _batched(signature, flags, size))
     return result
 
 
@@ -36,6 +36,7 @@ def batched_aval(aval: Aval, size: int) -> Aval:
 def _batched(signature: Signature, flags: Flags, size: int) -> Signature:
     axes = tuple([0 if flag else None for flag in flags])
     outputs, avals = signature.outputs, zip(signature.avals, flags, strict=True)
+    grads = signature.derivatives.grads
     result = Signature(
         f"vmap of {signature.name}",
         jax.vmap(signature.fn, axes, axis_size=size),
@@ -44,15 +45,15 @@ def _batched(signature: Signature, flags: Flags, size: int) -> Signature:
         aux=len(outputs) - signature.main,
         differentiable=any(output.taped is not None for output in outputs),
         call=signature.call,
-        grads=None if signature.grads is None else partial(_gradients, signature.grads, axes),
+        grads=None if grads is None else partial(_gradients, grads, axes),
         rounds=signature.rounds,
     )
     precondition = signature.precondition
     if precondition is not None:
         codes = partial(_first_codes, jax.vmap(precondition.codes, axes, axis_size=size))
-        result.require(Precondition(codes, precondition.templates, waits=precondition.waits))
+        result.require(Requirement(Precondition(codes, precondition.templates, waits=precondition.waits)))
     else:
-        result.require(None, doubtful=signature.doubtful)
+        result.require(signature.requirement)
     return result
 
 

@@ -19,9 +19,10 @@ from weft._lazy.signature import Arrays
 from weft.errors import GradientError
 from weft.ops._draws import key_of_part
 from weft.ops._float8 import converted
+from weft.ops._kinds import TENSOR_KINDS, Kind, Many
 from weft.ops._native import serving
 from weft.ops._replicas import result_types
-from weft.ops._table import TENSOR_KINDS, Arithmetic, Kind, Many, Promote
+from weft.ops._table import Arithmetic, Promote
 
 Casts = tuple[Any, ...]
 """The dtypes to which an input is cast, one after the other."""
@@ -53,8 +54,12 @@ def body_of(
         if types is None:
             types = [result.dtype for result in result_types(fn, *structs)]
         call = _wide_call(call, avals)
-        fn = _rounded(_body(op.impl, _unflattener(call, wide)), types[: len(types) - op.aux])
-    grads = _hand_written(call, op.vjp, _unflattener(call, wide or casts), wide is not None) if op.vjp else None
+        fn = _rounded(_body(op.impl, _unflattener(call, wide)), types[: len(types) - op.derivative.aux])
+    grads = (
+        _hand_written(call, op.derivative.vjp, _unflattener(call, wide or casts), wide is not None)
+        if op.derivative.vjp
+        else None
+    )
     return Body(fn, grads, unflatten)
 
 
@@ -222,10 +227,10 @@ def _casts(call: BoundOp, avals: tuple[Aval, ...]) -> list[Casts]:
     target: DType | None = None
     kinds = kinds_of(call)
     taking_part = [a for a, k in zip(avals, kinds, strict=True) if k in TENSOR_KINDS]
-    if call.op.promote is not Promote.NONE and taking_part:
+    if call.op.types.promote is not Promote.NONE and taking_part:
         default = state.default_dtype()
         target = result_type(tuple((a.dtype, len(a.shape), a.weak) for a in taking_part), default)
-        if call.op.promote is Promote.FLOAT and not target.is_differentiable:
+        if call.op.types.promote is Promote.FLOAT and not target.is_differentiable:
             target = default
     if target is None:
         return [()] * len(avals)
@@ -243,14 +248,14 @@ def _wide_casts(call: BoundOp, avals: tuple[Aval, ...], casts: Sequence[Casts]) 
     kinds = kinds_of(call)
     types = [dtypes[-1] if dtypes else a.dtype.numpy for a, dtypes in zip(avals, casts, strict=True)]
     halves = [t for t, kind in zip(types, kinds, strict=True) if kind in TENSOR_KINDS and is_half(t)]
-    if call.op.arithmetic is not Arithmetic.WIDE or not halves:
+    if call.op.types.arithmetic is not Arithmetic.WIDE or not halves:
         return None
     wide: list[Casts] = []
     for at, (aval, kind, dtype, dtypes) in enumerate(zip(avals, kinds, types, casts, strict=True)):
-        exact = call.op.exact_numbers and not aval.shape and (aval.weak or at > 0)
+        exact = call.op.types.exact_numbers and not aval.shape and (aval.weak or at > 0)
         if kind in TENSOR_KINDS and is_half(dtype):
             wide.append((jnp.float32,) if exact else (dtype, jnp.float32))
-        elif kind is Kind.SCALAR and call.op.promote is not Promote.NONE and not exact:
+        elif kind is Kind.SCALAR and call.op.types.promote is not Promote.NONE and not exact:
             wide.append((halves[0], jnp.float32))
         else:
             wide.append(dtypes)

@@ -9,7 +9,8 @@ from typing import Any
 
 from weft._base.device import device
 from weft.ops._dims import Sizes
-from weft.ops._table import Kind, Many, OpDef
+from weft.ops._kinds import Kind, Many
+from weft.ops._table import OpDef
 
 
 class Exact:
@@ -35,6 +36,7 @@ def plain(entry: Any) -> Any:
     return entry.value if isinstance(entry, Exact) else entry
 
 
+# no cell: a cache, keyed by all that its entries depend on
 _many: dict[int, Many] = {}
 
 

@@ -16,6 +16,7 @@ from weft.ops._jax import equations_of
 _MOST_FAILURES = 64  # of programs that run at the same time in as many threads
 _MARK = "weft-failure-"
 
+# no cell: errors on their way from a program that runs
 _failures: dict[str, BaseException] = {}
 _numbers = count()
 

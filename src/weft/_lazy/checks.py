@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from weft._base.state import Ambient
 from weft._lazy.general import with_letters
@@ -52,8 +51,10 @@ class _Recipe(NamedTuple):
 
 
 def _recipe_of(signature: Signature) -> _Recipe:
-    if signature.check is None:
-        precondition = signature.precondition
+    requirement = signature.requirement
+    assert requirement is not None, "only called where there is one"
+    if requirement.check is None:
+        precondition = requirement.precondition
         assert precondition is not None, "only called where there is one"
         structs = structs_of(signature.avals)
         trace = _traced_for_all_sizes(signature) or _traced(precondition.codes, structs)
@@ -67,8 +68,8 @@ def _recipe_of(signature: Signature) -> _Recipe:
         checker = Signature(
             f"check of {signature.name}", codes, avals, device=device, differentiable=False, trace=trace
         )
-        signature.check = _Recipe(checker.outputs[0], read)
-    return signature.check
+        requirement.check = _Recipe(checker.outputs[0], read)
+    return requirement.check
 
 
 def _traced(codes: Callable[..., list[Any]], structs: Sequence[jax.ShapeDtypeStruct]) -> Trace:
@@ -104,11 +105,5 @@ def _codes_at_hand(signature: Signature, recipe: _Recipe, inputs: tuple[Value, .
 
 def _at_hand(value: Value) -> np.ndarray[Any, Any] | None:
     """The elements of a value that are in this process's memory, or being computed there; else None."""
-    array = value.array
-    if value.aval.weak:
-        return np.asarray(array, value.aval.dtype.numpy)
-    if type(array) is np.ndarray:
-        return array
-    if isinstance(array, Tracer) or not isinstance(array, jax.Array) or value.aval.device.type != "cpu":
-        return None
-    return np.asarray(array)  # waits if it is being computed, so that what is recorded does not depend on time
+    # Waits if it is being computed, so that what is recorded does not depend on time.
+    return value.at_hand() if value.aval.weak or value.aval.device.type == "cpu" else None

@@ -112,6 +112,7 @@ class CompiledGraph:
         return run
 
 
+# no cell: a cache, keyed by all that its entries depend on
 _programs: WeakValueDictionary[Any, Executable] = WeakValueDictionary()
 """The programs of segments that are in use, by form, device and donated leaves."""
 on_fork(_programs.clear)

@@ -16,7 +16,7 @@ import jax
 from weft._base.site import user_site
 from weft._lazy.interpreter import Costs
 from weft._lazy.signature import Output, operators_of
-from weft.ops._table import Many
+from weft.ops._kinds import Many
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -150,7 +150,9 @@ _Steps = Sequence[tuple[Output, tuple[int, ...]]]
 _MOST = 1000
 _MOST_LINES = 5
 _MOST_SITES = 4096
+# no cell: only texts and reports depend on it
 _log: list[tuple[Compilation, _Steps]] = []
+# no cell: only texts and reports depend on it
 _interpreted: WeakKeyDictionary[_Program, tuple[str, int]] = WeakKeyDictionary()
 
 
@@ -171,7 +173,9 @@ def explain() -> Explanation:
     )
 
 
+# no cell: only texts and reports depend on it
 _inferred: dict[str, tuple[int, float]] = {}
+# no cell: only texts and reports depend on it
 _inner = threading.local()
 
 

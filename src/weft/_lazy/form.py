@@ -94,7 +94,7 @@ def _results(
     """
     if not signature.rounds:
         return function(*operands), range(len(signature.outputs))
-    if function is not signature.native or not is_read:
+    if function is not signature.execution.native or not is_read:
         return function(*operands), ()
     trace = traced(function, structs_of(signature.avals))
     return jaxpr_as_fun(trace.closed)(*operands), trace.kernel_results()

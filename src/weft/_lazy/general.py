@@ -26,7 +26,7 @@ from weft._lazy.aval import Aval
 from weft._lazy.call import BoundOp
 from weft._lazy.precondition import Precondition
 from weft._lazy.trace import SizeValues, SymbolicSize, Trace
-from weft.ops._table import Kind
+from weft.ops._kinds import Kind
 
 Numbers = tuple[int, ...]
 """All sizes in the types and static arguments of a call, in order."""
@@ -238,6 +238,7 @@ def _with_sizes(entry: Any, sizes: Iterator[SymbolicSize]) -> Any:
 
 # --- all families ---
 
+# no cell: a cache, keyed by all that its entries depend on; another default type clears it
 _families: dict[Any, Family] = {}
 _MOST_FAMILIES = 65_536
 _SIZED = frozenset({Kind.SHAPE, Kind.STATIC})

@@ -14,7 +14,7 @@ from weft._base.dtype import DType, bool_, complex128, float64, int64
 from weft._base.interrupts import uninterrupted
 from weft._base.site import warn_user
 from weft._base.timeline import Phase, spanned
-from weft._lazy.aval import Aval, marked, named, sharded
+from weft._lazy.aval import Aval, marked, named, plain_type
 from weft._lazy.body import Unflattener, body_of, entries_of, host_body, native_body, operands_of
 from weft._lazy.call import BoundOp, kinds_of
 from weft._lazy.explain import inferring
@@ -22,7 +22,7 @@ from weft._lazy.general import General, family_of, filled, forget_families, is_v
 from weft._lazy.names import output_names
 from weft._lazy.precondition import ErrorTemplate, Precondition
 from weft._lazy.refusal import refusal, require_dim, require_int64
-from weft._lazy.signature import Signature, structs_of
+from weft._lazy.signature import Requirement, Signature, structs_of
 from weft._lazy.trace import SymbolicSize, traced
 from weft.errors import (
     ArgumentError,
@@ -31,11 +31,12 @@ from weft.errors import (
     UnsupportedDTypeError,
     WeftError,
 )
-from weft.ops._dims import pointwise
+from weft.ops._dims import given_names, pointwise
 from weft.ops._findings import Failures, Finding, finding
+from weft.ops._kinds import TENSOR_KINDS, Kind, Many
 from weft.ops._memory import require_addressable
 from weft.ops._replicas import result_types
-from weft.ops._table import TABLE, TENSOR_KINDS, Arithmetic, Kind, Many, OpDef
+from weft.ops._table import TABLE, Arithmetic, OpDef
 from weft.ops._type_names import scalar_name
 
 
@@ -54,6 +55,7 @@ class Call(BoundOp):
         self.uncached: dict[tuple[Aval, ...], Signature] = {}
 
 
+# no cell: a cache, keyed by all that its entries depend on; another default type clears it
 _calls: dict[Any, Call] = {}
 _MOST_CALLS = 65_536
 
@@ -86,9 +88,9 @@ def signature_of(call: Call, avals: tuple[Aval, ...]) -> Signature:
         return signature
     if any(aval.inference for aval in avals):
         return signature_of(call, tuple(marked(aval, False) for aval in avals))
-    if call.op.result_type is not None:
+    if call.op.types.result is not None:
         return _retyped_signature(call, avals)
-    if call.op.names or any(aval.names for aval in avals):
+    if call.op.dims is given_names or any(aval.names for aval in avals):
         return _named_signature(call, avals)
     return _unnamed_signature(call, avals)
 
@@ -96,10 +98,10 @@ def signature_of(call: Call, avals: tuple[Aval, ...]) -> Signature:
 def _unnamed_signature(call: Call, avals: tuple[Aval, ...]) -> Signature:
     """The signature on inputs whose dims have no names."""
     plain = call_of(call.op, _normalised(call, avals), call.device)
-    warning = call.op.warning(_shapes(call, avals)) if call.op.warning else ""
+    warning = _checked_inputs(call, avals) if call.op.check.inputs else ""
     if warning:
         warn_user(warning)
-    is_uncached = bool(warning) or call.op.names
+    is_uncached = bool(warning) or call.op.dims is given_names
     table = plain.uncached if is_uncached else plain.signatures
     signature = table.get(avals)
     if signature is None:
@@ -120,17 +122,17 @@ def _named_signature(call: Call, avals: tuple[Aval, ...]) -> Signature:
         call.op, [a.shape for a in operands], static, [a.names or (None,) * len(a.shape) for a in operands]
     )
     result = (fitting or _unnamed_signature(call, unnamed)).with_names(names)
-    if call.op.names or unnamed in call.signatures:  # else each call warns
+    if call.op.dims is given_names or unnamed in call.signatures:  # else each call warns
         call.signatures[avals] = result
     return result
 
 
 def _retyped_signature(call: Call, avals: tuple[Aval, ...]) -> Signature:
-    """The signature of a row that changes of what values are parts; it computes with the parts alone."""
-    assert call.op.result_type is not None, "it has a rule for the type of its result"
-    plain = _infer(call, tuple([named(sharded(aval, None), None) for aval in avals]))
+    """The signature of a row that changes the owner of values; it computes with their arrays alone."""
+    assert call.op.types.result is not None, "it has a rule for the type of its result"
+    plain = _infer(call, tuple([plain_type(aval) for aval in avals]))
     rest = call.static[len(avals) :]
-    return call.signatures.setdefault(avals, plain.with_types([call.op.result_type(avals, *rest)]))
+    return call.signatures.setdefault(avals, plain.with_types([call.op.types.result(avals, *rest)]))
 
 
 def _infer(call: BoundOp, avals: tuple[Aval, ...]) -> Signature:
@@ -161,16 +163,17 @@ def _inferred(call: BoundOp, avals: tuple[Aval, ...]) -> Signature:
             body.fn,
             avals,
             device=device,
-            aux=op.aux,
-            differentiable=op.differentiable,
+            aux=op.derivative.aux,
+            differentiable=op.derivative.exists,
             call=call,
             grads=body.grads,
-            rounds=op.arithmetic is not Arithmetic.NONE,
+            rounds=op.types.arithmetic is not Arithmetic.NONE,
             trace=trace,
             general=general,
         )
-        if op.check is not None and device is not META:
-            signature.require(_precondition(op, body.unflatten, structs, None if general is None else general[0]))
+        if op.check.elements is not None and device is not META:
+            precondition = _precondition(op, body.unflatten, structs, None if general is None else general[0])
+            signature.require(None if precondition is None else Requirement(precondition))
     except WeftError as error:
         vars(error).pop("__notes__", None)  # jax's advice on frames of its own
         raise
@@ -179,10 +182,11 @@ def _inferred(call: BoundOp, avals: tuple[Aval, ...]) -> Signature:
         raise misfit or refusal(op, avals, error) from error
     if misfit is not None:
         raise misfit
-    signature.host, signature.overwrites = host_body(call), op.overwrites and op.host is not None
+    execution, derivatives = signature.execution, signature.derivatives
+    execution.host, execution.overwrites = host_body(call), op.host is not None and op.view is None
     if op.native and (native := native_body(call, avals, structs, device.type)) is not None:
-        signature.native, signature.native_grads = native
-    if op.arithmetic is not Arithmetic.NONE and (operands_of(call, avals) or Kind.KEY in kinds_of(call)):
+        execution.native, derivatives.native = native
+    if op.types.arithmetic is not Arithmetic.NONE and (operands_of(call, avals) or Kind.KEY in kinds_of(call)):
         _refuse_float8(call, [output.aval.dtype for output in signature.outputs])
     if general is None:
         family.add(numbers, signature.trace.types())
@@ -199,8 +203,8 @@ def _generalised(call: BoundOp, avals: tuple[Aval, ...], sizes: Iterator[Symboli
     structs = filled(avals, sizes)
     body = body_of(BoundOp(op, static_with(call, sizes), call.device), avals, structs)
     trace = traced(body.fn, structs)
-    precondition = _precondition(op, body.unflatten, structs) if op.check is not None else None
-    main = len(trace.results) - op.aux
+    precondition = _precondition(op, body.unflatten, structs) if op.check.elements is not None else None
+    main = len(trace.results) - op.derivative.aux
     return General(body.fn, body.grads, main, structs, trace, precondition)
 
 
@@ -208,7 +212,7 @@ def _precondition(
     op: OpDef, unflatten: Unflattener, structs: Sequence[jax.ShapeDtypeStruct], general: General | None = None
 ) -> Precondition | None:
     """The row's check as a precondition on inputs of these types, or None; `general` has it for all sizes."""
-    check = op.check
+    check = op.check.elements
     assert check is not None, "only called where there is one"
 
     def findings(*arrays: Any) -> Finding | None:
@@ -226,22 +230,27 @@ def _precondition(
     if (for_all_sizes if general is not None else abstract()) is None:
         return None
     fails = for_all_sizes.waits if for_all_sizes is not None else isinstance(abstract(), Failures)
-    template = op.check_text if fails else f"{op.name}(): {op.check_text}"
-    return Precondition(codes, [ErrorTemplate(op.check_error, template, abstract)], on_host=not fails, waits=fails)
+    template = op.check.text if fails else f"{op.name}(): {op.check.text}"
+    return Precondition(codes, [ErrorTemplate(op.check.error, template, abstract)], on_host=not fails, waits=fails)
 
 
 def _require_types(call: BoundOp, avals: tuple[Aval, ...]) -> None:
-    """Raise for element types that the row refuses before promotion, and for numbers in place of tensors."""
+    """Raise for numbers in place of tensors."""
     op, kinds = call.op, kinds_of(call)
     operands = [a for a, kind in zip(avals, kinds, strict=True) if kind in TENSOR_KINDS]
-    if operands and not op.of_numbers and all(a.weak for a in operands):
+    if operands and not op.types.of_numbers and all(a.weak for a in operands):
         text = ", ".join(_PYTHON_NAMES.get(a.dtype, a.dtype.name) for a in operands)
         raise ArgumentError(
             f"{op.name}() received an invalid combination of arguments - got ({text}), but one of them must be Tensor"
         )
-    if op.types is not None:
-        names = [p.name for p, entry in zip(op.params, call.static, strict=True) if isinstance(entry, Many)]
-        op.types(dict(zip(names, (a.dtype for a in avals), strict=True)))
+
+
+def _checked_inputs(call: BoundOp, avals: tuple[Aval, ...]) -> str:
+    """The text of the row's warning for inputs of these types; raises if it refuses them."""
+    check = call.op.check.inputs
+    assert check is not None, "only called where there is one"
+    names = [p.name for p, entry in zip(call.op.params, call.static, strict=True) if isinstance(entry, Many)]
+    return check(dict(zip(names, avals, strict=True)))
 
 
 def _refuse_float8(call: BoundOp, dtypes: Iterable[DType]) -> None:

@@ -12,7 +12,6 @@ from math import inf
 from sys import getrefcount
 from typing import Any
 
-import jax
 import numpy as np
 
 from weft._base.device import CPU, device
@@ -105,7 +104,7 @@ class InterpretedGraph:
         for signature, _, _ in self._applications:
             costs = costs_of(signature)
             seconds += costs.interpreting
-            if signature.run is None and signature not in new:  # its program is still to be compiled
+            if signature.execution.run is None and signature not in new:  # its program is still to be compiled
                 new.add(signature)
                 seconds += PROGRAM_SECONDS + costs.compiling
         return max(0.0, seconds)
@@ -134,21 +133,22 @@ def run_of(signature: Signature) -> Run:
 
     If the interpreter lacks a primitive, and on other devices, it is a compiled program of this one application.
     """
-    if signature.run is None:
+    execution = signature.execution
+    if execution.run is None:
         device = device_of(signature)
         interpreted = prepare(signature.trace) if device is CPU else None
-        if device is CPU and signature.costs is None:
-            signature.costs = _COMPILED if interpreted is None else interpreted.costs
-        if device is CPU and signature.host is not None:
-            signature.run = _on_host(signature, signature.host)
+        if device is CPU and execution.costs is None:
+            execution.costs = _COMPILED if interpreted is None else interpreted.costs
+        if device is CPU and execution.host is not None:
+            execution.run = _on_host(signature, execution.host)
         else:
-            signature.run = _compiled(signature, device) if interpreted is None else interpreted.run
-    return signature.run
+            execution.run = _compiled(signature, device) if interpreted is None else interpreted.run
+    return execution.run
 
 
 def _on_host(signature: Signature, host: Callable[..., Array]) -> Run:
     """The function of a signature whose row has one for NumPy arrays."""
-    if not signature.overwrites:
+    if not signature.execution.overwrites:
         return lambda arrays: [read_only(host(*arrays))]
 
     def overwrite(arrays: Sequence[Array]) -> list[Array]:
@@ -179,16 +179,17 @@ def _is_alone(arrays: Sequence[Array]) -> bool:
 
 def costs_of(signature: Signature) -> Costs:
     """The cost of compiling a signature, and of interpreting it once its program exists."""
-    if signature.costs is None:
+    execution = signature.execution
+    if execution.costs is None:
         if signature.collective:
-            signature.costs = COMPILED_AT_ONCE
+            execution.costs = COMPILED_AT_ONCE
         elif device_of(signature) is CPU:
             run_of(signature)
         else:
             interpreted = prepare(signature.trace)
-            signature.costs = Costs((_COMPILED if interpreted is None else interpreted.costs).compiling, _DISPATCH)
-    assert signature.costs is not None, "on the CPU they are known when `run` is"
-    return signature.costs
+            execution.costs = Costs((_COMPILED if interpreted is None else interpreted.costs).compiling, _DISPATCH)
+    assert execution.costs is not None, "on the CPU they are known when `run` is"
+    return execution.costs
 
 
 def device_of(signature: Signature) -> device:
@@ -200,14 +201,9 @@ def evaluated(origin: Output, inputs: Sequence[Value]) -> Array | None:
     """The result of an application with one output, computed within `quiet()`; None if an input is not in memory."""
     arrays: list[Array] = []
     for x in inputs:
-        array = x.array
-        if type(array) is not np.ndarray:
-            if x.aval.weak:
-                array = np.asarray(array, x.aval.dtype.numpy)
-            elif isinstance(array, jax.Array):
-                array = np.asarray(array)
-            else:
-                return None
+        array = x.at_hand()
+        if array is None:
+            return None
         arrays.append(array)
     return compact(run_of(origin.signature)(arrays)[0])
 

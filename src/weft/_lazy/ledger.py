@@ -104,6 +104,7 @@ class Ledger:
 
 
 _lock = threading.Lock()
+# no cell: only texts and reports depend on it
 ledgers: dict[device, Ledger] = {}
 """Those that somebody has asked for; programs tell them what they do."""
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from weft._base.device import device
 from weft._lazy.sites import site_of
-from weft._lazy.value import Unconfirmed, Value
+from weft._lazy.value import Value
 
 _MOST_LISTED = 5
 
@@ -39,9 +39,7 @@ class Block(NamedTuple):
 
 def array_in_memory(value: Value) -> Any:
     """The array of a value: jax's, or NumPy's where it has not gone to its device; None if there is none."""
-    array = value.array
-    if type(array) is Unconfirmed:
-        array = array.array
+    array = value.available
     if type(array) is np.ndarray:
         return array
     return array if isinstance(array, jax.Array) and not array.is_deleted() else None

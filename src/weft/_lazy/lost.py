@@ -38,14 +38,14 @@ def revive(graph: Graph) -> bool:
 
     `LostError` if an application reads one: a row like `copy`, whose result has the type of its first input, does not.
     """
-    lost = [leaf for leaf in graph.inputs if is_lost(leaf.array)]
+    lost = [leaf for leaf in graph.inputs if is_lost(leaf.available)]
     for value in graph.nodes if lost else ():
         assert value.origin is not None, "a node is recorded"
         for at in _read(value.origin.signature):
-            if is_lost(value.inputs[at].array):
+            if is_lost(value.inputs[at].available):
                 raise error_for(value.inputs[at])
     for leaf in lost:
-        leaf.array = np.zeros(leaf.aval.shape, leaf.aval.dtype.numpy)
+        leaf.content = np.zeros(leaf.aval.shape, leaf.aval.dtype.numpy)
     return bool(lost)
 
 

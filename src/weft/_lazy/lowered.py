@@ -42,14 +42,14 @@ def bytecode(wanted: Sequence[Value]) -> bytes:
 
 def _lowered(wanted: Sequence[Value]) -> Any:
     """The pending graph of some values in jax's form. Arrays are its parameters, Python numbers its constants."""
-    form, numbers, leaves = form_of(wanted, lambda x: x.array is None)
+    form, numbers, leaves = form_of(wanted, lambda x: x.is_pending)
     sites = {number: site_of(value) for value, number in numbers.items()}
     function = form.function(partial(_body, sites), barriers=False)
     arrays = [leaf for leaf in leaves if not leaf.aval.weak]
 
     def main(*args: jax.Array) -> list[jax.Array]:
         rest = iter(args)
-        return function(*[jnp.asarray(leaf.array) if leaf.aval.weak else next(rest) for leaf in leaves])
+        return function(*[jnp.asarray(leaf.number) if leaf.aval.weak else next(rest) for leaf in leaves])
 
     has_collectives = any(signature.collective for signature, _, _ in form.applications)
     lowering: Any = jit(of_one_replica(main) if has_collectives else main)

@@ -29,7 +29,9 @@ class Metric:
 
 
 _lock = threading.Lock()
+# no cell: only texts and reports depend on it
 counters: dict[str, int] = {}
+# no cell: only texts and reports depend on it
 metrics: dict[str, Metric] = {}
 
 

@@ -8,15 +8,16 @@ from typing import Any
 
 import jax
 
+from weft._base.capture import active_capture
 from weft._base.device import CPU, META, device
 from weft._base.state import ambient
 from weft._lazy import metrics
-from weft._lazy.aval import aval_of, named, sharded
+from weft._lazy.aval import aval_of, named, owned
 from weft._lazy.realize import array_of
+from weft._lazy.role import Interior
 from weft._lazy.runtime import jax_device
 from weft._lazy.signature import Signature
 from weft._lazy.sites import noted
-from weft._lazy.tape import Tape
 from weft._lazy.value import NO_DATA, Value, tick
 from weft.ops._jax import device_put
 
@@ -33,18 +34,21 @@ def put(source: Any, target: device) -> Any:
 
 
 def moved_value(value: Value, target: device) -> Value:
-    """A copy of a value on another device. Its gradient is copied back."""
-    capture = ambient().capture
-    if capture is not None:
-        capture.needs_value("to move a tensor to another device")
+    """A copy of a value on another device, as its owner makes it. Its gradient is copied back."""
+    owner = value.aval.owner
+    return moved_array(value, target) if owner is None else owner.move(value, target)
+
+
+def moved_array(value: Value, target: device) -> Value:
+    """A value of the same names and owner whose array is a copy on another device. Its gradient is copied back."""
+    active_capture().needs_value("to move a tensor to another device")
     aval = aval_of(value.aval.shape, value.aval.dtype, device=target)
-    aval = sharded(named(aval, value.aval.names), value.aval.sharding)
+    aval = owned(named(aval, value.aval.names), value.aval.owner)
     result = noted(Value(aval, NO_DATA if target is META else put(array_of(value), target)))
     if value.tape is not None and ambient().grad:  # record an application that has already been computed
         signature = Signature("to_device", _itself, (value.aval,), device=target)
         result.origin, result.inputs, result.time = signature.outputs[0], (value,), tick()
-        result.tape = Tape()
-        result.tape.custom = partial(_moved_back, value.aval.device)
+        result.tape = Interior(custom=partial(_moved_back, value.aval.device))
     return result
 
 

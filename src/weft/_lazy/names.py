@@ -95,7 +95,8 @@ def _public_name(op: OpDef) -> str:
     """What errors call a row: one that is a part of a function, by that function."""
     if op.name.startswith("attention"):
         return "scaled_dot_product_attention"
-    return op.name if op.function or op.method else _PARTS.sub("", op.name)
+    is_public = op.public.function or op.public.method or op.public.also
+    return op.name if is_public else _PARTS.sub("", op.name)
 
 
 def _mismatch(op: OpDef, names: Names, dim: int, others: Names, other_dim: int) -> DimNameError:

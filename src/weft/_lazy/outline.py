@@ -18,11 +18,13 @@ from weft._base.device import CPU
 from weft._lazy.explain import inferring
 from weft._lazy.form import Application, Form, compiled_body
 from weft._lazy.precondition import Precondition
+from weft._lazy.role import Freed, Interior
 from weft._lazy.signature import Arrays, Signature, operators_of
 from weft._lazy.sites import site_of
 from weft._lazy.value import Shared, Value, inputs_first
 from weft.ops._jax import custom_vjp, optimization_barrier, vjp
 
+# no cell: a cache, keyed by all that its entries depend on
 _signatures: dict[Any, Signature] = {}
 _MOST_SIGNATURES = 1024
 
@@ -44,7 +46,7 @@ def outline_later(
     wanted: Sequence[Value], region: Sequence[Value], name: str, *, barrier: bool = False, saved: Sequence[Value] = ()
 ) -> tuple[Callable[[], Signature], list[Value]]:
     """As `outline`, with a function that makes the signature, which takes long, once it is needed."""
-    inside = {id(value) for value in region if value.array is None}
+    inside = {id(value) for value in region if value.is_pending}
     saved = [value for value in saved if id(value) in inside]
     form, numbers, leaves = form_of([*wanted, *saved], lambda x: id(x) in inside)
     avals = tuple(leaf.aval for leaf in leaves)
@@ -106,14 +108,14 @@ def form_of(wanted: Sequence[Value], inside: Callable[[Value], bool]) -> tuple[F
 
 def _stops(value: Value) -> bool:
     """Whether gradients stop at this value: it is not on the tape, although an input is."""
-    flows = value.tape is not None and not value.tape.leaf
+    flows = isinstance(value.tape, Interior)
     return not flows and any(x.tape is not None for x in value.inputs)
 
 
 def has_user_derivatives(region: Sequence[Value]) -> bool:
     """Whether a region has hooks or users' derivatives, which outlining would lose."""
     tapes = (value.tape for value in region)
-    own = any(t is not None and not (t.leaf or t.freed) and (t.custom or t.hooks) for t in tapes)
+    own = any(isinstance(t, Interior) and not isinstance(t, Freed) and (t.custom or t.hooks) for t in tapes)
     return own or any(type(value.inputs) is Shared and value.inputs.node is not None for value in region)
 
 
@@ -182,7 +184,7 @@ def _precondition(form: Form, stops: Collection[int]) -> Precondition | None:
 
 def with_derivative(signature: Signature) -> Callable[..., Arrays]:
     """A signature's function with the row's hand-written derivative, for `jax.vjp`."""
-    grads = signature.grads
+    grads = signature.derivatives.grads
     if grads is None or any(a.dtype.is_complex for a in signature.avals):
         return signature.fn
 

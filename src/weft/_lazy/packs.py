@@ -35,7 +35,7 @@ def packs_of(leaves: Iterable[Value]) -> tuple[Any, Any, Any]:
     floats, ints, complexes = numbers
     for leaf in leaves:
         if leaf.aval.weak:
-            numbers[_pack_of(leaf.aval)].append(leaf.array)
+            numbers[_pack_of(leaf.aval)].append(leaf.number)
     return (
         np.array(floats, np.float64) if floats else None,
         np.array(ints, np.int64) if ints else None,

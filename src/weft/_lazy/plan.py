@@ -7,52 +7,33 @@ itself are calibrated (`refcounts`).
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from sys import getrefcount
 from typing import Any
 
-import jax
 import numpy as np
 
 from weft._lazy import refcounts
 from weft._lazy.program import Graph, Program, program_of
+from weft._lazy.role import FREED
 from weft._lazy.runtime import is_ready
 from weft._lazy.signature import Output
-from weft._lazy.tape import FREED
-from weft._lazy.value import Absent, Check, Doubt, Unconfirmed, Value, inputs_first, is_taped
+from weft._lazy.value import PENDING, Check, Computing, Doubt, StandIn, Value, inputs_first, is_taped
 from weft.ops._native import LEAST_DONATION
 
 Reads = Callable[[Value], tuple[Sequence[int], Sequence[int]]]
 
 
-class Ticket:
-    """Takes the place of an array while a flush computes it.
-
-    calls_back   whether the program calls users' functions, which must not wait for it
-    thread       the one that runs the program, by `threading.get_ident`
-    """
-
-    __slots__ = ("calls_back", "done", "thread")
-
-    def __init__(self, *, calls_back: bool = False) -> None:
-        self.calls_back = calls_back
-        self.thread = threading.get_ident()
-        self.done = threading.Event()
-
-    def wait(self) -> None:
-        """Block until the flush has ended."""
-        self.done.wait()
-
-
 class Busy(Exception):
-    """An input is not in memory: another thread is computing it, or its array was released."""
+    """An input is not in memory: another thread is computing it, or its array was released. `wait()` changes that."""
 
-    def __init__(self, value: Value) -> None:
+    def __init__(self, wait: Callable[[], None]) -> None:
         super().__init__()
-        self.value = value
+        self.wait = wait
 
 
+# no cell: filled when the library is imported
 class _Registry:
     """State of all flushes.
 
@@ -75,13 +56,13 @@ def read_inputs(value: Value) -> Sequence[int]:
 class Batch:
     """What one program will compute."""
 
-    __slots__ = ("arrays", "doubts", "graph", "outputs", "program", "ticket")
+    __slots__ = ("arrays", "computing", "doubts", "graph", "outputs", "program")
     arrays: list[Any]
     graph: Graph
     outputs: list[Value]
     program: Program
     doubts: dict[Value, tuple[Doubt, ...]]  # for those of `outputs` that are in doubt
-    ticket: Ticket
+    computing: Computing  # the content of `outputs` meanwhile
 
 
 def plan(values: list[Value], wanted: tuple[Value, ...]) -> Batch | None:
@@ -90,7 +71,7 @@ def plan(values: list[Value], wanted: tuple[Value, ...]) -> Batch | None:
     try:
         graph.add(values)
         for value in wanted:
-            if value.num < 0 and value.array is None:
+            if value.num < 0 and value.is_pending:
                 graph.add(_pending_ancestors(value))
         value = None  # references are counted from here on
         values.clear()
@@ -119,20 +100,20 @@ def _batch(graph: _Numbering) -> Batch | None:
     if not chosen:
         return None
     batch = Batch()
-    batch.arrays = [leaf.array for leaf in leaves if not leaf.aval.weak]
+    batch.arrays = [leaf.content for leaf in leaves if not leaf.aval.weak]
     batch.doubts = {}
     if graph.unconfirmed:
-        batch.arrays = [a.array if type(a) is Unconfirmed else a for a in batch.arrays]
+        batch.arrays = [leaf.available for leaf in leaves if not leaf.aval.weak]
     batch.graph = Graph(
         graph.steps, nodes, leaves, [v.num for v in chosen], () if taped else _donated(leaves, uses, chosen)
     )
     batch.program = program_of(batch.graph)
     if graph.unconfirmed or graph.doubtful:
         batch.doubts = graph.doubts_of(chosen)
-    batch.ticket = Ticket(calls_back=batch.program.calls_back)
+    batch.computing = Computing(calls_back=batch.program.calls_back)
     batch.outputs = chosen
     for value in chosen:
-        value.array = batch.ticket
+        value.content = batch.computing
     return batch
 
 
@@ -177,7 +158,7 @@ class _Numbering:
         """Number pending values, after their inputs that have no number yet."""
         entries, uses, steps, nodes = self.entries, self.uses, self.steps, self.nodes
         for value in values:
-            if value.num >= 0 or value.array is not None:  # numbered, or computed by another thread meanwhile
+            if value.num >= 0 or value.content is not PENDING:  # numbered, or computed by another thread meanwhile
                 continue
             origin, inputs = value.origin, value.inputs
             if origin.alone:  # pyright: ignore[reportOptionalMemberAccess]  what is pending has an origin
@@ -191,11 +172,12 @@ class _Numbering:
                 steps.append((origin, tuple(args)))  # pyright: ignore[reportArgumentType]
             else:
                 steps.append((origin, self._shared_inputs(origin, inputs)))  # pyright: ignore[reportArgumentType]
-                if origin.signature.doubtful and value.doubt is not None and not value.doubt.check.passed:  # pyright: ignore[reportOptionalMemberAccess]
+                doubt = value.doubt if origin.signature.requirement is not None else None  # pyright: ignore[reportOptionalMemberAccess]
+                if doubt is not None and not doubt.check.passed:
                     self.doubtful.append(value)
             if value.tape is not None and value.tape is not FREED:
                 self.taped = True
-            if value.extras is not None:
+            if value.extras:
                 self.with_extras.append(value)
             value.num = len(entries)
             entries.append(value)
@@ -216,14 +198,13 @@ class _Numbering:
 
     def _enter(self, value: Value) -> int:
         """Number an input that is not in the list: a leaf, or a value pending elsewhere."""
-        if value.array is None:
+        content = value.content
+        if content is PENDING:
             self.add(_pending_ancestors(value))
         else:
-            array: object = value.array
-            held = type(array)
-            if held is Ticket or held is Absent:
-                raise Busy(value)
-            if held is Unconfirmed:
+            if isinstance(content, StandIn):
+                if content.array is None:
+                    raise Busy(partial(content.wait, value))
                 self.unconfirmed.append(value)
             value.num = len(self.entries)
             self.entries.append(value)
@@ -237,7 +218,7 @@ class _Numbering:
         masks = [0] * len(self.entries)  # for each entry, a bit for each doubt
         of_leaves: dict[int, int] = {}  # masks, by the identity of the doubts that leaves share
         for leaf in self.unconfirmed:
-            shared = leaf.array.doubts
+            shared = leaf.content.doubts
             if id(shared) not in of_leaves:
                 of_leaves[id(shared)] = _mask(doubts, [d for d in shared if not _is_settled(d.check)])
             masks[leaf.num] = of_leaves[id(shared)]
@@ -271,15 +252,15 @@ def _mask(doubts: list[Doubt], some: Sequence[Doubt | None]) -> int:
 def _is_settled(check: Check) -> bool:
     """Whether a check is known to have passed; does not wait."""
     code = check.code
-    array = None if code is None else code.array
-    if type(array) is np.ndarray or (isinstance(array, jax.Array) and is_ready(array)):
-        check.set_codes(np.asarray(array).tolist())
+    codes = None if code is None else code.available
+    if codes is not None and (isinstance(codes, np.ndarray) or is_ready(codes)):
+        check.set_codes(codes)
     return check.code is None and check.failure is None
 
 
 def _pending_ancestors(value: Value) -> list[Value]:
     """`value` and the pending values that it needs and that are not numbered, inputs first."""
-    return inputs_first(value, lambda x: x.num < 0 and x.array is None, lambda _: True)
+    return inputs_first(value, lambda x: x.num < 0 and x.content is PENDING, lambda _: True)
 
 
 def _for_derivatives(nodes: list[Value], outside: list[Value]) -> set[int]:
@@ -315,14 +296,14 @@ def _donated(leaves: list[Value], uses: list[int], chosen: list[Value]) -> list[
         if leaf.aval.weak:
             continue
         position += 1
-        array = leaf.array
-        if type(array) is Unconfirmed:
+        array = leaf.content
+        if isinstance(array, StandIn):  # in doubt
             if getrefcount(array) != 1 + refcounts.IN_A_LOCAL:  # referred to by the leaf
                 continue
             array = array.array
         if (
             wanted.get(leaf.aval, 0)
-            and leaf.extras is None
+            and (leaf.origin is not None or leaf.owner is None)
             and getrefcount(leaf) - uses[leaf.num] == own  # entries, leaves
             and getrefcount(array) == own  # the leaf (or what replaces its array) and the batch's list
         ):

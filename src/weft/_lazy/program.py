@@ -93,7 +93,7 @@ class Graph:
 
 def place(value: Value) -> None:
     """Move a value from a NumPy array to its device. On a CPU the memory is shared; XLA never writes to it."""
-    value.array = placed(value.array, value.aval.device)
+    value.content = placed(value.content, value.aval.device)
 
 
 @spanned(Phase.TRANSFER, "to device")
@@ -205,6 +205,7 @@ def _is_large(graph: Graph, applications: Sequence[Application]) -> bool:
     return bytes_at_once(applications, graph.wanted) >= max(_LARGE, _SPARE * overwritten)
 
 
+# no cell: a cache, keyed by all that its entries depend on
 _programs: dict[Any, Program] = {}
 on_fork(_programs.clear)
 _MOST_MAPS = 32_768  # of the 65,530 memory maps that Linux allows a process
@@ -298,7 +299,7 @@ def _numbered(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
     """The leaves as arrays for the interpreter, by position: NumPy's on the CPU."""
     on_host = graph.steps[0][0].aval.device is CPU
     rest = iter(map(np.asarray, arrays) if on_host else _on_device(graph, arrays))
-    return [np.asarray(leaf.array, leaf.aval.dtype.numpy) if leaf.aval.weak else next(rest) for leaf in graph.inputs]
+    return [np.asarray(leaf.number, leaf.aval.dtype.numpy) if leaf.aval.weak else next(rest) for leaf in graph.inputs]
 
 
 def _on_device(
@@ -311,9 +312,9 @@ def _on_device(
     leaves = [leaf for leaf in graph.inputs if not leaf.aval.weak]
     for at, leaf in enumerate(leaves):
         if type(operands[at]) is np.ndarray and not takes(at, operands[at]):
-            if type(leaf.array) is np.ndarray:
+            if leaf.on_host is not None:
                 place(leaf)
-                operands[at] = leaf.array
+                operands[at] = leaf.content
             else:  # in doubt
                 operands[at] = placed(operands[at], leaf.aval.device)
     return operands

@@ -29,10 +29,10 @@ from weft._lazy.interpreted import LEAST_PROGRAM, costs_of, evaluated
 from weft._lazy.interpreter import quiet
 from weft._lazy.ledger import ledgers, note_alive, note_run
 from weft._lazy.lost import error_for, is_lost, revive
-from weft._lazy.plan import Batch, Busy, Ticket, plan
+from weft._lazy.plan import Batch, Busy, plan
 from weft._lazy.program import Run, execute, place
 from weft._lazy.runtime import is_exhaustion, raise_if_exhausted, telling_of_memory, tier_of
-from weft._lazy.value import NO_DATA, Absent, Check, Unconfirmed, Value, is_taped
+from weft._lazy.value import NO_DATA, PENDING, Check, Doubtful, Value, is_taped
 
 _LONG = 256  # operators from which on it is worth looking for repetition
 _FEW = 16  # operators that may be quicker computed than planned
@@ -40,7 +40,6 @@ _MANY = 32  # repetitions that no network's layers reach in half of a step
 _MOST_CHECKS = 64  # that a thread leaves unread
 
 _planning = threading.RLock()  # a finalizer may compute while this thread interprets a few operators
-_STAND_INS = (Ticket, Absent, Unconfirmed)
 
 
 # --- entry points ---------------------------------------------------------------------------------------------
@@ -48,33 +47,16 @@ _STAND_INS = (Ticket, Absent, Unconfirmed)
 
 def array_of(value: Value) -> Any:
     """The jax array of a value, computed now if necessary. Execution is asynchronous; this does not wait."""
-    if type(raw_array(value)) is np.ndarray:
+    array = value.read()
+    if isinstance(array, np.ndarray):
         place(value)
-    return value.array
-
-
-def raw_array(value: Value) -> Any:
-    """A value's array as from `array_of`, or its NumPy array if it has not been needed on its device yet.
-
-    Waits for the checks on which the value depends, and raises their failures.
-    """
-    array = value.array
-    while array is None or type(array) in _STAND_INS:
-        if array is None:
-            flush(ambient().pending, (value,))
-        elif type(array) is not Unconfirmed:
-            _wait_for_array(value, ambient().pending)
-        else:
-            for doubt in array.doubts:
-                confirm(doubt.check)
-            value.array = array.array
-        array = value.array
+        return value.content
     return array
 
 
 def host_array(value: Value) -> np.ndarray[Any, Any]:
     """A value's elements as a NumPy array."""
-    array = raw_array(value)
+    array = value.read()
     return _waited_for(value, array) if Listeners.all else _on_host(value, array)
 
 
@@ -95,21 +77,6 @@ def _on_host(value: Value, array: Any) -> np.ndarray[Any, Any]:
 _waited_for = spanned(Phase.WAITING, "for a value")(_on_host)
 
 
-def confirm(check: Check, *, at_the_call: bool = False) -> None:
-    """Wait for a check; raise its failure."""
-    _wait_for(check)
-    if check.failure is not None:
-        raise check.error(at_the_call=at_the_call)
-
-
-@spanned(Phase.WAITING, "for a check")
-def _wait_for(check: Check) -> None:
-    """Read a check's codes, once they are computed."""
-    code = check.code
-    if code is not None:
-        check.set_codes(np.asarray(raw_array(code)).tolist())
-
-
 def report(pending: Pending, most: int = 0) -> None:
     """Raise the failures of this thread's checks that no living value can raise. At most `most` checks stay unread."""
     checks = pending.checks
@@ -118,10 +85,10 @@ def report(pending: Pending, most: int = 0) -> None:
     pending.checks = []
     while len(checks) > most:
         check = checks.pop(0)
-        if check.code is not None and check.code.array is None:  # recorded since
+        if check.code is not None and check.code.is_pending:  # recorded since
             pending.checks.append(check)
             continue
-        _wait_for(check)
+        check.wait()
         if check.failure is None or check.reported:
             continue
         if check.doubt is None or check.doubt() is None:
@@ -151,12 +118,12 @@ def _flush_all(pending: Pending, wanted: tuple[Value, ...]) -> None:
         except MemoryError:
             computed = False  # `_run` meets it again, and makes good what it breaks
         except RuntimeError:
-            if not any(is_lost(x.array) for value in values for x in value.inputs):
+            if not any(is_lost(x.available) for value in values for x in value.inputs):
                 raise
             computed = False
         if computed:
             values.clear()
-            if all(value.array is not None for value in wanted):
+            if not any(value.content is PENDING for value in wanted):
                 return
         if len(values) > _LONG:
             _flush_in_chunks(values, pending, _MANY)
@@ -167,6 +134,14 @@ def _flush_all(pending: Pending, wanted: tuple[Value, ...]) -> None:
 
 
 _flush_as_span = spanned(Phase.PLANNING, "flush")(_flush_all)
+
+
+def _compute(value: Value) -> None:
+    """Compute a pending value that is read, with all that this thread has recorded."""
+    flush(ambient().pending, (value,))
+
+
+PENDING.compute = _compute
 
 
 def flush_pending() -> None:
@@ -245,20 +220,20 @@ def escaping(region: Pending, held: Iterable[Value] = ()) -> set[int]:
     for value in region:
         inputs = value.inputs if id(value.inputs) not in shared else ()
         shared.add(id(value.inputs))
-        for x in (*inputs, *(value.extras or ())):
+        for x in (*inputs, *value.extras):
             uses[id(x)] = uses.get(id(x), 0) + 1
     for value in held:
         uses[id(value)] = uses.get(id(value), 0) + 1
     value = inputs = x = None  # references are counted from here on
     own = 1 + refcounts.IN_A_LOCAL  # the region
     codes = {id(check.code) for check in (*region.checks, *_checks_of(region))}
-    return {id(v) for v in region if v.array is None and getrefcount(v) - uses.get(id(v), 0) > own} - codes
+    return {id(v) for v in region if v.is_pending and getrefcount(v) - uses.get(id(v), 0) > own} - codes
 
 
 def _checks_of(region: Pending) -> Iterator[Check]:
     """The checks of a region's applications."""
     for value in region:
-        if value.origin.signature.doubtful and value.doubt is not None:
+        if value.origin.signature.requirement is not None and value.doubt is not None:
             yield value.doubt.check
 
 
@@ -277,7 +252,7 @@ def _take(pending: Pending, living: list[Value]) -> None:
     try:
         while True:
             value = pending.pop()
-            if value.array is None and getrefcount(value) > own:
+            if value.content is PENDING and getrefcount(value) > own:
                 living.append(value)
     except IndexError:
         living.reverse()
@@ -306,16 +281,15 @@ def _compute_at_once(values: list[Value]) -> bool:
         signature = origin.signature
         if origin.aval.device is not CPU or len(signature.outputs) > 1:
             return False
-        if signature.doubtful and (value.doubt is None or not value.doubt.check.passed):
+        if signature.requirement is not None and (value.doubt is None or not value.doubt.check.passed):
             return False
-        costs = signature.costs or costs_of(signature)
+        costs = signature.execution.costs or costs_of(signature)
         seconds += costs.interpreting
         if seconds > LEAST_PROGRAM:
             return False
         for x in value.inputs:
-            array = x.array
-            if not (type(array) is np.ndarray or x.aval.weak) and isinstance(array, jax.Array):
-                np.asarray(array)  # waits for what may run code of the user's, which no lock must be held for
+            if not isinstance(x.content, np.ndarray):  # a method's call less for most inputs
+                x.at_hand()  # waits for what may run code of the user's, which no lock must be held for
     if not Listeners.all:
         return _evaluate(values)
     applications = [(value.origin.signature, value.time) for value in values if value.origin is not None]
@@ -329,10 +303,11 @@ def _evaluate(values: Sequence[Value]) -> bool:
     """Compute applications one by one; False if the input of one is not in memory."""
     with _planning, quiet():
         for value in values:
-            if value.array is None:  # another thread may have computed it since it was taken
-                value.array = evaluated(value.origin, value.inputs)  # pyright: ignore[reportArgumentType]
-                if value.array is None:
+            if value.content is PENDING:  # another thread may have computed it since it was taken
+                array = evaluated(value.origin, value.inputs)  # pyright: ignore[reportArgumentType]
+                if array is None:
                     return False
+                value.content = array
                 _forget_inputs(value)
     if ledgers and values:
         note_run(0, (), values)
@@ -343,7 +318,7 @@ def _forget_inputs(value: Value) -> None:
     """Drop the inputs of a computed value, unless a backward pass may need them."""
     if not is_taped(value):
         value.inputs = ()
-        value.extras = None
+        value.extras = ()
 
 
 def _flush(values: list[Value], pending: Pending, wanted: tuple[Value, ...]) -> None:
@@ -355,8 +330,8 @@ def _flush(values: list[Value], pending: Pending, wanted: tuple[Value, ...]) -> 
     if wanted and wanted[0].aval.device is META:
         _leave_without_data(wanted)
         wanted = ()
-    while (missing := _computed(values, wanted)) is not None:
-        _wait_for_array(missing, pending)
+    while (wait := _computed(values, wanted)) is not None:
+        wait()
     report(pending, _MOST_CHECKS)
 
 
@@ -374,19 +349,8 @@ def _flush_by_device(values: list[Value], pending: Pending) -> None:
         values.extend([value for part in parts.values() for value in part])  # what a signal has left
 
 
-def _wait_for_array(value: Value, pending: Pending) -> None:
-    """Wait until a value's array is no longer missing: another flush computes it, or its owner gets it back."""
-    missing = value.array
-    if type(missing) is Ticket and (missing.thread == threading.get_ident() or (missing.calls_back and pending.within)):
-        # The flush waits for the function that is reading here: a finalizer or a handler within it, or one that its
-        # program calls. So the function computes the value for itself, and the flush will store the same again.
-        value.array = None
-    elif type(missing) in (Ticket, Absent):
-        missing.wait()
-
-
-def _computed(values: list[Value], wanted: tuple[Value, ...]) -> Value | None:
-    """Plan and run one program; returns a value that has to be waited for before, since it has no array yet.
+def _computed(values: list[Value], wanted: tuple[Value, ...]) -> Callable[[], None] | None:
+    """Plan and run one program; returns what waits for an input that has no array yet, if there is one.
 
     From the claim of the outputs until they have their arrays, nothing else may happen. An exception in between would
     leave values that are claimed for ever, or parameters whose buffers XLA has overwritten. So signals wait, but where
@@ -397,7 +361,7 @@ def _computed(values: list[Value], wanted: tuple[Value, ...]) -> Value | None:
             with _planning, collector_paused:
                 batch = plan(values, wanted)
         except Busy as busy:
-            return busy.value
+            return busy.wait  # not the exception, whose frames refer to this one
         if batch is not None:
             target, operators = batch.outputs[0].aval.device, len(batch.graph.steps)
             try:
@@ -405,9 +369,9 @@ def _computed(values: list[Value], wanted: tuple[Value, ...]) -> Value | None:
             except Exception:  # what cannot be computed is tried again only where it is needed
                 if not revive(batch.graph):
                     raise
-                return _computed([value for value in batch.graph.nodes if value.array is None], wanted)
+                return _computed([value for value in batch.graph.nodes if value.is_pending], wanted)
             except BaseException:  # a signal
-                values.extend([value for value in batch.graph.nodes if value.array is None])
+                values.extend([value for value in batch.graph.nodes if value.is_pending])
                 raise
             if ledgers:
                 batch = None  # and with it what the program has overwritten
@@ -418,7 +382,7 @@ def _computed(values: list[Value], wanted: tuple[Value, ...]) -> Value | None:
 def _leave_without_data(values: Sequence[Value]) -> None:
     """End the wait of values on the meta device, which nothing computes."""
     for value in values:
-        value.array = NO_DATA
+        value.content = NO_DATA
         _forget_inputs(value)
 
 
@@ -442,8 +406,8 @@ def _run(batch: Batch) -> None:
                     result.block_until_ready()
     except BaseException as error:
         for value in outputs:  # still pending, so that a later read tries again
-            if value.array is batch.ticket:
-                value.array = None
+            if value.content is batch.computing:
+                value.content = PENDING
         if batch.program.calls_back and (failure := failure_behind(error)) is not None:
             raise failure from None
         if is_exhaustion(error):
@@ -455,13 +419,13 @@ def _run(batch: Batch) -> None:
     else:
         doubts = batch.doubts
         for value, array in zip(outputs, results, strict=True):
-            value.array = Unconfirmed(array, doubts[value]) if value in doubts else array
+            value.content = Doubtful(array, doubts[value]) if value in doubts else array
         for value in outputs:  # only now, since what dies with the inputs may have a finalizer that reads the outputs
             _forget_inputs(value)
         if ledgers:
             note_run(batch.program.bytes_at_once, batch.graph.inputs, outputs)
     finally:
-        batch.ticket.done.set()
+        batch.computing.done.set()
 
 
 def _largest(values: Sequence[Value]) -> list[Value]:
@@ -470,6 +434,7 @@ def _largest(values: Sequence[Value]) -> list[Value]:
     return [value for value in values if 2 * value.aval.nbytes >= most]
 
 
+# no cell: filled when the library is imported
 _on_exhausted: list[Callable[[Sequence[Value]], None]] = []
 
 

@@ -8,8 +8,8 @@ from weft._base.state import Ambient
 from weft._lazy import checks, realize, sites
 from weft._lazy.aval import marked
 from weft._lazy.plan import read_inputs
+from weft._lazy.role import Interior
 from weft._lazy.signature import Signature
-from weft._lazy.tape import INTERIOR, Tape
 from weft._lazy.value import Shared, Value, recorded
 from weft.errors import GradientError
 
@@ -21,7 +21,8 @@ def record(
 
     A derivative takes on the doubt of its application. Raises if inputs in memory are bad.
     """
-    outputs, precondition = signature.outputs, signature.precondition
+    outputs, requirement = signature.outputs, signature.requirement
+    precondition = None if requirement is None else requirement.precondition
     if precondition is not None:
         doubt = checks.begin(signature, inputs, ambient)
     if len(outputs) == 1:
@@ -40,14 +41,14 @@ def record(
         for x in inputs:
             if x.aval.inference and any(inputs[at].aval.inference for at in read_inputs(main[0])):
                 raise saved_inference()
-    if signature.doubtful:
+    if requirement is not None:
         for value in values:
             value.doubt = doubt
     pending = ambient.pending
     if len(pending) > pending.limit:
         realize.at_limit(pending)
     if precondition is not None and precondition.waits and doubt is not None and ambient.capture is None:
-        realize.confirm(doubt.check, at_the_call=True)
+        doubt.check.confirm(at_the_call=True)
     if ambient.watched:
         _serve_modes(main, inputs, ambient)
     return main
@@ -65,20 +66,18 @@ def saved_inference() -> GradientError:
 def _serve_modes(values: tuple[Value, ...], inputs: tuple[Value, ...], ambient: Ambient) -> None:
     if Noting.on or ambient.capture is not None:  # the lines of captured operators cannot be seen later
         sites.note(values)
-    for observe in ambient.observers:
+    for observe in ambient.watchers.observers:
         observe(values)
     if not ambient.inference:
-        for level in ambient.forward:
+        for level in ambient.watchers.forward:
             level.note(values, inputs)
-    if ambient.anomaly:
+    if ambient.watchers.anomaly:
         site = user_site()
         for value in values:
-            if value.tape is INTERIOR:
-                value.tape = Tape(site=site)
-            elif value.tape is not None:
-                value.tape.site = site
-    if ambient.eager and ambient.capture is None:
+            if value.tape is not None:
+                value.tape = Interior(site=site)
+    if ambient.watchers.eager and ambient.capture is None:
         realize.flush(ambient.pending)
         for value in values[: values[0].aval.device is not META]:
-            realize.raw_array(value)  # raises its check's failure
+            value.read()  # raises its check's failure
         realize.report(ambient.pending)

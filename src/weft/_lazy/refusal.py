@@ -9,7 +9,8 @@ from weft._base.limits import INT64
 from weft._lazy.aval import Aval
 from weft.errors import ArgumentError, DTypeError, ShapeError, ValueRangeError
 from weft.ops._dims import broadcast_shapes, wrap_dim
-from weft.ops._table import OpDef, Param
+from weft.ops._kinds import Param
+from weft.ops._table import OpDef
 
 _BROADCAST = re.compile(r"incompatible shapes for broadcasting: \(([\d, ]*)\), \(([\d, ]*)\)")
 

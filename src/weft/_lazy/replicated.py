@@ -16,8 +16,8 @@ from weft._lazy.precision import KEEP_CASTS
 from weft._lazy.signature import Signature
 from weft.errors import DistBackendError
 from weft.ops._jax import device_put, jit, shard_map
+from weft.ops._kinds import Many
 from weft.ops._replicas import AXIS, exchange_count, set_replica_count
-from weft.ops._table import Many
 
 _MOST_NAMED = 3  # collectives in the text of a program
 _LONGEST_TEXT = 120  # characters
@@ -39,6 +39,7 @@ class Replication(Protocol):
         ...
 
 
+# no cell: set once, when the process joins a job
 class _Job:
     replication: Replication | None = None
 

@@ -20,6 +20,7 @@ import jaxlib.version
 import numpy as np
 
 from weft._base import config
+from weft._base.cell import Cell
 from weft._base.device import CPU, META, device
 from weft._base.interrupts import keep_ignored_interrupts
 from weft._base.timeline import Phase, spanned
@@ -101,6 +102,7 @@ def jax_device(target: device) -> Any:
     return devices[index]
 
 
+# no cell: a cache, keyed by all that its entries depend on
 _accelerators: dict[int, Any] = {}
 """The jax devices other than CPUs that this process has used."""
 
@@ -147,12 +149,14 @@ def telling_of_memory(target: device) -> Generator[None]:
         raise
 
 
+# no cell: set once, when XLA starts
 class _Started:
     """Whether XLA runs in this process or is starting; a child that is forked while it starts cannot use it either."""
 
     begun = False
 
 
+# no cell: XLA cannot run where it is set
 class _Forked:
     """Whether XLA was running in the process from which this one was forked."""
 
@@ -173,6 +177,7 @@ def _after_fork() -> None:
             forget()
 
 
+# no cell: called when the process forks
 _on_fork: list[Callable[[], None]] = [jax_device.cache_clear]
 os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
 
@@ -182,6 +187,7 @@ def on_fork(forget: Callable[[], None]) -> None:
     _on_fork.append(forget)
 
 
+# no cell: a replay runs its program by the tiers of its own time
 class _Tiers:
     """Whether one tier computes everything, so that a value never depends on what was computed before."""
 
@@ -243,13 +249,17 @@ def default_jax_device() -> Any:
     return jax_device(device("xla", 0))
 
 
+_precision = Cell[str | None]("the precision of matrix products", _config.jax_default_matmul_precision)
+
+
 def matmul_precision() -> str | None:
     """The precision that `set_matmul_precision` has set, or None."""
-    return _config.jax_default_matmul_precision
+    return _precision.get()
 
 
 def set_matmul_precision(precision: str) -> None:
     """Set the precision of float32 matrix products, in jax's words."""
+    _precision.set(precision)
     update_config("jax_default_matmul_precision", precision)
 
 
@@ -359,6 +369,7 @@ def is_ready(array: jax.Array) -> bool:
     return cast("Any", array).is_ready()  # which jax's stub lacks
 
 
+# no cell: what the end of the process waits for
 unfinished: list[jax.Array] = []
 """Results of abandoned exchanges with other processes, for which XLA waits when the process ends."""
 
@@ -381,6 +392,7 @@ class _Shutdown(threading.Thread):
         return not self.is_alive()
 
 
+# no cell: called when the process ends
 _shutdowns: list[_Shutdown] = []  # one, made once this process has joined: a fork marks older threads as ended
 
 

@@ -11,6 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 from weft.ops._jax import device_put
 
 
+# no cell: a replay runs its program as others run theirs
 class _Use:
     """Whether this process has split an array. Until then, programs need not look at the arrays that they get."""
 

@@ -16,7 +16,7 @@ from weft._lazy.call import BoundOp
 from weft._lazy.general import General
 from weft._lazy.interpreter import Costs
 from weft._lazy.precondition import Precondition
-from weft._lazy.tape import INTERIOR, Tape
+from weft._lazy.role import INTERIOR, Role
 from weft._lazy.trace import SizeValues, Trace, traced
 from weft.ops._dims import Names
 from weft.ops._replicas import has_collectives
@@ -38,7 +38,7 @@ class Output:
 
     __slots__ = ("alone", "aval", "index", "signature", "taped")
 
-    def __init__(self, signature: Signature, index: int, aval: Aval, taped: Tape | None) -> None:
+    def __init__(self, signature: Signature, index: int, aval: Aval, taped: Role | None) -> None:
         self.signature = signature
         self.index = index
         self.aval = aval
@@ -46,56 +46,94 @@ class Output:
         self.alone = True
 
 
+class Execution:
+    """How an application is run other than by compiling `Signature.fn`, and what that costs.
+
+    native      what compiled programs on its device run instead of `fn`, or None
+    host        what computes it on NumPy arrays instead of the trace, or None: one result, which may be a view
+    overwrites  whether `host` writes to its first argument
+    run         a function that computes it on NumPy arrays, set at its first use (`_lazy/interpreted.py`)
+    costs       what it costs in either tier, known when `run` is
+    """
+
+    __slots__ = ("costs", "host", "native", "overwrites", "run")
+
+    def __init__(self, native: Callable[..., Arrays] | None) -> None:
+        self.native = native
+        self.host: Callable[..., Any] | None = None
+        self.overwrites = False
+        self.run: Callable[[Sequence[Any]], Sequence[Any]] | None = None
+        self.costs: Costs | None = None
+
+
+Grads = Callable[..., Sequence[jax.Array | None]]
+"""(arrays, outputs, cotangents of the main outputs) -> one gradient or None per input."""
+
+
+class Derivatives:
+    """How an application is differentiated.
+
+    grads   the row's hand-written derivative, or None
+    native  the same by a native body, or None
+    made    derivatives by which inputs and outputs take part (`_autograd/derive.py`), and others by their own keys
+    """
+
+    __slots__ = ("grads", "made", "native")
+
+    def __init__(self, grads: Grads | None, native: Grads | None = None) -> None:
+        self.grads = grads
+        self.native = native
+        self.made: dict[Any, Any] = {}
+
+
+class Requirement:
+    """What an application asks of its inputs' values. Its outputs are in doubt until that is known to hold.
+
+    precondition  what must hold; None for a derivative, which shares the doubt of its application
+    check         the precondition as a signature, once it has been needed (`_lazy/checks.py`)
+    """
+
+    __slots__ = ("check", "precondition")
+    check: Any
+
+    def __init__(self, precondition: Precondition | None) -> None:
+        self.precondition = precondition
+        self.check = None
+
+
 class Signature:
     """An application by types: what it computes, and the types that come out.
 
-    fn        arrays -> tuple of arrays, one per output
-    main      how many outputs are the operator's; the rest only serve its derivative
-    precondition   what must hold of the inputs' values, or None
-    doubtful  whether it has a precondition, or is the derivative of a signature that has one
-    grads     (arrays, outputs, cotangents of the main outputs) -> one gradient or None per input, where the
-              row has a hand-written derivative; or None
-    collective  whether it exchanges data with the other replicas
-    rounds    whether floating results must be passed through `rewrite_barrier` before another application takes them
-    trace     `fn` as it was traced for these types
-    general   what computes it for all sizes, and which they are here, where that is known
-    native    what compiled programs on its device run instead of `fn`, or None
-    host      what computes it on NumPy arrays instead of the trace, or None: one result, which may be a view
-    overwrites  whether `host` writes to its first argument
-    parts     of a function that was captured as one application: its own
-    sites     of these, the user's lines at the first capture of such a function, where they were noted
-    native_grads   the same instead of `grads`
-    run       a function that computes it on NumPy arrays, set at its first use (`_lazy/interpreted.py`)
-    costs     what it costs in either tier, known when `run` is
-    derived   derivatives by which inputs and outputs take part (`_autograd/derive.py`)
+    fn           arrays -> tuple of arrays, one per output
+    main         how many outputs are the operator's; the rest only serve its derivative
+    trace        `fn` as it was traced for these types
+    general      what computes it for all sizes, and which they are here, where that is known
+    collective   whether it exchanges data with the other replicas
+    rounds       whether floating results must be passed through `rewrite_barrier` before another application takes them
+    parts        of a function that was captured as one application: its own
+    sites        of these, the user's lines at the first capture of such a function, where they were noted
+    execution    how it is run other than by compiling `fn`
+    derivatives  how it is differentiated
+    requirement  what it asks of its inputs' values, or None
     """
 
     __slots__ = (
         "avals",
         "call",
-        "check",
         "collective",
-        "costs",
-        "derived",
-        "doubtful",
+        "derivatives",
+        "execution",
         "fn",
         "general",
-        "grads",
-        "host",
         "main",
         "name",
-        "native",
-        "native_grads",
         "outputs",
-        "overwrites",
         "parts",
-        "precondition",
+        "requirement",
         "rounds",
-        "run",
         "sites",
         "trace",
     )
-    check: Any  # the precondition as a signature (`_lazy/checks.py`)
 
     @spanned(Phase.INFERENCE, "signature")
     def __init__(
@@ -109,7 +147,7 @@ class Signature:
         differentiable: bool = True,
         call: BoundOp | None = None,
         precondition: Precondition | None = None,
-        grads: Callable[..., Sequence[jax.Array | None]] | None = None,
+        grads: Grads | None = None,
         rounds: bool = True,
         trace: Trace | None = None,
         general: tuple[General, SizeValues] | None = None,
@@ -118,25 +156,18 @@ class Signature:
         parts: tuple[Signature, ...] = (),
         sites: tuple[str | None, ...] = (),
     ) -> None:
-        self.native = native
-        self.host: Callable[..., Any] | None = None
-        self.overwrites = False
-        self.parts = parts
-        self.sites = sites
-        self.native_grads: Callable[..., Sequence[jax.Array | None]] | None = None
-        self.general = general
         self.name = name
         self.fn = fn
         self.avals = avals
         self.call = call
-        self.check = None
-        self.grads = grads
-        self.rounds = rounds
-        self.derived: dict[Any, Any] = {}
+        self.general = general
         self.trace = trace or traced(fn, structs_of(avals))
         self.collective = has_collectives(self.trace.closed)
-        self.run: Callable[[Sequence[Any]], Sequence[Any]] | None = None
-        self.costs: Costs | None = None
+        self.rounds = rounds
+        self.parts = parts
+        self.sites = sites
+        self.execution = Execution(native)
+        self.derivatives = Derivatives(grads)
         smooth = differentiable and any(a.dtype.is_differentiable and not a.weak for a in avals)
         outputs: list[Output] = []
         for index, (shape, dtype) in enumerate(self.trace.types()):
@@ -146,7 +177,7 @@ class Signature:
             taped = INTERIOR if smooth and aval.dtype.is_differentiable else None
             outputs.append(Output(self, index, aval, taped))
         self.outputs = tuple(outputs)
-        self.require(precondition)
+        self.require(None if precondition is None else Requirement(precondition))
         self.main = len(outputs) - aux
 
     def __repr__(self) -> str:
@@ -155,12 +186,12 @@ class Signature:
     @property
     def compiled_fn(self) -> Callable[..., Arrays]:
         """What computes it in a compiled program on its device."""
-        return self.fn if self.native is None else self.native
+        return self.execution.native or self.fn
 
     @property
     def operators(self) -> tuple[int, int]:
         """How many operators it consists of, and how many of these native bodies compute."""
-        return operators_of(self.parts) if self.parts else (1, int(self.native is not None))
+        return operators_of(self.parts) if self.parts else (1, int(self.execution.native is not None))
 
     def with_names(self, names: Sequence[Names]) -> Signature:
         """The signature with these names of the dims of its main outputs."""
@@ -182,12 +213,16 @@ class Signature:
         result.outputs = tuple(outputs)
         return result
 
-    def require(self, precondition: Precondition | None, *, doubtful: bool = False) -> None:
-        """Set the precondition; without one, `doubtful` marks the derivative of a signature that has one."""
-        self.precondition = precondition
-        self.doubtful = doubtful or precondition is not None
+    @property
+    def precondition(self) -> Precondition | None:
+        """What must hold of the inputs' values, or None."""
+        return None if self.requirement is None else self.requirement.precondition
+
+    def require(self, requirement: Requirement | None) -> None:
+        """Set what it asks of its inputs' values."""
+        self.requirement = requirement
         for output in self.outputs:
-            output.alone = len(self.outputs) == 1 and not self.doubtful
+            output.alone = len(self.outputs) == 1 and requirement is None
 
 
 def operators_of(signatures: Iterable[Signature]) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from weft._base.site import Noting, user_site
 from weft._base.state import set_field
 from weft._lazy.value import Value
 
+# no cell: only texts and reports depend on it
 _sites: WeakKeyDictionary[Value, str] = WeakKeyDictionary()
 
 

@@ -23,6 +23,7 @@ SymbolicSize = Any
 
 _PLAIN = frozenset({int, float, bool, str, type(None)})
 _RESHAPING = ("reshape", "squeeze", "transpose")
+# no cell: the empty dict keeps `eval` from the builtins; nobody changes it
 _FUNCTIONS: dict[str, Any] = {"floordiv": floordiv, "mod": mod, "max": max, "min": min, "__builtins__": {}}
 """The functions in expressions, in the notation in which they print and which `symbolic_shape` reads."""
 

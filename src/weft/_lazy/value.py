@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from itertools import count
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
+from jax.core import Tracer
+
 from weft._base.dtype import bool_
 from weft._base.site import user_site
-from weft._base.state import Ambient
+from weft._base.state import Ambient, ambient
+from weft._base.timeline import Phase, spanned
 from weft._lazy.aval import Aval, aval_of
 from weft._lazy.precondition import ErrorTemplate
+from weft._lazy.role import Freed, Interior, NodeHooks, Role
 from weft._lazy.signature import Output, Signature
-from weft._lazy.tape import NodeHooks, Tape
 from weft.errors import NoDataError, WeftError
 
 
-class ExecutedTape(Tape):
-    """The tape of a value whose application a backward pass has executed: the links of the graph, without arrays.
+class Executed(Freed):
+    """The role of a value whose application a backward pass has executed: the links of the graph, without arrays.
 
-    inputs   for each input its tape, `OUTSIDE`, or the value if the pass has not reached it
+    inputs   for each input its role, `OUTSIDE`, or the value if the pass has not reached it
     """
 
-    __slots__ = ("inputs", "origin", "time")
-    leaf = False  # the same for all, so no slots
-    freed = True
-    release = None
+    __slots__ = ("inputs", "origin", "spent", "time")
+    release = None  # called already; the same for all, so no slot
     origin: Output | None
     inputs: tuple[Any, ...]
+    spent: bool
     time: int
 
 
@@ -37,7 +41,7 @@ class Shared(tuple["Value", ...]):
     """Inputs of an application with several outputs, which a backward pass may reach at different times.
 
     links   what the first pass that executes it leaves of the inputs
-    spent   as in `Tape`
+    spent   as in `Freed`
     node    what users have attached to the application
     key     identifies the application, once somebody has asked: the number of one of its outputs
     """
@@ -52,52 +56,236 @@ tick = count(1).__next__
 """The number of the next recording."""
 
 
+class StandIn:
+    """Takes the place of an array that a reader cannot simply have.
+
+    array    the array that is there all the same, or None
+    """
+
+    __slots__ = ()
+    array: Any = None
+
+    def wait(self, value: Value, /) -> None:
+        """Do what has to happen before the content of `value` changes; called until it is an array."""
+        raise NotImplementedError
+
+
+class NotComputed(StandIn):
+    """The type of `PENDING`.
+
+    compute  computes a value with all that it depends on; set by `realize`, which is above
+    """
+
+    __slots__ = ("compute",)
+    compute: Callable[[Value], None]
+
+    def wait(self, value: Value, /) -> None:
+        self.compute(value)
+
+
+PENDING = NotComputed()
+"""The content of all values that are recorded and that no flush has chosen to compute."""
+
+
+class Computing(StandIn):
+    """The content of the outputs of a program, while a flush runs it.
+
+    calls_back   whether the program calls users' functions, which must not wait for it
+    thread       the one that runs the program, by `threading.get_ident`
+    """
+
+    __slots__ = ("calls_back", "done", "thread")
+
+    def __init__(self, *, calls_back: bool = False) -> None:
+        self.calls_back = calls_back
+        self.thread = threading.get_ident()
+        self.done = threading.Event()
+
+    def wait(self, value: Value, /) -> None:
+        """Block until the flush has ended; within it, make the value pending again.
+
+        There, the flush waits for the function that is reading: a finalizer or a handler within it, or one that its
+        program calls. So the function computes the value for itself, and the flush will store the same again.
+        """
+        if self.thread == threading.get_ident() or (self.calls_back and ambient().pending.within):
+            if value.content is self:
+                value.content = PENDING
+        else:
+            self.done.wait()
+
+
+class Absent(StandIn):
+    """The content of a value whose array is elsewhere; `fetch()` puts the array in its place, or raises.
+
+    A program that reads the value calls it, and so does whoever reads the elements. So memory can be freed between a
+    forward pass and the backward pass that needs it again.
+    """
+
+    __slots__ = ("fetch",)
+
+    def __init__(self, fetch: Callable[[], None]) -> None:
+        self.fetch = fetch
+
+    def wait(self, value: Value, /) -> None:
+        del value
+        self.fetch()
+
+
+def _refuse() -> None:
+    raise NoDataError(
+        "Cannot copy out of meta tensor; no data! A tensor on the meta device has a shape and a type, and no elements. "
+        "Modules are moved from there with module.to_empty(device=...), or by load_state_dict(..., assign=True)"
+    )
+
+
+NO_DATA = Absent(_refuse)
+"""The content of all values on the meta device."""
+
+
+class Doubtful(StandIn):
+    """The content of a value that is invalid if one of several checks fails."""
+
+    __slots__ = ("array", "doubts")
+
+    def __init__(self, array: Any, doubts: tuple[Doubt, ...]) -> None:
+        self.array = array
+        self.doubts = doubts
+
+    def wait(self, value: Value, /) -> None:
+        """Confirm the array, or raise what the checks have found."""
+        for doubt in self.doubts:
+            doubt.check.confirm()
+        value.content = self.array
+
+
 class Value:
     """One output of one recorded application, or a leaf that holds an array.
 
     origin   the output of a signature that makes it; None for a leaf
     inputs   values that the application reads, until nobody needs them; outputs of one application share the tuple
-    array    None while not computed; a `jax.Array`; a NumPy array that is still to go to its device; a Python
-             number where `aval.weak`; the `Ticket` of the flush that is computing it; an `Unconfirmed` array; or
-             `Absent` where the array was released
+    content  its array, or what stands in for it (below)
     tape     None when no gradient flows through it
-    extras   outputs of the same application that only the derivative reads; or, for an imported buffer, its owner
+    extras   outputs of the same application that only the derivative reads
     num      scratch of the flush that is being planned
     time     number of the recording; whatever uses a value was recorded after it
-    doubt    the `Doubt` about the application's inputs, set only where `signature.doubtful`; or None
+    doubt    the `Doubt` about the application's inputs, set only where `signature.requirement`; or None
+    owner    what an imported buffer belongs to, or None; set only for leaves
+
+    Its content says in which state it is:
+
+    | state         | content         | what ends it                                                     |
+    |---------------|-----------------|------------------------------------------------------------------|
+    | pending       | `PENDING`       | a flush chooses to compute it: computing                         |
+    | computing     | a `Computing`   | its program ends: in memory, or in doubt; if it fails: pending   |
+    | in doubt      | a `Doubtful`    | its checks are read: in memory, unless one has failed            |
+    | on the host   | a NumPy array   | somebody needs it on its device: there                           |
+    | on the device | a `jax.Array`   | its owner releases it: absent                                    |
+    | absent        | an `Absent`     | somebody reads it: its owner puts the array back, or raises      |
+    | a number      | Python's number | nothing; the state of all values of a type that is weak          |
+
+    Whoever needs the array calls `read`, which waits. Whoever only looks whether something is there asks `is_pending`,
+    `available`, `on_host` or `at_hand`. Only planning looks at the content itself.
     """
 
-    __slots__ = ("__weakref__", "array", "aval", "doubt", "extras", "inputs", "num", "origin", "tape", "time")
+    __slots__ = (
+        "__weakref__",
+        "aval",
+        "content",
+        "doubt",
+        "extras",
+        "inputs",
+        "num",
+        "origin",
+        "owner",
+        "tape",
+        "time",
+    )
     origin: Output | None
     inputs: tuple[Value, ...]
     aval: Aval
-    array: Any
-    tape: Tape | None
-    extras: Any
+    content: Any
+    tape: Role | None
+    extras: tuple[Value, ...]
     num: int
     doubt: Doubt | None
     time: int
+    owner: Any
 
-    def __init__(self, aval: Aval, array: Any, *, owner: Any = None) -> None:
-        """Make a leaf."""
+    def __init__(self, aval: Aval, content: Any = PENDING, *, owner: Any = None) -> None:
+        """Make a leaf; without a content, one that only stands for others, and is never computed."""
         self.origin = None
         self.inputs = ()
         self.aval = aval
-        self.array = array
+        self.content = content
         self.tape = None
-        self.extras = owner
+        self.extras = ()
         self.num = -1
         self.time = 0
+        self.owner = owner
 
     def __repr__(self) -> str:
-        state = "leaf" if self.origin is None else self.origin.signature.name
-        return f"<{state} {self.aval}{'' if self.array is not None else ' pending'}>"
+        name = "leaf" if self.origin is None else self.origin.signature.name
+        return f"<{name} {self.aval}{' pending' if self.is_pending else ''}>"
+
+    def read(self) -> Any:
+        """The value's array, on the host or on its device, or its number; computed now if necessary.
+
+        Execution is asynchronous, and not waited for, but the checks on which the value depends are; raises what they
+        have found.
+        """
+        content = self.content
+        while isinstance(content, StandIn):
+            content.wait(self)
+            content = self.content
+        return content
+
+    def leaf(self) -> Value | None:
+        """A leaf with the same array, if there is one yet."""
+        content = self.content
+        if isinstance(content, StandIn) and content.array is None:
+            return None
+        result = Value(self.aval, content, owner=self.owner if self.origin is None else None)
+        result.time = tick()
+        return result
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether nothing computes it yet."""
+        return self.content is PENDING
+
+    @property
+    def number(self) -> Any:
+        """The number of a value whose type is weak."""
+        return self.content
+
+    @property
+    def available(self) -> Any:
+        """The array in memory, or being computed there by XLA, even if it is in doubt; or None."""
+        content = self.content
+        return content.array if isinstance(content, StandIn) else content
+
+    @property
+    def on_host(self) -> np.ndarray[Any, Any] | None:
+        """The array, if it is one of NumPy's, which has not been needed on its device yet."""
+        content = self.content
+        return content if type(content) is np.ndarray else None
+
+    def at_hand(self) -> np.ndarray[Any, Any] | None:
+        """The elements as a NumPy array, if they are in memory and not in doubt. Waits for XLA."""
+        content = self.content
+        if type(content) is np.ndarray:
+            return content
+        if self.aval.weak:
+            return np.asarray(content, self.aval.dtype.numpy)
+        return None if isinstance(content, (StandIn, Tracer)) else np.asarray(content)
 
 
 def is_taped(value: Value) -> bool:
     """Whether a backward pass may still execute the application of a value."""
     tape, inputs = value.tape, value.inputs
-    return not (tape is None or tape.leaf or tape.freed) and not (type(inputs) is Shared and inputs.spent)
+    if not isinstance(tape, Interior) or isinstance(tape, Freed):
+        return False
+    return not (type(inputs) is Shared and inputs.spent)
 
 
 OUTSIDE = Value(aval_of((), bool_), False)
@@ -110,14 +298,14 @@ _new = object.__new__
 def recorded(origin: Output, inputs: tuple[Value, ...], ambient: Ambient) -> Value:
     """A pending value: one output of an application, appended to the list of pending values.
 
-    `_tensor/fast_path.py` has the same statements inlined; a test compares the two.
+    `_tensor/fast_path.py` has the same statements inlined; a test compares what the two record.
     """
     value = _new(Value)
     value.origin = origin
     value.inputs = inputs
     value.aval = origin.aval
-    value.array = None
-    value.extras = None
+    value.content = PENDING
+    value.extras = ()
     value.num = -1
     value.time = tick()
     value.tape = None
@@ -173,9 +361,21 @@ class Check:
         self.site = user_site()
         self.doubt: weakref.ref[Doubt] | None = None
 
-    def set_codes(self, codes: Sequence[int]) -> None:
+    def confirm(self, *, at_the_call: bool = False) -> None:
+        """Wait for the check; raise its failure."""
+        self.wait()
+        if self.failure is not None:
+            raise self.error(at_the_call=at_the_call)
+
+    @spanned(Phase.WAITING, "for a check")
+    def wait(self) -> None:
+        """Read the codes, once they are computed."""
+        if self.code is not None:
+            self.set_codes(self.code.read())
+
+    def set_codes(self, codes: Any) -> None:
         """Store the codes, now that they are computed."""
-        self.failure = first_failure(self.signature, codes)
+        self.failure = first_failure(self.signature, np.asarray(codes).tolist())
         self.code = None
 
     def error(self, *, at_the_call: bool = False) -> WeftError:
@@ -192,40 +392,6 @@ class Doubt:
 
     def __init__(self, check: Check) -> None:
         self.check = check
-
-
-class Absent:
-    """Takes the place of an array that its owner has released; `wait()` puts the array back.
-
-    A program that reads the value calls it, and so does whoever reads the elements. So memory can be freed between a
-    forward pass and the backward pass that needs it again.
-    """
-
-    __slots__ = ("wait",)
-
-    def __init__(self, wait: Callable[[], None]) -> None:
-        self.wait = wait
-
-
-def _refuse() -> None:
-    raise NoDataError(
-        "Cannot copy out of meta tensor; no data! A tensor on the meta device has a shape and a type, and no elements. "
-        "Modules are moved from there with module.to_empty(device=...), or by load_state_dict(..., assign=True)"
-    )
-
-
-NO_DATA = Absent(_refuse)
-"""In place of the arrays of all tensors on the meta device."""
-
-
-class Unconfirmed:
-    """Takes the place of an array that is invalid if one of several checks fails."""
-
-    __slots__ = ("array", "doubts")
-
-    def __init__(self, array: Any, doubts: tuple[Doubt, ...]) -> None:
-        self.array = array
-        self.doubts = doubts
 
 
 def first_failure(signature: Signature, codes: Sequence[int]) -> tuple[ErrorTemplate, int] | None:

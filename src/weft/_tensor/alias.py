@@ -10,7 +10,6 @@ import numpy as np
 
 from weft._base.dtype import DType, int64
 from weft._base.state import ambient
-from weft._lazy import realize
 from weft._lazy.aval import Aval, aval_of
 from weft._lazy.call import ONE, Exact
 from weft._lazy.infer import Call, call_of
@@ -18,8 +17,9 @@ from weft._lazy.value import Value
 from weft._tensor.base import Path, PathStep, TensorBase
 from weft.errors import ShapeError
 from weft.ops._dims import wrap_dim
+from weft.ops._kinds import Kind, Many
 from weft.ops._strides import Layout, row_major
-from weft.ops._table import TABLE, Kind, Many
+from weft.ops._table import TABLE
 
 T = TypeVar("T", bound=TensorBase)
 
@@ -65,7 +65,7 @@ def spreads(tensor: TensorBase) -> bool:
     """Whether a view may show an element in several places. It is known from the path, without the layout."""
     while (alias := tensor._alias) is not None:
         for call, _ in alias.steps:
-            if call.op.spreads:
+            if call.op.view is not None and call.op.view.spreads:
                 return True
         tensor = alias.base
     return False
@@ -103,18 +103,18 @@ def layout_after(layout: Layout, call: Call, others: tuple[Value, ...], *, exact
         else:
             params.append(entry.value if isinstance(entry, Exact) else entry)
     assert call.op.view is not None, "only view operators are in paths"
-    return call.op.view(layout, *params)
+    return call.op.view.layout(layout, *params)
 
 
 def _number(value: Value, exact: bool) -> Any:
     if value.aval.weak:
-        return value.array
+        return value.number
     if not exact:
         return nan
     capture = ambient().capture
     if capture is not None:
         capture.needs_elements(value)
-    return int(np.asarray(realize.raw_array(value)))
+    return int(np.asarray(value.read()))
 
 
 # --- the way to places that are given in full -------------------------------------------------------------------

@@ -267,8 +267,8 @@ def is_hashable(x: Any) -> bool:
 
 def within(op: OpDef, *scalars: Any) -> None:
     """Raise if a row's numbers are outside of its limits. Tensors are not read for this."""
-    if op.limits is not None and not any(isinstance(x, Tensor | complex) for x in scalars):
-        op.limits(*scalars)
+    if op.check.limits is not None and not any(isinstance(x, Tensor | complex) for x in scalars):
+        op.check.limits(*scalars)
 
 
 def older(op: OpDef, args: tuple[Any, ...], scalars: tuple[Any, ...]) -> dict[str, Any]:

@@ -14,18 +14,18 @@ from weft._base.layout import strided
 from weft._base.overriding import acts_for_user, handles, has_handler
 from weft._tensor import copying, dim_names, display, gradients, legacy_types, node, pieces, protocols, subscript
 from weft._tensor.base import TensorBase
-from weft._tensor.codegen import COMPOSITES, Composite, op
 from weft._tensor.convert import as_tensor, tensor
 from weft._tensor.derived import Derived
 from weft._tensor.dunders import dunders_of
+from weft._tensor.functions import FUNCTIONS, Function, with_inplace_argument
 from weft._tensor.inplace import inplace_of
 from weft._tensor.overriding import MEMBERS, NOT_WRAPPED, by_default, twin
 from weft._tensor.tensor import Tensor
-from weft.ops._table import TABLE, OpDef
 
 assert _ops.LOADED, "rows are registered by import"
 assert _composites.LOADED, "composites are registered by import"
 
+# no cell: filled when the library is imported
 PUBLIC: dict[str, dict[str, Callable[..., Any]]] = {
     name: {}
     for name in ("", "nn.functional", "linalg", "special", "fft", "signal.windows", "masked", "sparse", "nested")
@@ -50,13 +50,14 @@ def _export(module: str, name: str, function: Callable[..., Any]) -> None:
     functions[name] = function
 
 
-def _export_also(source: OpDef | Composite, function: Callable[..., Any]) -> None:
-    """Export a function from the further modules of its row or composite, which may give it other names."""
-    for path in source.also:
-        module, name = (path, source.name) if path in PUBLIC else path.rpartition(".")[::2]
-        _publish(module, name, twin(function) if isinstance(function, FunctionType) else function)
+def _export_also(entry: Function) -> None:
+    """Export a function from its further modules, which may give it other names."""
+    for path in entry.public.also:
+        module, name = (path, entry.name) if path in PUBLIC else path.rpartition(".")[::2]
+        _publish(module, name, twin(entry.function) if isinstance(entry.function, FunctionType) else entry.function)
 
 
+_FUNCTIONAL = "nn.functional"
 _NOT_OVERRIDABLE = frozenset({"__new__", "__init_subclass__", "__hash__", "__iter__", "as_subclass"})
 
 
@@ -93,25 +94,32 @@ def _set_home(function: Callable[..., Any], module: str, name: str) -> None:
     function.__module__, function.__qualname__ = module, name
 
 
-def _attach_rows() -> None:
-    for row in TABLE.values():
-        hidden = ("", row.name) in COMPOSITES
-        function = getattr(op, row.name)
-        if row.function and (row.module, row.name) not in COMPOSITES:
-            _publish(row.module, row.name, function)
-        if row.method and not hidden:
-            _attach(row.method, function)
-        if row.inplace and not hidden:
-            form = inplace_of(function, f"{row.name}_", uniform=row.uniform, separate=row.separate)
-            if row.method or not row.function:
-                _attach(f"{row.name}_", form)
-            if row.function:
-                _publish(row.module, f"{row.name}_", form)
-            if row.inplace_argument and row.module != "nn.functional":
-                _export("nn.functional", f"{row.name}_", form)
-        if row.property:
-            _attach(row.name, _part(function, row.doc) if row.write else property(function, doc=row.doc))
-        _export_also(row, function)
+def _attach_functions() -> None:
+    for entry in FUNCTIONS.values():
+        name, function, public, row = entry.name, entry.function, entry.public, entry.row
+        if public.inplace:
+            _attach_inplace(entry)
+        if public.function and not (public.inplace_argument and public.module == _FUNCTIONAL):
+            _publish(public.module, name, function)
+        if public.method:
+            _attach(public.method, function)
+        if public.attribute and row is not None:
+            is_written = row.view is not None and row.view.write is not None
+            _attach(name, _part(function, row.doc) if is_written else property(function, doc=row.doc))
+        _export_also(entry)
+
+
+def _attach_inplace(entry: Function) -> None:
+    name, public, spelled = entry.name, entry.public, f"{entry.name}_"
+    form = inplace_of(entry.function, spelled, uniform=public.uniform, separate=public.separate)
+    if public.method or not public.function:
+        _attach(spelled, form)
+    if public.function:
+        _publish(public.module, spelled, form)
+    if public.inplace_argument and entry.row is not None:
+        _publish(_FUNCTIONAL, name, with_inplace_argument(entry.row, entry.function, form))
+        if public.module != _FUNCTIONAL:
+            _export(_FUNCTIONAL, spelled, form)
 
 
 _UNDER_OWN_NAME = frozenset({
@@ -123,27 +131,14 @@ _UNDER_OWN_NAME = frozenset({
 
 
 def _attach_operators() -> None:
-    for row in TABLE.values():
-        for name, special in dunders_of(row, getattr(op, row.name)).items():
+    for entry in FUNCTIONS.values():
+        method = "div" if entry.name == "true_divide" else entry.name
+        for name, special in dunders_of(entry).items():
             setattr(Derived, name, special)
             _set_home(special, "weft", f"Tensor.{name}")
-            method = "div" if row.name == "true_divide" else row.name
-            behind = special if name in _UNDER_OWN_NAME else getattr(Tensor, method + "_" * (name not in row.dunder))
+            inplace = "_" * (name not in entry.public.dunder)
+            behind = special if name in _UNDER_OWN_NAME else getattr(Tensor, method + inplace)
             handles(special, behind, operator=True)
-
-
-def _attach_composites() -> None:
-    for entry in COMPOSITES.values():
-        if entry.is_function:
-            _publish(entry.module, entry.name, entry.function)
-        _export_also(entry, entry.function)
-        if entry.method:
-            _attach(entry.method, entry.function)
-        if entry.inplace:
-            form = inplace_of(entry.function, f"{entry.name}_", separate=entry.separate)
-            _attach(f"{entry.name}_", form)
-            if entry.is_function:
-                _publish(entry.module, f"{entry.name}_", form)
 
 
 def _on_device(kind: str) -> property:
@@ -182,6 +177,8 @@ def _output_nr(tensor: Tensor) -> int:
 def _attach_properties() -> None:
     for kind in ("cpu", "cuda", "meta", "mps", "xla", "xpu", "ipu", "mtia", "maia", "vulkan"):
         _attach(f"is_{kind}", _on_device(kind))
+    real = FUNCTIONS["", "real"].function
+    _attach("real", _part(real, real.__doc__ or ""))
     _attach("names", property(dim_names.names_of, _assign_names, doc="The name of each dim, or None."))
     _attach("grad_fn", property(node.grad_fn_of, doc="The node of the graph that has made it, or None for a leaf."))
     _attach("output_nr", property(_output_nr, doc="Which output it is of the operator that made it; 0 for a leaf."))
@@ -247,8 +244,7 @@ def _is_operator(name: str, member: Any) -> bool:
     return name.endswith("__") and has_handler(member)
 
 
-_attach_rows()
-_attach_composites()
+_attach_functions()
 _attach_operators()
 _attach_properties()
 _attach_rest()

@@ -10,7 +10,7 @@ from typing import Any
 from weft._base.state import ambient, using
 from weft._lazy.autocast import cast, cast_device, is_eligible, wanted_type
 from weft._tensor.tensor import Tensor, operand, wrap
-from weft.ops._table import CastClass, PerDevice, class_on
+from weft.ops._autocast import CastClass, PerDevice, class_on
 
 
 def not_cast() -> using:

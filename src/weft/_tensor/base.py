@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from weft._base.dtype import DType
 from weft._lazy.infer import Call
-from weft._lazy.tape import Tape
+from weft._lazy.role import Leaf
 from weft._lazy.value import Value
 from weft._tensor.derived import Derived
 from weft._tensor.memory import Memory
@@ -58,7 +58,7 @@ class Facts:
 
     alias: Alias | None = None
     views: list[weakref.ref[TensorBase]] | None = None
-    tape: Tape | None = None
+    tape: Leaf | None = None
     writes: int = 0
     overwritten: int = 0
     address: Memory | None = None
@@ -94,7 +94,7 @@ class TensorBase(Derived):
     _facts: Facts
     _alias: Alias | None = _fact("alias")
     _views: list[weakref.ref[TensorBase]] | None = _fact("views")
-    _tape: Tape | None = _fact("tape")
+    _tape: Leaf | None = _fact("tape")
     _writes: int = _fact("writes")
     _overwritten: int = _fact("overwritten")
     _address: Memory | None = _fact("address")

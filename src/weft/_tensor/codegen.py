@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import wraps
 from typing import Any
 
 from weft._base.device import default_device
+from weft._base.generated import execute
 from weft._base.state import ambient
 from weft._dispatch import apply
 from weft._lazy.autocast import cast_inputs
@@ -21,18 +20,20 @@ from weft._lazy.infer import call_of
 from weft._lazy.value import Value
 from weft._tensor import arguments, fast_path
 from weft._tensor.alias import layout_after, layout_of
-from weft._tensor.autocast import casting, not_cast
+from weft._tensor.autocast import not_cast
 from weft._tensor.convert import existing
 from weft._tensor.generator import Generator, PartOfDraws, default_generator, own_generator
 from weft._tensor.named_results import tuple_of
-from weft._tensor.numpy_names import WITH_NUMPY_NAMES, numpy_names_of, one_of, with_axis
+from weft._tensor.numpy_names import numpy_names_of, one_of, with_axis
 from weft._tensor.output import type_of_out, write_out
 from weft._tensor.pieces import shown_in_memory
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import make_view
+from weft.ops._autocast import Cast
+from weft.ops._kinds import REQUIRED, Kind, Many, Param
 from weft.ops._rows import documented
-from weft.ops._table import REQUIRED, TABLE, Cast, CastClass, Kind, Many, OpDef, Param, PerDevice
+from weft.ops._table import TABLE, OpDef
 
 # --- turning arguments into inputs and static entries ---------------------------------------------------------
 
@@ -64,13 +65,18 @@ def _finish(op: OpDef, static: tuple[Any, ...], values: list[Value], device: Any
 
 def _finish_view(op: OpDef, static: tuple[Any, ...], values: list[Value], source: Tensor) -> Tensor:
     call = call_of(op, static)
-    if op.cast is not _NOT_CAST and (state := ambient()).autocast.enabled:
+    if op.types.autocast is not _NOT_CAST and (state := ambient()).autocast.enabled:
         inputs = cast_inputs(call, tuple(values), state)
         if inputs[0] is not values[0]:  # a view of the cast input, which nobody else sees
             return wrap(apply(call, inputs)[0])
     others = tuple(values[1:])
     result = wrap(shown_in_memory(call, values[0], others) or apply(call, tuple(values))[0])
-    if op.by_layout and source._alias is not None and layout_after(layout_of(source), call, others) is None:
+    if (
+        op.view is not None
+        and op.view.by_layout
+        and source._alias is not None
+        and layout_after(layout_of(source), call, others) is None
+    ):
         return result
     return make_view(result, source, call, others)
 
@@ -143,7 +149,7 @@ def _lines(param: Param, op: OpDef, name: str, variadic: bool) -> list[str]:
             if variadic:
                 return [f"{entry} = {convert[1]}(v_{p} if {p} is None else ({p},), {names})"]
             return [f"{entry} = {p} if {p} is None else {convert[0]}({p}, {names})"]
-    return [f"{entry} = {_static(param, name, op.module, op.params[0].name)}"]
+    return [f"{entry} = {_static(param, name, op.public.module, op.params[0].name)}"]
 
 
 _NUMBERS = {"Scalar": "_scalar", "Real": "_real_value", "Whole": "_whole_value"}
@@ -197,10 +203,10 @@ def signature_text(op: OpDef, default: Callable[[Param], str]) -> list[str]:
             (keywords if param.keyword_only else positional).append(text)
     if any(p.kind is Kind.KEY for p in op.params):
         keywords.append("generator=None")
-    if op.factory:
+    if op.public.factory:
         keywords += ["device=None", "requires_grad=False", "pin_memory=False", "layout=None"]
     keywords += [f"{theirs}=None" for theirs in numpy_names_of(op.params).values()]
-    if not op.view and not op.factory:
+    if op.public.out is not None:
         keywords.append("out=None")
     if keywords and not variadic:
         positional.append("*")
@@ -211,48 +217,43 @@ def _source(op: OpDef, name: str) -> str:
     variadic = _variadic(op)
     names = numpy_names_of(op.params).items()
     lines = [f"if {theirs} is not None: {ours}, {theirs} = {theirs}, None" for ours, theirs in names]
-    if op.out_decides:
+    if op.public.out_decides:
         lines.append("if dtype is None and out is not None: dtype = _type_of_out(out)")
     lines.append("_inputs = []")
     for param in op.params:
         lines += _lines(param, op, name, param.name == variadic)
-    if op.limits is not None:
+    if op.check.limits is not None:
         scalars = ", ".join(p.name for p in op.params if p.kind is Kind.SCALAR)
         lines.append(f"_within(_op, {scalars})")
     static = "".join(f"s_{p.name}, " for p in op.params)
-    if op.itself is not None:
-        first = op.params[0].name
-        unless = "" if op.view else " and out is None"
-        params = "".join(f", s_{p.name}" for p in op.params[1:])
-        lines.append(f"if _op.itself(_inputs[0].aval{params}){unless}: return {first}")
     if op.view:
         lines.append(f"return _finish_view(_op, ({static}), _inputs, {op.params[0].name})")
     else:
-        made_on = ", _device(device)" if op.factory else ""
+        made_on = ", _device(device)" if op.public.factory else ""
         result = f"_finish(_op, ({static}), _inputs{made_on})"
-        if op.factory:
+        if op.public.factory:
             lines += [f"_result = {result}", "if requires_grad: _result._require_grad(True)", "return _result"]
         else:
             lines += [f"if out is None: return {result}", f"with _not_cast(): _result = {result}"]
-            tensors = [p for p in op.params if p.name in op.separate or p.kind in (Kind.ARRAY, Kind.OPERAND)]
-            read = _read([f"{'*' * (p.kind is Kind.ARRAYS)}{p.name}" for p in tensors], op.separate)
-            lines.append(f"return _write_out(out, _result, _op.out_text, {read})")
+            tensors = [p for p in op.params if p.name in op.public.separate or p.kind in (Kind.ARRAY, Kind.OPERAND)]
+            read = read_tensors([f"{'*' * (p.kind is Kind.ARRAYS)}{p.name}" for p in tensors], op.public.separate)
+            lines.append(f"return _write_out(out, _result, {op.public.out!r}, {read})")
     head = ", ".join(with_axis(op, name, signature_text(op, lambda p: f"d_{p.name}"), lines))
-    if op.older:
+    if op.public.older:
         head = head.replace("*, ", "*_more, ", 1)
         places = ", ".join(p.name for p in op.params if not p.keyword_only)
         scalars = ", ".join(p.name for p in op.params if p.keyword_only)
         lines.insert(0, f"if _more: return {name}(**_older(_op, ({places}, *_more), ({scalars},)), out=out)")
-    return f"def {name}({head}):\n    try:\n" + "".join(f"        {line}\n" for line in lines) + _HANDLER
+    return f"def {name}({head}):\n    try:\n" + "".join(f"        {line}\n" for line in lines) + HANDLER
 
 
-_HANDLER = (
+HANDLER = (
     "    except _Overridden as signal:\n        return _dispatched(signal)\n"
     "    except _UNTIL_USER as error:\n        _end_at_user(error)\n        raise\n"
 )
 
 
-def _read(names: Iterable[str], separate: Sequence[str]) -> str:
+def read_tensors(names: Iterable[str], separate: Sequence[str]) -> str:
     """Source of two tuples: the tensors that are read, and those that must not share elements with `out`."""
     groups = ["", ""]
     for name in names:
@@ -262,10 +263,18 @@ def _read(names: Iterable[str], separate: Sequence[str]) -> str:
 
 def _compiled(op: OpDef, name: str) -> Callable[..., Any]:
     scope = {**_SCOPE, "_op": op, **{f"d_{p.name}": p.default for p in op.params if p.default is not REQUIRED}}
-    exec(compile(_source(op, name), f"<weft {op.name}>", "exec"), scope)
+    execute(_source(op, name), f"op.{op.name}", scope)
     function = scope[name]
     function.__doc__ = op.doc
     return function
+
+
+def led_to(body: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A generated function, of which `inspect.getsource` gives the source of `body`; its signature stays its own."""
+    generated: Any = function
+    generated.__signature__ = inspect.signature(function)
+    generated.__wrapped__ = body
+    return generated
 
 
 def default_static(op: OpDef, inputs: int) -> tuple[Any, ...] | None:
@@ -285,11 +294,15 @@ def default_static(op: OpDef, inputs: int) -> tuple[Any, ...] | None:
 
 def is_plain(op: OpDef) -> bool:
     """Whether a call only records the row: one output, no view, no check."""
-    return not (op.outputs or op.aux or op.view or op.check or op.itself)
+    return not (op.outputs or op.derivative.aux or op.view or op.check.elements)
 
 
 def function_of(op: OpDef) -> Callable[..., Any]:
     """The public function of a row."""
+    return led_to(op.impl, _function_of(op))
+
+
+def _function_of(op: OpDef) -> Callable[..., Any]:
     general = _compiled(op, op.name.rpartition("::")[2])
     if not is_plain(op) or any(p.default is not REQUIRED or p.optional for p in op.params):
         return general
@@ -314,141 +327,5 @@ class _Rows:
         return function
 
 
+# no cell: its attributes are the rows; `op.add` is one of them
 op: Any = _Rows()
-
-
-# --- functions composed of rows -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Composite:
-    """A function over tensors that is composed of rows, and the forms in which it is public."""
-
-    name: str
-    function: Callable[..., Any]
-    method: str
-    inplace: bool
-    separate: tuple[str, ...]
-    is_function: bool
-    module: str
-    also: tuple[str, ...]
-
-
-COMPOSITES: dict[tuple[str, str], Composite] = {}
-
-
-def _bound(
-    body: Callable[..., Any],
-    name: str,
-    module: str,
-    out: str | None,
-    separate: Sequence[str],
-    cast: CastClass | PerDevice | None,
-    rest: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None,
-) -> Callable[..., Any]:
-    """The public form of a composite; its arguments are converted according to its annotations, as for rows."""
-    scope: dict[str, Any] = {
-        **arguments.SCOPE,
-        "_body": body if cast is None else casting(body, cast),
-        "_write_out": write_out,
-        "_not_cast": not_cast,
-        "_text": out,
-        "_rest": rest,
-    }
-    kinds = arguments.OF_FUNCTIONAL if module == "nn.functional" else arguments.BY_ANNOTATION
-    head, passed, has_star = [], [], False
-    first = next(iter(inspect.signature(body).parameters), "")
-    only_by_place = False
-    of_body = inspect.signature(body).parameters.values()
-    for p in of_body:
-        if only_by_place and p.kind is not p.POSITIONAL_ONLY:
-            head.append("/")
-        only_by_place = p.kind is p.POSITIONAL_ONLY
-        if p.kind is p.KEYWORD_ONLY and not has_star:
-            head.append("*")
-        has_star = has_star or p.kind in (p.VAR_POSITIONAL, p.KEYWORD_ONLY)
-        star = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
-        default = "" if p.default is p.empty else f"=d_{p.name}"
-        if default:
-            scope[f"d_{p.name}"] = p.default
-        head.append(f"{star}{p.name}{default}")
-        value = star + (p.name if star else arguments.converted(p.name, name, str(p.annotation), kinds, first))
-        passed.append(f"{p.name}={value}" if p.kind is p.KEYWORD_ONLY else value)
-    body_call = f"_body({', '.join(passed)})"
-    call = f"return {body_call}"
-    values = "".join(f"{'*' * (p.kind is p.VAR_POSITIONAL)}{p.name}, " for p in of_body if p.kind is not p.VAR_KEYWORD)
-    if out is not None:
-        head += ["out=None"] if has_star else ["*", "out=None"]
-        read = _read(inspect.signature(body).parameters, separate)
-        call = f"if out is None: {call}\n            with _not_cast(): result = {body_call}\n            "
-        call += f"return _write_out(out, result, _text, {read})"
-    if rest is not None:
-        (star,) = [p.name for p in of_body if p.kind is p.VAR_POSITIONAL]
-        call = f"{star} = _rest({star})\n            {call}"
-    for ours, theirs in (numpy_names_of(of_body) if module in WITH_NUMPY_NAMES else {}).items():
-        head += [f"{theirs}=None"] if has_star or "*" in head else ["*", f"{theirs}=None"]
-        call = f"if {theirs} is not None: {ours}, {theirs} = {theirs}, None\n            {call}"
-    source = (
-        f"def bound({', '.join(head)}):\n    try:\n        try:\n            {call}\n"
-        f"        except _LEAKS as error:\n            raise _leaked({name!r}, error, ({values}))\n"
-        f"{_HANDLER}"
-    )
-    exec(compile(source, f"<weft {name}>", "exec"), scope)
-    bound: Any = wraps(body)(scope["bound"])
-    if out is not None:
-        bound.__signature__ = _with_out(inspect.signature(body))
-    return bound
-
-
-def _with_out(signature: inspect.Signature) -> inspect.Signature:
-    """A signature with the parameter `out`, which comes before `**kwargs`."""
-    out = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any")
-    return signature.replace(parameters=[*signature.parameters.values(), out])
-
-
-def composite(
-    name: str | None = None,
-    *,
-    doc: str | None = None,
-    method: bool | str | None = None,
-    inplace: bool = False,
-    separate: Sequence[str] = (),
-    function: bool = True,
-    module: str = "",
-    also: str | Sequence[str] = (),
-    over: bool = False,
-    out: str | None = None,
-    cast: CastClass | PerDevice | None = None,
-    rest: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None,
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make the decorated function public: as a function, a method (if its first parameter is `input`), and in place.
-
-    Tensors of the parameters in `separate` must not share elements with what is written in place or to `out=`. If `out`
-    is a text, the function takes `out=`; the text is the error for an `out` of another type than the result's, or "" if
-    any type is accepted to which results can be cast. `name` and `doc` are for functions that are created within
-    another one. `over` means that there is a row of this name, whose public forms this one replaces. With `cast`, an
-    autocast class, tensors are cast before the call and not within it; without, by the rows that it calls.
-    `rest` changes the arguments of `*args` first, also those that `__torch_function__` gets.
-    """
-
-    def make(body: Callable[..., Any]) -> Callable[..., Any]:
-        public = name or body.__name__.rstrip("_")
-        if name and "<locals>" in body.__qualname__:
-            documented(body, name, doc or body.__doc__ or "")
-        code = body.__code__
-        first = code.co_varnames[0] if code.co_argcount else ""
-        is_method = method if method is not None else first == "input" and not module
-        key = (module, public)
-        if key in COMPOSITES:
-            raise ValueError(f"composite {public!r} is defined twice; give one of them another name")
-        if over is not (public in TABLE):
-            raise ValueError(
-                f"composite {public!r} says over={over}, but there is {'no' if over else 'a'} row of this name"
-            )
-        spelled = public if is_method is True else is_method or ""
-        bound = _bound(body, spelled or public, module, out, separate, cast, rest)
-        paths = (also,) if isinstance(also, str) else tuple(also)
-        COMPOSITES[key] = Composite(public, bound, spelled, inplace, tuple(separate), function, module, paths)
-        return body
-
-    return make

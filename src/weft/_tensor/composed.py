@@ -1,7 +1,7 @@
 """Tensors that consist of others instead of one array: sparse, nested and quantized ones.
 
-Their values have a type that no signature has, with a `Form` in the place of a sharding. So the common call never
-looks at them: it finds no signature, and the general path asks the form, which has a rule for a row or refuses.
+The owner of their values is an `Encoding`: it holds the tensors of which one consists, and has a rule for a row or
+refuses it. Gradients flow through the tensor that holds the elements.
 """
 
 from __future__ import annotations
@@ -10,32 +10,43 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, NoReturn, cast
 
+from weft._base.capture import active_capture
+from weft._base.device import device
 from weft._base.dtype import DType
-from weft._base.layout import layout
+from weft._base.layout import layout, strided
 from weft._base.size import Size
-from weft._lazy.aval import Aval, Sharding
+from weft._lazy.aval import AnyOwner, Aval
 from weft._lazy.call import Exact
 from weft._lazy.infer import Call
-from weft._lazy.tape import Tape
+from weft._lazy.owner import Stored
+from weft._lazy.role import Leaf, Role
 from weft._lazy.value import Value
-from weft._tensor.capture_hooks import depends_on
-from weft._tensor.tensor import Tensor, wrap
+from weft._tensor.codegen import op as rows
+from weft._tensor.convert import moved
+from weft._tensor.copying import restored, set_restorer
+from weft._tensor.display import body, place, place_in_graph, type_not_shown, with_suffixes
+from weft._tensor.tensor import Tensor, TensorOwner, wrap
 from weft.errors import ArgumentError, GradientError, LayoutError, UnsupportedCallError
-from weft.ops._table import Kind, Many, OpDef
+from weft.ops._kinds import Kind, Many
+from weft.ops._table import OpDef
 
-FORMS: dict[layout, type[Form]] = {}
-"""The forms by their layouts."""
+# no cell: filled when the library is imported
+ENCODINGS: dict[layout, type[Encoding]] = {}
+"""The encodings by their layouts."""
 
 Rule = Callable[..., Any]
-"""A row on tensors of a form: it takes the row's arguments, with tensors for its inputs.
+"""A row on tensors of an encoding: it takes the row's arguments, with tensors for its inputs.
 
 It returns `NotImplemented` where the result follows from what the row says of itself.
 """
 
 
 @dataclass(eq=False, repr=False)
-class Form:
-    """The tensors of which another one consists, and what else is to be known of it.
+class Encoding(TensorOwner):
+    """The owner of tensors that consist of others: holds these, and what else is to be known.
+
+    A class derives from it, as a dataclass with more tensors and facts. It has a `layout`, and says what PyTorch's
+    errors call that (`kind`).
 
     size    of the whole tensor, as users get it
     values  the elements, through which gradients flow
@@ -48,17 +59,13 @@ class Form:
     kind: ClassVar[str]  # what PyTorch's errors call the layout
     advice: ClassVar[str] = "use x.to_dense() first"
     alternative: ClassVar[str] = ""  # to capturing such tensors, besides the advice
-    tensor_type: ClassVar[type[Tensor]]
     rules: ClassVar[dict[str, Rule]]
-    mesh: ClassVar[None] = None
 
     def __init_subclass__(cls) -> None:
         cls.rules = {}
         if "layout" in vars(cls):
-            FORMS[cls.layout] = cls
-
-    def __repr__(self) -> str:
-        return f"layout {self.layout!r}"
+            ENCODINGS[cls.layout] = cls
+            set_restorer(str(cls.layout), lambda facts, parts: composed(cls.restored(facts, parts)))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -71,9 +78,10 @@ class Form:
         return self.values.dtype
 
     @classmethod
-    def restored(cls, facts: dict[str, Any], parts: dict[str, Tensor]) -> Form:
-        """The form with these facts and parts."""
-        return cls(**{**facts, **parts})
+    def restored(cls, facts: dict[str, Any], parts: dict[str, Tensor]) -> Encoding:
+        """The encoding with these facts and parts."""
+        arguments: dict[str, Any] = {**facts, **parts}
+        return cls(**arguments)
 
     def parts(self) -> dict[str, Tensor]:
         """The tensors, by name."""
@@ -101,22 +109,22 @@ class Form:
 
     def tell_capture(self) -> None:
         """Tell a capture that such a tensor is used, which is no part of what it captures."""
-        depends_on(
+        active_capture().needs_value(
             f"a tensor with layout {self.layout!r}",
             f"such tensors are no part of exported or traced programs: {self.alternative}{self.advice}",
         )
 
     # --- rules --------------------------------------------------------------------------------------------------
 
-    def apply(self, call: Call, inputs: Sequence[Value]) -> tuple[Value, ...]:
-        """Compute a row on inputs of which one has this form, by its rule."""
+    def apply(self, call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
+        """Compute a row on inputs of which one has this encoding, by its rule."""
         self.tell_capture()
         args, kwargs = _arguments(call, inputs)
         rule = self.rules.get(call.op.name)
         result = NotImplemented if rule is None else rule(*args, **kwargs)
         if result is NotImplemented:
             result = self.derived(call.op, args, kwargs)
-        results = result if isinstance(result, tuple) else (result,)
+        results: tuple[Tensor, ...] = result if isinstance(result, tuple) else (result,)
         return tuple([x._read() for x in results])
 
     def derived(self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -131,10 +139,31 @@ class Form:
             f"backend: there is no rule for {name}() on tensors with layout {self.layout!r}{why}; {self.advice}"
         )
 
-    # --- what the layers below ask of a sharding ------------------------------------------------------------------
+    # --- as an owner, besides `apply` -----------------------------------------------------------------------------
 
-    def type_like(self, kind: type) -> type:
-        """Refuses parameters and buffers."""
+    def whole_size(self, shape: tuple[int, ...]) -> Size:
+        """The size: values have no array."""
+        del shape
+        return self.size
+
+    def describe(self) -> str:
+        """The layout."""
+        return f"layout {self.layout!r}"
+
+    def move(self, value: Value, target: device) -> Value:
+        """The tensor that consists of the parts on another device."""
+        del value
+        return self.each_part(lambda part: moved(part, target))._read()
+
+    def save(self, value: Value) -> Stored[Tensor]:
+        """The parts and facts. Whether a gradient is required, the parts say."""
+        del value
+        return Stored(str(self.layout), self.facts(), self.parts())
+
+    def type_like(self, kind: type[Tensor]) -> type[Tensor]:
+        """The class of its tensors; refuses parameters and buffers."""
+        if issubclass(self.tensor_type, kind):
+            return self.tensor_type
         raise UnsupportedCallError(
             f"{kind.__name__}(): a tensor with layout {self.layout!r} cannot be a {kind.__name__.lower()} of a module; "
             f"keep it in an attribute, or {self.advice}"
@@ -145,33 +174,24 @@ class Form:
         return self.gradient(wrap(gradient))._read()
 
     def to_cotangent(self, gradient: Value, text: str) -> NoReturn:
-        """Refuses gradients for outputs with this form; `x.backward(gradient)` takes them."""
+        """Refuses gradients for outputs with this encoding; `x.backward(gradient)` takes them."""
         del gradient
         raise GradientError(
             f"{text} belongs to a tensor with layout {self.layout!r}: use y.backward(gradient), or y.to_dense()"
         )
 
-    def seed(self, gradient: Value) -> NoReturn:
-        """Refuses backward passes without a gradient."""
-        self.to_cotangent(gradient, "the gradient 1")
-
-    def whole(self, value: Value, size: Any) -> Value:
-        """A plain value beside such tensors stays plain."""
-        del size
-        return value
-
-    def created(self, size: Sequence[int], create: Callable[[Any, int], Tensor], row: str = "") -> Value:
+    def created(self, size: Sequence[int], create: Callable[[Sequence[int], int], Value], row: str) -> Value:
         """A new value, as by `zeros_like`, which is made by a factory row: by default one with new values."""
         if tuple(size) != tuple(self.size):
             raise self.refusal(f"new_{row}")
-        return self.with_values(create(tuple(self.values.shape), 0))._read()
+        return self.with_values(wrap(create(self.values.shape, 0)))._read()
 
-    def to_sharding(self, value: Value, sharding: Any) -> Value:
-        """A value that is written to a tensor with another form; `RuntimeError` for a layout that differs."""
-        own = value.aval.sharding
-        if sharding is None and own is self:
+    def to_owner(self, value: Value, owner: AnyOwner | None) -> Value:
+        """A value that is written to a tensor with another encoding; `RuntimeError` for a layout that differs."""
+        own = value.aval.owner
+        if owner is None and own is self:
             return self.whole_array()._read()
-        target, source = _layout_of(sharding), _layout_of(own)
+        target, source = _layout_of(owner), _layout_of(own)
         if target != source:
             raise UnsupportedCallError(
                 f"cannot write a tensor with layout {source} to one with layout {target}; assign the result instead"
@@ -179,19 +199,31 @@ class Form:
         return value
 
 
-def _layout_of(form: Any) -> str:
-    return "torch.strided" if form is None else repr(form.layout)
+def _layout_of(owner: AnyOwner | None) -> str:
+    return "torch.strided" if owner is None else owner.describe().removeprefix("layout ")
 
 
-def rule(forms: type[Form] | Sequence[type[Form]], *rows: str) -> Callable[[Rule], Rule]:
-    """Make the decorated function the rule of these rows for tensors of some forms."""
+def rule(encodings: type[Encoding] | Sequence[type[Encoding]], *rows: str) -> Callable[[Rule], Rule]:
+    """Make the decorated function the rule of these rows for tensors of some encodings."""
 
     def add(function: Rule) -> Rule:
-        for form in forms if isinstance(forms, Sequence) else (forms,):
-            form.rules.update(dict.fromkeys(rows, function))
+        for encoding in encodings if isinstance(encodings, Sequence) else (encodings,):
+            encoding.rules.update(dict.fromkeys(rows, function))
         return function
 
     return add
+
+
+def on_whole(name: str, *args: Any, **kwargs: Any) -> Any:
+    """The result of a row for dense tensors with the elements of the encoded ones."""
+    return getattr(rows, name)(*map(_whole, args), **{key: _whole(x) for key, x in kwargs.items()})
+
+
+def _whole(x: Any) -> Any:
+    if isinstance(x, list):
+        return [_whole(one) for one in cast("list[Any]", x)]
+    encoding = encoding_of(x) if isinstance(x, Tensor) else None
+    return x if encoding is None else encoding.whole_array()
 
 
 def _arguments(call: Call, inputs: Sequence[Value]) -> tuple[list[Any], dict[str, Any]]:
@@ -212,45 +244,50 @@ def _arguments(call: Call, inputs: Sequence[Value]) -> tuple[list[Any], dict[str
     return args, kwargs
 
 
-def form_of(x: Tensor) -> Any:
-    """The form of a tensor; None for one that is an array."""
-    return x._read().aval.sharding
+def encoding_of(x: Tensor) -> Any:
+    """The encoding of a tensor; None for one that is an array."""
+    return x._read().aval.owner
 
 
 class Composed(Value):
-    """The value of a tensor with a form. It is no part of a graph: gradients flow through the form's values."""
+    """The value of a tensor with an encoding. It is no part of a graph: gradients flow through the encoding's parts."""
 
     __slots__ = ()
 
-    def __init__(self, form: Form) -> None:
-        values, sharding = form.values._read().aval, cast("Sharding", form)
+    def __init__(self, encoding: Encoding) -> None:
+        values = encoding.values._read().aval
         self.origin = None
         self.inputs = ()
-        self.aval = Aval(form.shape, form.dtype, False, values.device, values.inference, None, sharding)
-        self.extras = None
+        self.aval = Aval(encoding.shape, encoding.dtype, False, values.device, values.inference, None, encoding)
+        self.extras = ()
         self.num = -1
-        form.tell_capture()
+        encoding.tell_capture()
 
     @property
-    def array(self) -> NoReturn:
+    def content(self) -> NoReturn:
         """Raises: there is no single array."""
-        form: Any = self.aval.sharding
-        raise LayoutError(f"a tensor with layout {form.layout!r} has no single array; {form.advice}")
+        encoding = self._encoding
+        raise LayoutError(f"a tensor with layout {encoding.layout!r} has no single array; {encoding.advice}")
+
+    @property
+    def _encoding(self) -> Encoding:
+        encoding = self.aval.owner
+        assert isinstance(encoding, Encoding), "it is made with one"
+        return encoding
 
     @property
     def _values(self) -> Value:
-        form: Any = self.aval.sharding
-        return form.values._read()
+        return self._encoding.values._read()
 
     @property
-    def tape(self) -> Tape | None:
+    def tape(self) -> Role | None:
         """How the values take part in differentiation."""
         return self._values.tape
 
     @tape.setter
-    def tape(self, tape: Tape | None) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]  the values' own
-        form: Any = self.aval.sharding
-        form.values._read().tape = form.values._tape = tape
+    def tape(self, tape: Role | None) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]  the values' own
+        self._values.tape = tape
+        self._encoding.values._tape = cast("Leaf | None", tape)  # gradients end at a sparse leaf's values
 
     @property
     def time(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]  the values' own
@@ -258,40 +295,52 @@ class Composed(Value):
         return self._values.time
 
 
-def composed(form: Form) -> Tensor:
-    """A new tensor with a form."""
-    return wrap(Composed(form))
+def composed(encoding: Encoding) -> Tensor:
+    """A new tensor with an encoding."""
+    return wrap(Composed(encoding))
 
 
 class ComposedTensor(Tensor):
-    """A tensor that consists of others. Operators on it follow the rules of its form."""
+    """A tensor that consists of others. Operators on it follow the rules of its encoding."""
+
+    def __repr__(self) -> str:
+        lead = "tensor("
+        suffixes = [*place(self), f"size={tuple(self.shape)}", *type_not_shown(self), f"layout={self.layout!r}"]
+        text = lead + (body(self._encoding.whole_array().detach(), len(lead)) if self.numel() else "[]")
+        return with_suffixes(text, [*suffixes, *place_in_graph(self)], len(lead))
 
     @property
-    def _form(self) -> Form:
-        form = self._read().aval.sharding
-        assert isinstance(form, Form), "its values are composed"
-        return form
+    def _encoding(self) -> Encoding:
+        encoding = self._read().aval.owner
+        assert isinstance(encoding, Encoding), "its values are composed"
+        return encoding
 
     @property
     def layout(self) -> layout:
         """How its elements are stored."""
-        return self._form.layout
+        return self._encoding.layout
+
+    def to_dense(self, dtype: DType | None = None, *, masked_grad: bool | None = None) -> Tensor:
+        """The same elements as a dense tensor, through which gradients flow; itself, if its layout is `strided`."""
+        del masked_grad  # what is not stored has no place for a gradient
+        dense = self if self.layout is strided else self._encoding.whole_array()
+        return dense if dtype is None else dense.to(dtype)
 
     # --- gradients ----------------------------------------------------------------------------------------------
 
     def _require_grad(self, requires_grad: bool, refusal: str = "") -> Tensor:
-        self._form.values._require_grad(requires_grad, *filter(None, (refusal,)))
+        self._encoding.values._require_grad(requires_grad, *filter(None, (refusal,)))
         return self
 
     @property
     def grad(self) -> Tensor | None:
-        """The gradient of the elements that are stored, with the same form; or None."""
-        gradient = self._form.values.grad
-        return None if gradient is None else self._form.gradient(gradient)
+        """The gradient of the elements that are stored, with the same encoding; or None."""
+        gradient = self._encoding.values.grad
+        return None if gradient is None else self._encoding.gradient(gradient)
 
     @grad.setter
     def grad(self, grad: Tensor | None) -> None:
-        self._form.values.grad = None if grad is None else self._values_like(grad, "the assigned gradient")
+        self._encoding.values.grad = None if grad is None else self._values_like(grad, "the assigned gradient")
 
     @grad.deleter
     def grad(self) -> None:
@@ -299,58 +348,58 @@ class ComposedTensor(Tensor):
 
     def _values_like(self, x: Tensor, what: str) -> Tensor:
         """The values of a tensor that has its elements at the same places."""
-        form, own = form_of(x), self._form
-        if form is None or form.layout is not own.layout or form.values.shape != own.values.shape:
+        encoding, own = encoding_of(x), self._encoding
+        if encoding is None or encoding.layout is not own.layout or encoding.values.shape != own.values.shape:
             raise GradientError(
                 f"{what} must have layout {own.layout!r} and values of size {list(own.values.shape)}, as the tensor "
                 "itself has"
             )
-        return form.values
+        return encoding.values
 
     @property
     def grad_fn(self) -> Any:
         """The recorded application that has made the values, or None for a leaf."""
-        return self._form.values.grad_fn
+        return self._encoding.values.grad_fn
 
     def retain_grad(self) -> None:
         """Accumulate the gradient in `.grad` even if the tensor is not a leaf."""
-        self._form.values.retain_grad()
+        self._encoding.values.retain_grad()
 
     @property
     def retains_grad(self) -> bool:
         """Whether `retain_grad` was called."""
-        return self._form.values.retains_grad
+        return self._encoding.values.retains_grad
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Any:
         """Call `hook(grad)` when the gradient is complete; a result other than None replaces the gradient."""
-        form = self._form
+        encoding = self._encoding
 
         def on_values(grad: Tensor) -> Tensor | None:
-            result = hook(form.gradient(grad))
+            result = hook(encoding.gradient(grad))
             return None if result is None else self._values_like(result, "the hook's result")
 
-        return form.values.register_hook(on_values)
+        return encoding.values.register_hook(on_values)
 
     def register_post_accumulate_grad_hook(self, hook: Any) -> NoReturn:
         """Raises: such tensors are no parameters."""
-        raise self._form.refusal("register_post_accumulate_grad_hook")
+        raise self._encoding.refusal("register_post_accumulate_grad_hook")
 
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  the stub's parameters
         self, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False
     ) -> None:
-        """Add gradients to `.grad` of the leaves; `gradient` has the same form."""
+        """Add gradients to `.grad` of the leaves; `gradient` has the same encoding."""
         if gradient is None:
             raise GradientError("grad can be implicitly created only for scalar outputs; give a gradient")
         values = self._values_like(gradient, "the gradient")
-        self._form.values.backward(values, retain_graph=retain_graph, create_graph=create_graph)
+        self._encoding.values.backward(values, retain_graph=retain_graph, create_graph=create_graph)
 
     def detach(self) -> Tensor:
         """A tensor of the same elements through which no gradient flows."""
-        return self._form.each_part(Tensor.detach)
+        return self._encoding.each_part(Tensor.detach)
 
     def detach_(self) -> Tensor:
         """Make it a leaf, without history."""
-        self._form.values.detach_()
+        self._encoding.values.detach_()
         return self
 
     # --- elements -----------------------------------------------------------------------------------------------
@@ -358,9 +407,9 @@ class ComposedTensor(Tensor):
     def _read_concrete(self, *, decides: bool = False) -> NoReturn:
         del decides
         raise ArgumentError(
-            f"can't convert {self._form.kind} layout tensor to numpy. Use Tensor.to_dense() first."
-            if self._form.kind.startswith("Sparse")
-            else f"a tensor with layout {self.layout!r} has no single array; {self._form.advice}"
+            f"can't convert {self._encoding.kind} layout tensor to numpy. Use Tensor.to_dense() first."
+            if self._encoding.kind.startswith("Sparse")
+            else f"a tensor with layout {self.layout!r} has no single array; {self._encoding.advice}"
         )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
@@ -370,17 +419,20 @@ class ComposedTensor(Tensor):
                     "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the "
                     "moment. Deep-copy `tensor.detach()` instead."
                 )
-            memo[id(self)] = self._form.each_part(lambda part: part.__deepcopy__(memo))
+            memo[id(self)] = self._encoding.each_part(lambda part: part.__deepcopy__(memo))
         return memo[id(self)]
 
     def __copy__(self) -> Tensor:
         return self.detach().requires_grad_(self.requires_grad)
 
     def __reduce_ex__(self, protocol: int) -> Any:
-        form = self._form
-        return rebuilt, (form.layout, form.facts(), form.parts())
+        encoding = self._encoding
+        return rebuilt, (encoding.layout, encoding.facts(), encoding.parts())
+
+
+Encoding.tensor_type = ComposedTensor
 
 
 def rebuilt(layout: layout, facts: dict[str, Any], parts: dict[str, Tensor]) -> Tensor:
     """The tensor that a pickle describes; whether it requires a gradient, its values say."""
-    return composed(FORMS[layout].restored(facts, parts))
+    return restored(Stored(str(layout), facts, parts))

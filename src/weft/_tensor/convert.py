@@ -37,10 +37,9 @@ from weft._base.state import ambient, default_dtype
 from weft._lazy.aval import Aval, aval_of, marked
 from weft._lazy.moving import moved_value, put
 from weft._lazy.runtime import device_of, jax_device, telling_of_memory
-from weft._tensor.capture_hooks import leaf
-from weft._tensor.composed import ComposedTensor
 from weft._tensor.dim_names import checked_names, set_names
 from weft._tensor.kind_names import advice, kind_and_advice
+from weft._tensor.leaf import leaf
 from weft._tensor.numpy_memory import NumPyMemory, is_writeable, owner_over
 from weft._tensor.overriding import dispatched, require_not_overridden
 from weft._tensor.tensor import Tensor, operand, wrap
@@ -378,6 +377,4 @@ def moved(source: Tensor, target: device_class) -> Tensor:
     value = operand(source)
     if value.aval.device == target:
         return source
-    if isinstance(source, ComposedTensor):
-        return source._form.each_part(lambda part: moved(part, target))
     return wrap(moved_value(value, target))

@@ -11,11 +11,12 @@ from weft._base.device import META
 from weft._base.dtype import DType
 from weft._base.state import ambient, using
 from weft._dispatch import apply
-from weft._lazy.aval import aval_of, marked
+from weft._lazy.aval import AnyOwner, aval_of, marked
+from weft._lazy.owner import Stored
 from weft._lazy.realize import array_of
 from weft._lazy.value import NO_DATA, Value
 from weft._tensor.alias import owner_of, path_of
-from weft._tensor.base import new_handle
+from weft._tensor.base import new_handle, value_of
 from weft._tensor.convert import from_host
 from weft._tensor.dim_names import checked_names, set_names
 from weft._tensor.sharing import share
@@ -25,10 +26,10 @@ from weft.errors import CheckpointError, GradientError
 
 
 def handle_on(kind: type[Tensor], source: Tensor, requires_grad: bool) -> Tensor:
-    """A new leaf of a tensor class, with the elements of `source`; distributed if that is."""
-    sharding = source._read().aval.sharding
-    if sharding is not None and sharding.mesh is not None:
-        kind = sharding.type_like(kind)
+    """A new leaf of a tensor class, with the elements and the owner of `source`."""
+    owner = source._read().aval.owner
+    if owner is not None:
+        kind = owner.type_like(kind)
     handle: Tensor = new_handle(kind)
     handle._value = own(source._read())
     return handle.requires_grad_(requires_grad)
@@ -95,10 +96,10 @@ def reduce(self: Tensor, protocol: int) -> tuple[Any, ...]:
     """The pickle of a tensor: its elements as a NumPy array, without the tape."""
     del protocol
     value = self._read()
-    if value.aval.mesh is not None:
-        part, facts = part_of(self)
-        return rebuild_distributed, (plain_kind(self), part, facts, self.requires_grad, extras_of(self))
-    require_whole(value)
+    owner = value.aval.owner
+    if owner is not None:
+        stored = owner.save(value)
+        return rebuild_owned, (plain_kind(self), stored, self.requires_grad, extras_of(self))
     if value.aval.device is META:
         return rebuild_on_meta, (type(self), tuple(self.shape), self.dtype, self.requires_grad, extras_of(self))
     elements = np.asarray(array_of(value))
@@ -107,56 +108,62 @@ def reduce(self: Tensor, protocol: int) -> tuple[Any, ...]:
 
 def require_whole(value: Value) -> None:
     """Raise `RuntimeError` for a distributed tensor, of which this process has a part."""
-    if value.aval.sharding is not None:
+    if value.aval.distributed is not None:
         raise CheckpointError(
             f"a DTensor of size {list(value.aval.size)} cannot be saved: this process has a part of it only. Save "
             "x.full_tensor(), which all processes must call"
         )
 
 
-# --- distributed tensors: this process's part, and facts in JSON that say of what it is a part -----------------------
+# --- tensors with owners ------------------------------------------------------------------------------------------
+
+Restorer = Callable[[dict[str, Any], dict[str, Tensor]], Tensor]
+"""A function that makes a tensor of the facts and the parts of a `Stored`."""
+
+# no cell: filled when the library is imported
+_restorers: dict[str, Restorer] = {}
 
 
-class _Distributed:
-    """The function that makes a distributed tensor of a part and its facts, which `distributed.tensor` sets."""
-
-    from_part: Callable[[Tensor, dict[str, Any]], Tensor] | None = None
-
-
-def set_from_part(function: Callable[[Tensor, dict[str, Any]], Tensor]) -> None:
-    """Set the function that makes a distributed tensor of this process's part and the facts of its sharding."""
-    _Distributed.from_part = staticmethod(function)
+def set_restorer(kind: str, restorer: Restorer) -> None:
+    """Set the function for a kind of `Stored`; the module that defines its owner does."""
+    _restorers[kind] = restorer
 
 
-def part_of(tensor: Tensor) -> tuple[Tensor, dict[str, Any]]:
-    """This process's part of a distributed tensor, as a plain leaf, and the facts of its sharding."""
-    value = tensor._read()
-    sharding = value.aval.sharding
-    assert sharding is not None, "it is distributed"
-    with using(grad=False):
-        return wrap(sharding.part(value)).detach(), sharding.facts()
+def restored(stored: Stored[Tensor]) -> Tensor:
+    """The tensor of which a file holds this; `ValueError` for a kind that no module has defined."""
+    if stored.kind not in _restorers:
+        raise ValueError(
+            f"it holds a tensor of unknown layout {stored.kind!r}: import what defines it first, such as "
+            "torch.distributed.tensor for a DTensor"
+        )
+    return _restorers[stored.kind](stored.facts, stored.parts)
 
 
-def from_part(part: Tensor, facts: dict[str, Any]) -> Tensor:
-    """The distributed tensor of which a process has this part; `RuntimeError` if nothing has defined those."""
-    if _Distributed.from_part is None:
-        raise CheckpointError("it holds a DTensor: import torch.distributed.tensor before it is loaded")
-    return _Distributed.from_part(part, facts)
+def owner_that_saves(x: Tensor) -> AnyOwner | None:
+    """The owner that says what files hold of a tensor, or None where that is one array.
+
+    Of a distributed tensor it is the array of this process's part. What has no value yet is no part of anything.
+    """
+    value = value_of(x)
+    if value is None:
+        if x._alias is None:  # an uninitialised parameter
+            return None
+        value = x._read()
+    owner = value.aval.owner
+    return None if owner is None or owner.distributed is not None else owner
 
 
 def plain_kind(tensor: Tensor) -> type[Tensor]:
-    """The class of a tensor, without what makes it distributed: `Parameter` for a distributed parameter."""
-    sharding = tensor._read().aval.sharding
-    if sharding is None or sharding.mesh is None:
+    """The class of a tensor, without what its owner makes of it: `Parameter` for a distributed parameter."""
+    owner = tensor._read().aval.owner
+    if owner is None:
         return type(tensor)
-    return next(kind for kind in type(tensor).__mro__ if not issubclass(kind, sharding.tensor_type))
+    return next(kind for kind in type(tensor).__mro__ if kind is Tensor or not issubclass(kind, owner.tensor_type))
 
 
-def rebuild_distributed(
-    kind: type[Tensor], part: Tensor, facts: dict[str, Any], requires_grad: bool, extras: dict[str, Any]
-) -> Tensor:
-    """The distributed tensor of a pickle."""
-    result = handle_on(kind, from_part(part, facts), requires_grad)
+def rebuild_owned(kind: type[Tensor], stored: Stored[Tensor], requires_grad: bool, extras: dict[str, Any]) -> Tensor:
+    """The tensor with an owner of a pickle."""
+    result = handle_on(kind, restored(stored), requires_grad)
     set_extras(result, extras)
     return result
 

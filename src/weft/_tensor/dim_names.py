@@ -10,6 +10,7 @@ from weft._lazy.aval import named
 from weft._lazy.call import ONE
 from weft._lazy.infer import call_of
 from weft._lazy.names import distinct
+from weft._lazy.role import Interior
 from weft._tensor.base import TensorBase, new_handle
 from weft._tensor.sharing import rebind
 from weft._tensor.view import make_view, own, renamed
@@ -84,9 +85,9 @@ def set_names(tensor: T, names: Names) -> T:
         return tensor
     is_viewed = any(ref() is not None for ref in tensor._views or ())
     if tensor._alias is not None or is_viewed or ambient().capture is not None:
-        with using(grad=value.tape is not None and not value.tape.leaf):  # a leaf stays one
+        with using(grad=isinstance(value.tape, Interior)):  # a leaf stays one
             return rebind(tensor, renamed_view(new_handle(type(tensor)), tensor, names))
-    if value.tape is None or value.tape.leaf:
+    if not isinstance(value.tape, Interior):
         tensor._value = fresh = own(value)
         fresh.aval, fresh.tape = aval, value.tape
     else:

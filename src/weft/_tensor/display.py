@@ -27,11 +27,13 @@ class _Options:
     sci_mode: bool | None = None
 
 
+# no cell: only texts and reports depend on it
 _PROFILES = {
     "default": _Options(),
     "short": _Options(precision=2, edgeitems=2),
     "full": _Options(threshold=math.inf),
 }
+# no cell: only texts and reports depend on it
 _options = _Options()
 
 

@@ -15,12 +15,13 @@ from weft._base.site import UNTIL_USER, end_at_user
 from weft._lazy.infer import call_of
 from weft._tensor import fast_path
 from weft._tensor.arguments import not_implemented
-from weft._tensor.codegen import default_static, is_plain
+from weft._tensor.codegen import default_static, is_plain, led_to
 from weft._tensor.convert import from_host
+from weft._tensor.functions import Function
 from weft._tensor.inplace import inplace_of
 from weft._tensor.overriding import dispatched, twin
 from weft._tensor.tensor import Tensor
-from weft.ops._table import Kind, OpDef
+from weft.ops._kinds import Kind
 
 _ARRAYS = (Tensor, np.ndarray)
 _OPERANDS = (*_ARRAYS, bool, int, float, complex, np.generic)
@@ -30,11 +31,12 @@ def _as_operand(other: Any) -> Any:
     return from_host(other, CPU) if isinstance(other, np.ndarray) else other
 
 
-def dunders_of(op: OpDef, function: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
-    """The special methods of a row."""
-    if len(op.params) == 1:
+def dunders_of(entry: Function) -> dict[str, Callable[..., Any]]:
+    """The special methods that a function is."""
+    op, function, public = entry.row, entry.function, entry.public
+    if op is None or len(op.params) == 1:
         assert isinstance(function, FunctionType)
-        return {name: twin(function) for name in op.dunder}
+        return {name: twin(function) for name in public.dunder}
 
     takes_number = op.params[1].kind is Kind.OPERAND
     others = _OPERANDS if takes_number else _ARRAYS
@@ -66,9 +68,9 @@ def dunders_of(op: OpDef, function: Callable[..., Any]) -> dict[str, Callable[..
     if static is not None and is_plain(op):
         fast = fast_path.binary(call_of(op, static), forward, takes_number)
     functions: dict[str, Callable[..., Any]] = {}
-    for name in op.dunder:
-        reflected = name.startswith("__r") and f"__{name[3:]}" in op.dunder
-        functions[name] = twin(swapped if reflected else fast)
-        if op.inplace and not reflected and hasattr(operator, f"__i{name[2:]}"):
-            functions[f"__i{name[2:]}"] = inplace_of(forward, f"__i{name[2:]}")
+    for name in public.dunder:
+        reflected = name.startswith("__r") and f"__{name[3:]}" in public.dunder
+        functions[name] = led_to(op.impl, twin(swapped if reflected else fast))
+        if public.inplace and not reflected and hasattr(operator, f"__i{name[2:]}"):
+            functions[f"__i{name[2:]}"] = inplace_of(led_to(op.impl, forward), f"__i{name[2:]}")
     return functions

@@ -19,16 +19,16 @@ import jax
 import jax.numpy as jnp
 
 from weft._autograd.graph import has_own_derivative
+from weft._base.capture import UNCAPTURED
 from weft._base.state import Ambient, Pending, ambient, using
 from weft._dispatch import apply
-from weft._lazy import realize
 from weft._lazy.aval import Aval, aval_of, marked
 from weft._lazy.batched import batched
 from weft._lazy.call import ONE
 from weft._lazy.infer import call_of
 from weft._lazy.record import record
+from weft._lazy.role import Interior, Leaf, Role
 from weft._lazy.signature import Signature
-from weft._lazy.tape import Tape
 from weft._lazy.value import Absent, Doubt, Shared, Value, inputs_first
 from weft._tensor.generator import Generator
 from weft._tensor.scalar import number
@@ -74,7 +74,7 @@ class Examples:
         self.randomness = randomness
         self.region = Pending(sys.maxsize, watched=False)  # what is carried out is shown
         self._called_from(ambient())
-        self._transform = ambient().transform
+        self._transform = ambient().context.transform
         self._inside: set[int] = set()
         self._counted = 0
         self._leaves: list[Value] = []
@@ -87,8 +87,8 @@ class Examples:
 
     def _called_from(self, state: Ambient) -> None:
         """Carry out what follows in the caller's list of pending values."""
-        self._around = state.capture
-        self._modes = {"pending": state.pending, "capture": state.capture, "observers": state.observers}
+        self._around: Any = state.capture or UNCAPTURED
+        self._modes = {"pending": state.pending, "capture": state.capture, "observers": state.watchers.observers}
 
     # --- running ------------------------------------------------------------------------------------------------
 
@@ -106,14 +106,13 @@ class Examples:
     def example_of(self, tensor: Tensor) -> Tensor:
         """A tensor that stands for one example of `tensor`, whose first dim counts the examples."""
         value = tensor._read()
-        if self._around is not None:
-            self._around.read(tensor, value)
+        self._around.read(tensor, value)
         return wrap(self._example_value(value))
 
     def _example_value(self, value: Value) -> Value:
         leaf = self._stand_in(_example_aval(value.aval), value)
         if value.tape is not None:
-            leaf.tape = Tape(leaf=True)
+            leaf.tape = Leaf()
         with using(pending=self.region, capture=self, observers=(), grad=True, inference=False):
             return apply(_ALIAS, (leaf,))[0]  # unlike a leaf, it can be written to
 
@@ -141,7 +140,7 @@ class Examples:
 
         It cannot if the function that is mapped takes derivatives, which go through what stands for one example.
         """
-        if ambient().transform is not self._transform:
+        if ambient().context.transform is not self._transform:
             return False
         return any(isinstance(x, Tensor) and self.result_of(x)[1] for x in args)
 
@@ -188,7 +187,7 @@ class Examples:
             for here in inputs_first(value, lambda x: x not in for_all and self.is_inside(x), lambda _: True):
                 self._carry_out_check(here)
                 if here not in for_all:
-                    flows = here.tape is not None and not here.tape.leaf
+                    flows = isinstance(here.tape, Interior)
                     for_all[here] = self._applied(here, on if flows else off)
         return for_all.get(value, value)
 
@@ -216,13 +215,13 @@ class Examples:
             signature = origin.signature
             if True in flags:
                 signature = batched(signature, flags, self.size)
-            doubt = getattr(value, "doubt", None) if signature.doubtful else None
+            doubt = getattr(value, "doubt", None) if signature.requirement else None
             values = record(
                 signature, tuple([self._for_all.get(x, x) for x in inputs]), state, self._doubts.get(doubt, doubt)
             )
             if doubt is not None:
                 self._doubts.setdefault(doubt, values[0].doubt)
-            outputs = (*values, *(values[0].extras or ()))
+            outputs = (*values, *values[0].extras)
             if type(inputs) is Shared:
                 self._families[id(inputs)] = outputs
         result = outputs[origin.index]
@@ -230,16 +229,14 @@ class Examples:
             self._keep_derivative(value, value.tape, result)
         return result
 
-    def _keep_derivative(self, value: Value, tape: Tape, result: Value) -> None:
+    def _keep_derivative(self, value: Value, tape: Role, result: Value) -> None:
         """Let the user's derivative of a value serve for what stands for it in the caller's graph."""
-        if tape.custom is None:
+        if not isinstance(tape, Interior) or tape.custom is None:
             raise GradientError(
                 "vmap: gradients would flow from outside to a tensor with hooks, which serve for one example; "
                 "differentiate within the function that is mapped"
             )
-        result.tape = Tape()
-        result.tape.release = tape.release
-        result.tape.custom = partial(self._gradients, value, tape.custom)
+        result.tape = Interior(custom=partial(self._gradients, value, tape.custom), release=tape.release)
 
     def _gradients(
         self, value: Value, custom: Callable[..., list[Value | None]], cotangents: dict[int, Value], _: Any
@@ -267,12 +264,7 @@ class Examples:
 
     def __getattr__(self, name: str) -> Any:
         """What else captures are told is only for the capture around this one."""
-        return _ignored if self._around is None else getattr(self._around, name)
-
-    @property
-    def exports(self) -> bool:
-        """Whether it runs for a program that is exported."""
-        return self._around is not None and self._around.exports
+        return getattr(self._around, name)
 
     def is_inside(self, value: Value) -> bool:
         """Whether the function has recorded or made a value."""
@@ -286,16 +278,14 @@ class Examples:
         """The function makes a tensor of Python's data."""
         self._leaves.append(value)  # alive, so that its identity stands for it
         self._for_all[value] = value
-        if self._around is not None:
-            self._around.creates_leaf(value)
+        self._around.creates_leaf(value)
 
     def read(self, tensor: Tensor, value: Value) -> None:
         """An operator reads a tensor."""
         if value in self._for_all:
             return
         if not self.is_inside(value):
-            if self._around is not None:
-                self._around.read(tensor, value)
+            self._around.read(tensor, value)
         elif tensor._alias is not None:
             self._views.append(weakref.ref(tensor))
 
@@ -309,20 +299,18 @@ class Examples:
             set_value(tensor, old)
             raise InPlaceError(_SHARED_TARGET)
         self._written.setdefault(id(tensor), tensor)
-        if self._around is not None:
-            self._around.wrote(tensor, old)
+        self._around.wrote(tensor, old)
 
     def changes(self, tensor: Tensor, what: str) -> None:
         """A tensor changes in another way than by its elements."""
-        if self._around is not None and not self.is_inside(tensor._read()):
+        if not self.is_inside(tensor._read()):
             self._around.changes(tensor, what)
 
-    def writes_grad(self, tape: Tape, *, reads: bool) -> None:
+    def writes_grad(self, tape: Leaf, *, reads: bool) -> None:
         """A leaf's `.grad` is about to change: refused for a backward pass."""
         if reads:
             raise backward_inside()
-        if self._around is not None:
-            self._around.writes_grad(tape, reads=reads)
+        self._around.writes_grad(tape, reads=reads)
 
     def draws(self, generator: Generator) -> tuple[Value, Value]:
         """The (seed, offset) of a random operator."""
@@ -331,7 +319,7 @@ class Examples:
                 "vmap: called random operation while in randomness error mode. Please either use the 'same' or "
                 "'different' randomness flags on vmap or perform the randomness operation out of vmap"
             )
-        if self._around is not None:
+        if self._around is not UNCAPTURED:
             with using(**self._modes):
                 seed, offset = self._around.draws(generator)
         else:
@@ -347,10 +335,9 @@ class Examples:
         outer = self._carried_out(value)
         if value in self._batched:
             raise TransformError(_NO_CONTROL if decides else _NO_ITEM)
-        if self._around is not None:
-            self._around.needs_elements(outer, decides=decides)
+        self._around.needs_elements(outer, decides=decides)
         with using(**self._modes):
-            value.array = realize.raw_array(outer)
+            value.content = outer.read()
 
     def show(self, tensor: Tensor, text: Callable[[Tensor], str]) -> str:
         """The text of a tensor with all examples, as PyTorch shows it; `text` gives that of the caller's tensors."""
@@ -364,12 +351,7 @@ class Examples:
 
     def needs_value(self, what: str = "a tensor's value", advice: str = "") -> None:
         """The function needs something that is not recorded."""
-        if self._around is not None:
-            self._around.needs_value(what, advice)
-
-
-def _ignored(*_: Any, **__: Any) -> None:
-    """What is told to no capture."""
+        self._around.needs_value(what, advice)
 
 
 @lru_cache(maxsize=1024)

@@ -15,7 +15,7 @@ from weft._base.state import peek
 from weft._dispatch import apply
 from weft._lazy.infer import Call
 from weft._lazy.realize import at_limit
-from weft._lazy.value import Value, tick
+from weft._lazy.value import PENDING, Value, tick
 from weft._tensor.base import NO_FACTS
 from weft._tensor.overriding import dispatched
 from weft._tensor.scalar import number
@@ -45,8 +45,8 @@ def unary(call: Call, general: Callable[..., Any]) -> Callable[[Any], Any]:
             value.origin = origin
             value.inputs = (x,)
             value.aval = aval = origin.aval
-            value.array = None
-            value.extras = None
+            value.content = PENDING
+            value.extras = ()
             value.num = -1
             value.time = tick()
             value.tape = origin.taped if x.tape is not None else None
@@ -54,7 +54,7 @@ def unary(call: Call, general: Callable[..., Any]) -> Callable[[Any], Any]:
             pending.append(value)
             if len(pending) > pending.limit:
                 at_limit(pending)
-            result = _new(Tensor if aval.sharding is None else aval.sharding.tensor_type)
+            result = _new(Tensor if aval.owner is None else aval.owner.tensor_type)
             result._facts = NO_FACTS
             result._value = value
             return result
@@ -90,8 +90,8 @@ def binary(call: Call, general: Callable[..., Any], takes_number: bool) -> Calla
             value.origin = origin
             value.inputs = (a, b)
             value.aval = aval = origin.aval
-            value.array = None
-            value.extras = None
+            value.content = PENDING
+            value.extras = ()
             value.num = -1
             value.time = tick()
             value.tape = origin.taped if a.tape is not None or b.tape is not None else None
@@ -99,7 +99,7 @@ def binary(call: Call, general: Callable[..., Any], takes_number: bool) -> Calla
             pending.append(value)
             if len(pending) > pending.limit:
                 at_limit(pending)
-            result = _new(Tensor if aval.sharding is None else aval.sharding.tensor_type)
+            result = _new(Tensor if aval.owner is None else aval.owner.tensor_type)
             result._facts = NO_FACTS
             result._value = value
             return result

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from weft._base.capture import active_capture
 from weft._base.device import CPU, DeviceLike
 from weft._base.device import device as device_class
-from weft._tensor.capture_hooks import depends_on
 from weft._tensor.convert import from_host
 from weft._tensor.kind_names import kind_and_advice
 from weft._tensor.tensor import Tensor
@@ -38,7 +38,7 @@ class Generator:
 
     def __init__(self, device: DeviceLike | None = "cpu") -> None:
         self._device = None if device is None else str(device_class(device))
-        depends_on("a generator of its own")
+        active_capture().needs_value("a generator of its own")
         self._lock = threading.Lock()
         self._own_state = _State()
 
@@ -68,7 +68,7 @@ class Generator:
 
     def initial_seed(self) -> int:
         """The seed from which the generator was started, at least 0 and below 2**64."""
-        depends_on("a generator's state")
+        active_capture().needs_value("a generator's state")
         return self._state.seed % _SEEDS
 
     def draw(self) -> tuple[int, int]:
@@ -81,13 +81,13 @@ class Generator:
 
     def state(self) -> tuple[int, int]:
         """The seed and the number of draws so far."""
-        depends_on("a generator's state")
+        active_capture().needs_value("a generator's state")
         state = self._state
         return state.seed, state.offset
 
     def restore(self, state: tuple[int, int]) -> None:
         """Set a state that `state` returned."""
-        depends_on("to seed a generator")
+        active_capture().needs_value("to seed a generator")
         with self._lock:
             current = self._state
             current.seed, current.offset = state
@@ -130,7 +130,7 @@ class Generator:
 
     def graphsafe_set_state(self, state: Generator) -> Generator:
         """Share the state of another generator: draws of one are draws of both."""
-        depends_on("to seed a generator")
+        active_capture().needs_value("to seed a generator")
         self._lock, self._own_state = state._lock, state._own_state
         return self
 
@@ -170,6 +170,7 @@ class _Default(Generator):
         self._of_thread.state = _State()
 
 
+# no cell: captures note its draws, and replays draw anew
 default_generator = _Default()
 """The generator of operators that are given none."""
 

@@ -12,19 +12,20 @@ from weft._autograd import engine
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user, warn_user
 from weft._base.state import ambient, using
-from weft._lazy.aval import Aval, sharded
+from weft._lazy.aval import Aval, owned
+from weft._lazy.role import Leaf, Retained
 from weft._lazy.runtime import filled_array as _filled
-from weft._lazy.tape import Tape
 from weft._lazy.value import Value
-from weft._tensor.capture_hooks import leaf
 from weft._tensor.examples import Examples, backward_inside
 from weft._tensor.kind_names import advice, kind_and_advice, kind_of
+from weft._tensor.leaf import leaf
 from weft._tensor.node import GradientEdge, Location
 from weft._tensor.overriding import dispatched
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import as_cotangent, as_gradient_of
 from weft.errors import ArgumentError, GradientError, ShapeError, ValueRangeError
 
+# no cell: only texts and reports depend on it
 without_derivative: WeakValueDictionary[str, Any] = WeakValueDictionary()
 """Loaded programs that were called where they needed a derivative and have none, by name, while they are alive."""
 
@@ -45,12 +46,12 @@ def backward(
     `grad_tensors` are the cotangents; for a tensor of one element the default is one. The graph is freed unless
     `retain_graph`, which defaults to `create_graph`.
     """
-    if ambient().transform is not None:
+    if ambient().context.transform is not None:
         raise backward_inside()
     roots = _roots(_as_list(tensors), grad_tensors)
     keep = create_graph if retain_graph is None else retain_graph
 
-    def deliver(tape: Tape, grad: Value) -> None:
+    def deliver(tape: Leaf, grad: Value) -> None:
         accumulate(tape, grad, create_graph)
 
     if inputs is None:
@@ -62,14 +63,14 @@ def backward(
     for tensor in wanted:
         if isinstance(tensor, Tensor) and not tensor.requires_grad:
             raise GradientError("can't retain_grad on Tensor that has requires_grad=False")
-        if isinstance(tensor, GradientEdge) and not tensor.place.tape.leaf:  # pyright: ignore[reportOptionalMemberAccess]  on the tape
+        if isinstance(tensor, GradientEdge) and not isinstance(tensor.place.tape, Leaf):
             raise GradientError("backward(inputs=...): the edge of a tensor that is no leaf has no .grad; use grad()")
     targets = [_place_of(x) for x in wanted]
     grads = engine.backward(roots, deliver=deliver, targets=targets, retain_graph=keep, create_graph=create_graph)
     for tensor, value in zip(wanted, grads, strict=True):
         if value is not None and isinstance(tensor, Tensor) and not tensor.is_leaf:
             if tensor._tape is None:
-                tensor._tape = Tape()
+                tensor._tape = Retained()
             accumulate(tensor._tape, value, create_graph)
 
 
@@ -199,7 +200,7 @@ def _batched_grads(outputs: Any, inputs: Any, grad_outputs: Any, *options: bool 
 _accumulating = threading.Lock()  # several threads may run backward into one leaf
 
 
-def accumulate(tape: Tape, grad: Value, create_graph: bool) -> None:
+def accumulate(tape: Leaf, grad: Value, create_graph: bool) -> None:
     """Add a gradient to that of a leaf, then call its post-accumulate hooks."""
     owner = None if tape.owner is None else tape.owner()
     value = None if owner is None else owner._value
@@ -218,7 +219,7 @@ def accumulate(tape: Tape, grad: Value, create_graph: bool) -> None:
         held = tape.grad
         if held is None:
             tape.grad = wrap(grad)
-        elif create_graph or held._read().aval.sharding is not grad.aval.sharding:  # one may be sparse
+        elif create_graph or held._read().aval.owner is not grad.aval.owner:  # one may be sparse
             tape.grad = held + wrap(grad)
         else:
             with using(grad=False):
@@ -232,8 +233,8 @@ def accumulate(tape: Tape, grad: Value, create_graph: bool) -> None:
 
 
 def with_names_of(aval: Aval, grad: Value, create_graph: bool) -> Value:
-    """A gradient with the names and the sharding of what it belongs to."""
-    if aval.names == grad.aval.names and aval.sharding is grad.aval.sharding:
+    """A gradient with the names and the owner of what it belongs to."""
+    if aval.names == grad.aval.names and aval.owner is grad.aval.owner:
         return grad
     with using(grad=create_graph):
         return as_gradient_of(aval, grad)
@@ -312,9 +313,12 @@ def _one(aval: Aval) -> Value:
         )
     if aval.dtype.is_complex:
         raise GradientError(f"grad can be implicitly created only for real scalar outputs but got {aval.dtype}")
-    plain = sharded(aval, None)
+    plain = owned(aval, None)
     seed = leaf(plain, _filled(plain, 1))
-    return seed if aval.sharding is None else aval.sharding.seed(seed)
+    if aval.owner is None:
+        return seed
+    distributed = aval.owner.distributed
+    return aval.owner.to_cotangent(seed, "the gradient 1") if distributed is None else distributed.seed(seed)
 
 
 def clear_grad(tensor: Tensor, set_to_none: bool) -> None:

@@ -135,9 +135,9 @@ def _is_mask(item: Any) -> bool:
 def _position_at_hand(index: Tensor) -> int | None:
     """The number of an index tensor without dims if it is on the host, and nobody watches what depends on it."""
     value = index._read()
-    if value.aval.sharding is not None or type(value.array) is not np.ndarray or ambient().watched:
+    if value.aval.owner is not None or value.on_host is None or ambient().watched:
         return None
-    return int(value.array)
+    return int(value.on_host)
 
 
 class _Walk:

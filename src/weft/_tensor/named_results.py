@@ -8,7 +8,9 @@ from typing import Any
 
 from weft.ops._table import TABLE, OpDef
 
+# no cell: a cache, keyed by all that its entries depend on
 _of_rows: dict[OpDef, Any] = {}
+# no cell: a cache, keyed by all that its entries depend on
 _by_name: dict[str, Any] = {}
 
 
@@ -19,7 +21,7 @@ def tuple_of(op: OpDef) -> Any:
         if not op.outputs:
             return lambda *results: results
         name = op.name.removesuffix("_dim")
-        kind = _of_rows[op] = named_result(f"linalg_{name}" if op.module == "linalg" else name, op.outputs)
+        kind = _of_rows[op] = named_result(f"linalg_{name}" if op.public.module == "linalg" else name, op.outputs)
     return kind
 
 
@@ -46,4 +48,4 @@ def result_types() -> dict[str, Any]:
 
 
 def _is_public(row: OpDef) -> bool:
-    return bool(row.outputs) and (row.function or row.name.endswith("_dim"))
+    return bool(row.outputs) and (row.public.function or row.name.endswith("_dim"))

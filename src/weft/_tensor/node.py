@@ -20,7 +20,7 @@ from weft._autograd.graph import (
 )
 from weft._autograd.hooks import Gradients
 from weft._autograd.node import backward_name, count_outputs, edges_of
-from weft._autograd.saving import SavingTape, save_apart
+from weft._autograd.saving import Packed, save_apart
 from weft._base.device import device
 from weft._base.dtype import DType
 from weft._base.handles import Handle
@@ -28,6 +28,7 @@ from weft._base.size import Size
 from weft._base.state import ambient
 from weft._lazy.aval import Aval
 from weft._lazy.call import Many, plain
+from weft._lazy.role import Interior, Leaf, custom_of
 from weft._lazy.signature import Signature
 from weft._lazy.value import Value
 from weft._tensor.kind_names import advice, kind_of
@@ -121,7 +122,7 @@ class Node:
         cotangents = [(index, grad) for index, grad in enumerate(values) if grad is not None]
         need = on_tape(inputs_of(vertex))
         members = [vertex_of(place) for place in self._places.values()]  # pyright: ignore[reportArgumentType]  no leaf's
-        custom = None if vertex.tape is None else vertex.tape.custom
+        custom = custom_of(vertex.tape)
         if custom is not None:
             every = custom(dict(cotangents), members)
             grads = [every[i] for i in need]
@@ -182,7 +183,7 @@ class Node:
         vertex = self._vertex
         signature = _signature_of(vertex)
         call = signature.call
-        if call is None or vertex.tape is None or vertex.tape.custom is not None:
+        if call is None or custom_of(vertex.tape) is not None:
             return
         at = 0
         for index, (param, entry) in enumerate(zip(call.op.params, call.static, strict=True)):
@@ -204,16 +205,16 @@ class Node:
         signature = _signature_of(vertex)
         inputs = inputs_of(vertex)
         if what < len(inputs) and signature.avals[what].weak:
-            return inputs[what].array
+            return inputs[what].number
         if is_spent(vertex):
             raise second_backward_error()
         derivative = derivative_of(signature, on_tape(inputs), smooth_outputs(signature))
         if what not in (*derivative.inputs, *[len(inputs) + i for i in derivative.outputs]):
             return None
-        if raw and vertex.tape is not None and type(vertex.tape) is not SavingTape and isinstance(vertex, Value):
+        if raw and vertex.tape is not None and type(vertex.tape) is not Packed and isinstance(vertex, Value):
             save_apart((vertex,), SavedTensor)
             vertex = self._vertex
-        if isinstance(vertex, SavingTape):
+        if isinstance(vertex, Packed):
             saved: Any = vertex.saved[what]
         else:
             members = [vertex_of(place) for place in self._places.values()]  # pyright: ignore[reportArgumentType]  no leaf's
@@ -229,7 +230,7 @@ class AccumulateGrad(Node):
     """The node of a leaf, which accumulates the leaf's gradient."""
 
     def __init__(self, place: Location) -> None:
-        assert place.tape is not None, "a leaf has a tape"
+        assert isinstance(place.tape, Leaf), "the node of a leaf"
         self._tape = place.tape
         owner = None if self._tape.owner is None else self._tape.owner()
         if owner is None and isinstance(place, Value):
@@ -285,7 +286,9 @@ class _Static:
         self.value = value
 
 
+# no cell: a cache, keyed by all that its entries depend on
 _nodes: weakref.WeakValueDictionary[Any, Node] = weakref.WeakValueDictionary()
+# no cell: a cache, keyed by all that its entries depend on
 _types: dict[str, type[Node]] = {}
 _making = threading.Lock()
 
@@ -294,15 +297,15 @@ def node_of(x: Location) -> Node:
     """The node of what is on the tape: the same object, as long as somebody refers to it."""
     tape = x.tape
     assert tape is not None, "only what gradients flow to has a node"
-    if tape.custom is not None and (users := getattr(tape.custom, "node", None)) is not None:
+    if (users := getattr(custom_of(tape), "node", None)) is not None:
         users.put(x)
         return users
     with _making:
         key = application_key(x)
         node = _nodes.get(key)
         if node is None:
-            node = _nodes[key] = AccumulateGrad(x) if tape.leaf else _new_node(x)
-        if not tape.leaf:
+            node = _nodes[key] = AccumulateGrad(x) if isinstance(tape, Leaf) else _new_node(x)
+        if not isinstance(tape, Leaf):
             node._places.setdefault(index_of(x), x)
         return node
 
@@ -323,7 +326,7 @@ def grad_fn_of(tensor: Tensor) -> Node | None:
 def index_of(x: Location) -> int:
     """The number of a value among its application's outputs; 0 for a leaf."""
     tape = x.tape
-    origin = None if tape is None or tape.leaf else vertex_of(x).origin  # pyright: ignore[reportArgumentType]  no leaf's
+    origin = None if not isinstance(tape, Interior) else vertex_of(x).origin  # pyright: ignore[reportArgumentType]  no leaf's
     return 0 if origin is None else origin.index
 
 

@@ -16,15 +16,16 @@ from typing import Any
 
 import numpy as np
 
+from weft._base.capture import active_capture
 from weft._base.site import warn_user
 from weft._lazy.realize import host_array
 from weft._lazy.value import Value
 from weft._tensor.base import TensorBase
-from weft._tensor.capture_hooks import depends_on
 
 Array = np.ndarray[Any, Any]
 
 _lock = threading.RLock()  # reentrant, as garbage may be collected anywhere
+# no cell: locks on the memory of arrays, which captures do not write
 _locks: dict[int, _Lock] = {}  # by the identity of the array
 
 
@@ -59,7 +60,7 @@ class NumPyMemory:
 
     def write(self, value: Value) -> None:
         """Copy the new elements of the storage to the array, if anybody could see them there."""
-        depends_on("to write to the memory of a NumPy array")
+        active_capture().needs_value("to write to the memory of a NumPy array")
         array, root = self._array(), self._root()
         if root is None:
             return

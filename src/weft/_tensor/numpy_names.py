@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from weft.errors import ArgumentError
-from weft.ops._table import REQUIRED, Kind, OpDef, Param
+from weft.ops._kinds import REQUIRED, Kind, Param
+from weft.ops._table import OpDef
 
 _NUMPY_NAMES = {"dim": "axis", "keepdim": "keepdims"}
 WITH_NUMPY_NAMES = ("", "fft", "linalg", "special")
@@ -23,7 +24,7 @@ def numpy_names_of(params: Iterable[Param | inspect.Parameter]) -> dict[str, str
 def with_axis(op: OpDef, name: str, parts: list[str], lines: list[str]) -> list[str]:
     """A signature's parts with `axis`, if `dim` is required and nothing after it; `lines` then begin by choosing."""
     required = [p for p in op.params if p.default is REQUIRED and p.kind is not Kind.KEY]
-    if not required or required[-1].name != "dim" or required[-1].keyword_only or op.older:
+    if not required or required[-1].name != "dim" or required[-1].keyword_only or op.public.older:
         return parts
     lines.insert(0, f"if dim is _required or axis is not None: dim, axis = _one_of({name!r}, dim, axis), None")
     parts = ["dim=_required" if part == "dim" else part for part in parts]

@@ -58,6 +58,7 @@ class _Guarded:
 
 _GUARD = _Guarded()
 
+# no cell: filled when the library is imported
 MEMBERS: dict[str, Any] = {}
 """The methods and properties of `Tensor`, by name, of which overriding classes have versions of their own."""
 
@@ -253,8 +254,22 @@ class setting:
         set_field(overrides=self._old)
 
 
+def push_mode(mode: Any) -> None:
+    """Let a mode be asked first, until `pop_mode`."""
+    overrides = ambient().overrides
+    set_field(overrides=overrides.replaced(modes=(*overrides.modes, mode)))
+
+
+def pop_mode() -> Any:
+    """End what `push_mode` began last; returns the mode."""
+    overrides = ambient().overrides
+    set_field(overrides=overrides.replaced(modes=overrides.modes[:-1]))
+    return overrides.modes[-1]
+
+
 # --- what overriding classes inherit ------------------------------------------------------------------------------
 
+# no cell: filled when the library is imported
 NOT_WRAPPED: list[Any] = []
 """Methods of properties whose results are as they were stored, such as `Tensor.grad.__get__`."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from weft._base.state import ambient
 from weft._dispatch import apply
 from weft._lazy.aval import Aval
@@ -51,7 +49,7 @@ def _slice_at(x: Tensor, call: Call, at: int) -> Tensor:
     if value is None or x._alias is not None or value.aval.inference is not source.aval.inference:
         index = number(at)
         return make_view(wrap(value or apply(call, (source, index))[0]), x, call, (index,))
-    return attach(wrap(value), _SliceAlias(x, call, at, ambient().grad and call.op.differentiable))
+    return attach(wrap(value), _SliceAlias(x, call, at, ambient().grad and call.op.derivative.exists))
 
 
 class _SliceAlias(Alias):
@@ -91,23 +89,23 @@ def shown_in_memory(call: Call, source: Value, others: tuple[Value, ...]) -> Val
     for x in others:
         if not x.aval.weak:  # a tensor, which may not be computed yet
             return None
-    return _part_in_memory(call, source, tuple([x.aval for x in others]), [x.array for x in others])
+    return _part_in_memory(call, source, tuple([x.aval for x in others]), [x.number for x in others])
 
 
 def _part_in_memory(call: Call, source: Value, avals: tuple[Aval, ...], numbers: Sequence[Any]) -> Value | None:
     aval = source.aval
-    if call.op.host is None or source.tape is not None or aval.sharding is not None:
+    if call.op.host is None or source.tape is not None or aval.owner is not None:
         return None
-    array = source.array
-    if type(array) is not np.ndarray:
+    array = source.on_host
+    if array is None:
         return None
     signature = call.signatures.get((aval, *avals))
-    if signature is None or signature.host is None:
+    if signature is None or signature.execution.host is None:
         return None
     state = ambient()
     pending = state.pending
     if state.watched or state.inference or pending.limit != pending.room:
         return None
-    value = Value(signature.outputs[0].aval, signature.host(array, *numbers))
+    value = Value(signature.outputs[0].aval, signature.execution.host(array, *numbers))
     value.time = tick()
     return value

@@ -8,16 +8,16 @@ from typing import Any
 
 from weft._autograd.graph import second_backward_error
 from weft._autograd.saving import save_apart
+from weft._base.capture import active_capture
 from weft._base.state import ambient, using
-from weft._lazy.tape import Tape
+from weft._lazy.role import Leaf, Role
 from weft._lazy.value import Value
-from weft._tensor.capture_hooks import depends_on
 from weft._tensor.kind_names import kind_of
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import own, placed
 from weft.errors import ArgumentError, GradientError, ShapeError
 
-Location = Value | Tape
+Location = Value | Role
 """What is in the graph: a value on the tape, or the tape that a pass has left of it, or a leaf's."""
 
 Pack = Callable[[Tensor], Any]
@@ -37,7 +37,7 @@ class Packing:
 
 def current_packing() -> Packing | None:
     """The hooks that pack saved tensors in this thread."""
-    return next((observe for observe in ambient().observers if isinstance(observe, Packing)), None)
+    return next((observe for observe in ambient().watchers.observers if isinstance(observe, Packing)), None)
 
 
 class SavedTensor:
@@ -48,7 +48,7 @@ class SavedTensor:
     """
 
     def __init__(
-        self, value: Value, place: Value | Tape | None, tensor: Tensor | None = None, *, packing: Packing | None = None
+        self, value: Value, place: Value | Role | None, tensor: Tensor | None = None, *, packing: Packing | None = None
     ) -> None:
         """Save a value; `place` is where it is in the graph, if it is on the tape, and `tensor` the user's handle."""
         self.kept: Any = value
@@ -80,7 +80,7 @@ class SavedTensor:
 
     def pack(self, packing: Packing, place: Location | None = None) -> None:
         """Replace the value by what the hooks make of it; `place` is as in `unpack`."""
-        depends_on("to pack a saved tensor")
+        active_capture().needs_value("to pack a saved tensor")
         tensor = self.unpack(place)
         value = tensor._read()
         with using(grad=False):
@@ -101,7 +101,7 @@ class SavedTensor:
         if self._tensor is not None and self._tensor._value is value:
             return self._tensor
         tape = value.tape
-        owner = tape.owner() if tape is not None and tape.leaf and tape.owner is not None else None
+        owner = tape.owner() if isinstance(tape, Leaf) and tape.owner is not None else None
         return owner if owner is not None and owner._value is value else wrap(value)
 
     def value(self) -> Value:

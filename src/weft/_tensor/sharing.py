@@ -6,11 +6,13 @@ import weakref
 from functools import partial
 from typing import TypeVar
 
+from weft._base.capture import active_capture
 from weft._base.state import ambient, using
 from weft._dispatch import apply
 from weft._lazy.aval import Aval, aval_of
 from weft._lazy.call import ONE, many
 from weft._lazy.infer import call_of
+from weft._lazy.role import Leaf
 from weft._lazy.runtime import new_array
 from weft._lazy.value import Absent, Value
 from weft._tensor.alias import current, layout_of, owner_of, path_of, strided_step
@@ -35,7 +37,7 @@ def share(target: TensorBase, source: TensorBase) -> None:
     tape = owner._read().tape
     capture = ambient().capture
     found_anew = capture is not None and not capture.is_inside(owner._read())
-    if path or (tape is not None and tape.leaf) or found_anew:
+    if path or (isinstance(tape, Leaf)) or found_anew:
         attach(target, Alias(owner, path, False))
     else:
         _move_storage(owner, target)
@@ -53,13 +55,11 @@ def set_data(target: TensorBase, source: TensorBase) -> None:
         return
     _leave_storage(target)
     share(target, source)
-    if tape is not None and (tape.leaf or aval is old.aval):
+    if tape is not None and (isinstance(tape, Leaf) or aval is old.aval):
         target._value = placed(old, target._read())
-    capture = ambient().capture
-    if capture is not None:
-        if target._alias is not None:
-            capture.needs_value("an assignment to `.data` of a part of another tensor")
-        capture.wrote(target, old)
+    if target._alias is not None:
+        active_capture().needs_value("an assignment to `.data` of a part of another tensor")
+    active_capture().wrote(target, old)
 
 
 def rebind(target: T, result: TensorBase) -> T:
@@ -71,15 +71,14 @@ def rebind(target: T, result: TensorBase) -> T:
     _leave_storage(target)
     alias = result._alias
     assert alias is not None, "only views are taken on"
-    if old.tape is not None and old.tape.leaf:
+    if isinstance(old.tape, Leaf):
         value.tape = old.tape
     elif old.tape is not None and value.tape is None:
         value = _in_graph(old, value, alias.steps[-1])
     attach(target, Alias(alias.base, alias.steps, alias.tracked, hidden=hidden))
     target._value = value
     owner_of(target)._writes += 1
-    if state.capture is not None:
-        state.capture.wrote(target, old)
+    active_capture().wrote(target, old)
     return target
 
 
@@ -160,7 +159,7 @@ def resize_storage(owner: TensorBase, count: int) -> None:
         needed = (layout.offset + layout.extent) * layout.dtype.itemsize if layout.extent else 0
         if needed > value.aval.nbytes:
             view._value = unreadable = Value(aval, Absent(partial(_refuse, aval, needed, value.aval.nbytes)))
-            if place is not None and place.tape is not None and place.tape.leaf:
+            if place is not None and isinstance(place.tape, Leaf):
                 unreadable.tape = place.tape
 
 

@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from weft._base import dtype as dtypes
+from weft._base.capture import active_capture
 from weft._base.device import CPU, META, device
 from weft._base.dtype import DType, uint8
 from weft._base.site import warn_user
@@ -18,7 +19,6 @@ from weft._base.state import default_dtype, using
 from weft._lazy.runtime import telling_of_memory
 from weft._tensor.alias import owner_of
 from weft._tensor.base import Alias, TensorBase, new_handle
-from weft._tensor.capture_hooks import depends_on
 from weft._tensor.convert import from_host, from_numpy_array, tensor
 from weft._tensor.memory import Memory
 from weft._tensor.sharing import resize_storage
@@ -147,7 +147,7 @@ class _Storage:
                 f"resize_: {nbytes} bytes are not a number of whole {scalar_name(owner.dtype)} elements of "
                 f"{owner.itemsize} bytes, which the tensors of this storage have"
             )
-        depends_on("to resize a storage")
+        active_capture().needs_value("to resize a storage")
         resize_storage(owner, count)
 
     def _like(self, elements: Tensor) -> Self:

@@ -155,10 +155,10 @@ def _assigned(x: Tensor, plan: IndexPlan, values: Any) -> bool:
     state, alias = ambient(), x._alias
     base = x if alias is None else alias.base
     old = base._read()
-    if state.watched or state.inference or state.transform or old.tape is not None or old.aval.inference:
+    if state.watched or state.inference or state.context.transform or old.tape is not None or old.aval.inference:
         return False
     aval = x._read().aval  # a distributed tensor may be a view of a plain one, and the reverse
-    if old.aval.sharding is not None or aval.sharding is not None or old.aval.names is not None:
+    if old.aval.owner is not None or aval.owner is not None or old.aval.names is not None:
         return False
     if alias is not None and spreads(x):
         return False
@@ -166,7 +166,7 @@ def _assigned(x: Tensor, plan: IndexPlan, values: Any) -> bool:
     # The type of the part follows from signatures alone: nothing is recorded until it is sure that the write is done.
     for step in plan.steps:
         call, others = step.applied()
-        if call.op.check is not None:  # it reads a tensor's elements: `apply` alone runs or records that
+        if call.op.check.elements is not None:  # it reads a tensor's elements: `apply` alone runs or records that
             return False
         aval = signature_of(call, (aval, *[other.aval for other in others])).outputs[0].aval
         steps = (*steps, (call, others))

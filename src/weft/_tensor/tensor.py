@@ -5,11 +5,12 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from math import prod
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 
 from weft._autograd.graph import hooks_of
+from weft._base.capture import active_capture
 from weft._base.device import META, device
 from weft._base.handles import Handle
 from weft._base.overriding import Overridden
@@ -17,14 +18,16 @@ from weft._base.site import UNTIL_USER, end_at_user, warn_user
 from weft._base.size import Size
 from weft._base.state import ambient
 from weft._lazy import realize
+from weft._lazy.infer import Call
+from weft._lazy.moving import moved_array
+from weft._lazy.owner import Owner
 from weft._lazy.refusal import require_dim
-from weft._lazy.tape import Hooks, Tape
+from weft._lazy.role import Hooks, Interior, Leaf, Retained, Role
 from weft._lazy.value import Value
 from weft._tensor import sharing, view
 from weft._tensor.alias import owner_of
 from weft._tensor.assigned_grad import require_gradient
 from weft._tensor.base import NO_FACTS, TensorBase
-from weft._tensor.capture_hooks import changes
 from weft._tensor.dim_names import position, set_names
 from weft._tensor.kind_names import advice, kind_and_advice, kind_of
 from weft._tensor.overriding import become_overriding, dispatched, require_not_overridden
@@ -151,7 +154,7 @@ class Tensor(TensorBase):
                 f"requires_grad_(): argument 'requires_grad' must be bool, not {type(requires_grad).__name__}"
             )
         value = self._read()
-        if value.tape is not None and not value.tape.leaf:
+        if isinstance(value.tape, Interior):
             if not requires_grad:
                 raise GradientError(
                     "you can only change requires_grad flags of leaf variables. If you want to use a computed variable "
@@ -164,13 +167,13 @@ class Tensor(TensorBase):
             return self
         if requires_grad and value.aval.inference and not ambient().inference:
             raise GradientError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")
-        changes(self, "whether a tensor requires a gradient")
+        active_capture().changes(self, "whether a tensor requires a gradient")
         if self._alias is not None:
             sharing.detach_view(self)
         self._value = fresh = own(value)
         if requires_grad:
             if self._tape is None:
-                self._tape = Tape(leaf=True)
+                self._tape = Leaf()
             self._tape.owner = weakref.ref(self)
             fresh.tape = self._tape
         return self
@@ -179,7 +182,7 @@ class Tensor(TensorBase):
     def is_leaf(self) -> bool:
         """Whether this is not a result of an operator through which gradients flow."""
         tape = self._read().tape
-        return tape is None or tape.leaf
+        return not isinstance(tape, Interior)
 
     @property
     def grad(self) -> Tensor | None:
@@ -215,7 +218,7 @@ class Tensor(TensorBase):
         elif self._tape is None:
             return
         if self._tape is None:
-            self._tape = Tape(leaf=True)
+            self._tape = Leaf()
         capture = ambient().capture
         if capture is not None:
             capture.writes_grad(self._tape, reads=False)
@@ -227,7 +230,7 @@ class Tensor(TensorBase):
             raise GradientError("can't retain_grad on Tensor that has requires_grad=False")
         if self.is_leaf or self.retains_grad:
             return
-        kept = self._tape = self._tape or Tape()
+        kept = self._tape = self._tape or Retained()
 
         aval = self._read().aval
 
@@ -235,8 +238,8 @@ class Tensor(TensorBase):
             named = wrap(view.as_gradient_of(aval, grad))
             kept.grad = named if kept.grad is None else kept.grad + named
 
-        kept.hooks = Hooks({Tape.KEEP: keep})  # for what the tensor becomes by writes
-        hooks_of(self._read())[Tape.KEEP] = keep
+        kept.hooks = Hooks({Role.KEEP: keep})  # for what the tensor becomes by writes
+        hooks_of(self._read())[Role.KEEP] = keep
 
     @property
     def retains_grad(self) -> bool:
@@ -267,7 +270,7 @@ class Tensor(TensorBase):
         tape = self._read().tape
         if tape is None:
             raise GradientError("cannot register a hook on a tensor that doesn't require gradient")
-        if not tape.leaf:
+        if not isinstance(tape, Leaf):
             raise GradientError("post accumulate grad hooks cannot be registered on non-leaf tensors")
         if tape.post_hooks is None:
             tape.post_hooks = {}
@@ -289,7 +292,7 @@ class Tensor(TensorBase):
             raise GradientError("Can't detach views in-place. Use detach() instead.")
         value = self._read()
         if value.tape is not None:
-            changes(self, "whether a tensor requires a gradient")
+            active_capture().changes(self, "whether a tensor requires a gradient")
             grad, self._value, self._tape = self._grad, own(value), None
             self._grad = grad
             if self._alias is not None and self._alias.tracked:
@@ -439,24 +442,34 @@ class Tensor(TensorBase):
     __array_priority__ = 1000  # NumPy leaves mixed arithmetic to the tensor
 
 
+class TensorOwner(Owner[Call, Value, Tensor], Protocol):
+    """What owners derive from. Unless one says otherwise, values have arrays, and tensors no class of their own."""
+
+    tensor_type: type[Tensor] = Tensor
+
+    def move(self, value: Value, target: device) -> Value:
+        """A value of this owner, whose array is a copy on another device."""
+        return moved_array(value, target)
+
+
 # --- between tensors and values ---------------------------------------------------------------------------------
 
 
 def wrap(value: Value) -> Tensor:
     """A new handle on a value."""
-    sharding = value.aval.sharding
-    tensor: Tensor = _new(Tensor if sharding is None else sharding.tensor_type)
+    owner = value.aval.owner
+    tensor: Tensor = _new(Tensor if owner is None else owner.tensor_type)
     tensor._facts = NO_FACTS
     tensor._value = value
     return tensor
 
 
 def placed_with(x: Tensor, new: Tensor) -> Tensor:
-    """A new plain tensor, of data that every process has, for an operator that takes `x`, too: sharded if `x` is."""
-    sharding, value = x._read().aval.sharding, new._read()
-    if sharding is None or value.aval.sharding is not None:
+    """A new plain tensor, of data that every process has, beside `x` in a call: distributed, if that is."""
+    distributed, value = x._read().aval.distributed, new._read()
+    if distributed is None or value.aval.owner is not None:
         return new
-    return wrap(sharding.whole(value, new.shape))
+    return wrap(distributed.whole(value, new.shape))
 
 
 def operand(x: Any, *, name: str = "", op: str = "") -> Value:

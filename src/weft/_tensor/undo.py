@@ -29,9 +29,9 @@ def undo_writes(large: Iterable[Value]) -> None:
     for tensor in written:
         latest = value_of(tensor)
         assert latest is not None, "it was written"
-        for value in inputs_first(latest, lambda x: id(x) not in seen, lambda x: x.array is None):
+        for value in inputs_first(latest, lambda x: id(x) not in seen, lambda x: x.is_pending):
             seen.add(id(value))
-            if value.array is not None:
+            if not value.is_pending:
                 leaves[value.time] = value
             elif any(id(x) in without for x in value.inputs):
                 without.add(id(value))
@@ -44,7 +44,7 @@ def undo_writes(large: Iterable[Value]) -> None:
 def _is_written(tensor: TensorBase) -> bool:
     """Whether a tensor owns its storage, and was written to since it was in memory."""
     value = value_of(tensor)
-    return type(value) is Value and value.array is None and tensor._alias is None and tensor._overwritten > 0
+    return type(value) is Value and value.is_pending and tensor._alias is None and tensor._overwritten > 0
 
 
 on_exhausted(undo_writes)

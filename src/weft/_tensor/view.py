@@ -21,9 +21,8 @@ from weft._dispatch import apply
 from weft._lazy.aval import Aval, marked
 from weft._lazy.call import ONE
 from weft._lazy.infer import Call, call_of
-from weft._lazy.plan import Ticket
-from weft._lazy.tape import Tape
-from weft._lazy.value import Absent, Value, tick
+from weft._lazy.role import Freed, Interior, Leaf, Retained, Role
+from weft._lazy.value import Value
 from weft._tensor.alias import current, layout_of, owner_of, path_of, path_to, spreads
 from weft._tensor.base import Alias, Path, TensorBase
 from weft._tensor.writing import writing
@@ -42,7 +41,7 @@ def make_view(result: T, source: TensorBase, call: Call, others: tuple[Value, ..
     _copy_inference_mark(result._read(), source._read())
     alias = source._alias
     step = (call, others)
-    if not (ambient().grad and call.op.differentiable):
+    if not (ambient().grad and call.op.derivative.exists):
         return attach(result, Alias(owner_of(source), (*path_of(source), step), False))
     if alias is None or not alias.tracked:
         return attach(result, Alias(source, (step,), True))
@@ -93,16 +92,16 @@ def refresh(view: TensorBase) -> Value:
 
 def _drop_retain_grad(tensor: TensorBase, old: Value) -> None:
     kept = tensor._tape
-    if kept is not None and not kept.leaf and old.tape is not None and old.tape.hooks:
-        old.tape.hooks.pop(Tape.KEEP, None)
+    if isinstance(kept, Retained) and old.tape is not None and old.tape.hooks:
+        old.tape.hooks.pop(Role.KEEP, None)
 
 
 def _move_retain_grad(tensor: TensorBase, value: Value) -> None:
     """Let `retain_grad` accumulate the gradient of a tensor's new value instead of that of its old one."""
     kept = tensor._tape
-    if kept is None or kept.leaf or not kept.hooks or value.tape is None:
+    if not isinstance(kept, Retained) or not kept.hooks or value.tape is None:
         return
-    hooks_of(value)[Tape.KEEP] = kept.hooks[Tape.KEEP]
+    hooks_of(value)[Role.KEEP] = kept.hooks[Role.KEEP]
 
 
 def replayed(alias: Alias) -> Value:
@@ -116,12 +115,8 @@ def replayed(alias: Alias) -> Value:
 
 def own(value: Value) -> Value:
     """A separate value with the same contents, outside the tape."""
-    array = value.array
-    if array is None or type(array) in (Ticket, Absent) or ambient().capture is not None:
-        return apply(call_of(TABLE["detach"], (ONE,)), (value,))[0]
-    result = Value(value.aval, array, owner=value.extras if value.origin is None else None)
-    result.time = tick()
-    return result
+    result = None if ambient().capture is not None else value.leaf()
+    return apply(call_of(TABLE["detach"], (ONE,)), (value,))[0] if result is None else result
 
 
 def entered(value: Value) -> Value:
@@ -129,7 +124,7 @@ def entered(value: Value) -> Value:
     with using(grad=True):
         result = apply(call_of(TABLE["alias"], (ONE,)), (value,))[0]
     if result.tape is None:
-        result.tape = Tape()
+        result.tape = Interior()
     return result
 
 
@@ -206,15 +201,15 @@ def written(steps: Path, base: Value, value: Value) -> Value:
     for call, others in steps[:-1]:
         chain.append(apply(call, (chain[-1], *others))[0])
     for (call, others), old in zip(reversed(steps), reversed(chain[: len(steps)]), strict=True):
-        value = _sharded_as(old.aval, apply(writing(call), (old, value, *others))[0])
+        value = _owned_as(old.aval, apply(writing(call), (old, value, *others))[0])
     return value
 
 
-def _sharded_as(aval: Aval, value: Value) -> Value:
-    """A value that is written, with the sharding of what it is written to; `RuntimeError` if only one is sharded."""
-    own = value.aval.sharding
-    either = aval.sharding or own
-    return value if either is None or own is aval.sharding else either.to_sharding(value, aval.sharding)
+def _owned_as(aval: Aval, value: Value) -> Value:
+    """A value that is written, with the owner of what it is written to; `RuntimeError` if it cannot have it."""
+    own = value.aval.owner
+    either = aval.owner or own
+    return value if either is None or own is aval.owner else either.to_owner(value, aval.owner)
 
 
 def put(base: TensorBase, value: Value, grad: bool) -> None:
@@ -239,15 +234,15 @@ def put(base: TensorBase, value: Value, grad: bool) -> None:
         shared = written(_write_path(base, alias), current(alias.base), value)
         put(alias.base, own(value) if shared is value else shared, False)
     base._value, alias.place = value, None
-    if capture is not None and value.tape is not None and not value.tape.leaf:
+    if capture is not None and isinstance(value.tape, Interior):
         capture.wrote(base, old)
 
 
-def placed(old: Value | Tape, value: Value) -> Value:
+def placed(old: Value | Role, value: Value) -> Value:
     """`value`, placed in the graph where `old` is; the graph does not see that the contents have changed."""
     tape = old.tape
     assert tape is not None, "only what requires a gradient has a place"
-    if isinstance(old, Tape) or tape.leaf or tape.freed:
+    if isinstance(old, Role) or isinstance(tape, (Freed, Leaf)):
         value.tape = tape
     else:
         with using(grad=True):
@@ -260,7 +255,7 @@ def set_value(base: TensorBase, value: Value) -> None:
     old = base._value
     if old is not None:
         _copy_inference_mark(value, old)
-        base._overwritten = old.time if type(old) is Value and old.array is not None else base._overwritten
+        base._overwritten = old.time if type(old) is Value and not old.is_pending else base._overwritten
     base._value = value
     base._writes += 1
     if base._views is not None:
@@ -281,8 +276,8 @@ def _mark_views_stale(base: TensorBase) -> None:
             _drop_retain_grad(view, old)
         tape = old.tape
         if tape is not None and not alias.tracked and alias.place is None:
-            if tape.leaf:  # the contents are not needed any more
-                old = Value(old.aval, None)
+            if isinstance(tape, Leaf):  # the contents are not needed any more
+                old = Value(old.aval)
                 old.tape = tape
             alias.place = old
         view._value = None
@@ -295,7 +290,7 @@ def replace_value(target: TensorBase, value: Value) -> None:
     old = target._value
     if target._alias is None and old is not None and old.aval is value.aval and ambient().capture is None:
         tape = old.tape
-        if tape is None or tape.leaf:
+        if not isinstance(tape, Interior):
             value.tape = tape
             set_value(target, value)
             return
@@ -309,7 +304,7 @@ def check_writable(target: TensorBase, grad: bool) -> None:
     So for a tensor that is older than a function whose derivatives are taken.
     """
     state = ambient()
-    if state.transform is not None and owner_of(target)._read().time < state.transform.start:
+    if state.context.transform is not None and owner_of(target)._read().time < state.context.transform.start:
         raise InPlaceError(
             "During a grad (vjp, jvp, grad, etc) transform, the function provided attempted to call in-place operation "
             "that would mutate a captured Tensor. This is not supported; please rewrite the function being transformed "
@@ -326,7 +321,7 @@ def check_writable(target: TensorBase, grad: bool) -> None:
 
 def _check_leaf(target: TensorBase) -> None:
     tape = target._read().tape
-    if tape is not None and tape.leaf:
+    if isinstance(tape, Leaf):
         raise InPlaceError(
             "a leaf Variable that requires grad is being used in an in-place operation. "
             "Write inside torch.no_grad(), or to a clone()"
@@ -334,7 +329,7 @@ def _check_leaf(target: TensorBase) -> None:
     alias = target._alias
     if alias is not None and alias.tracked:
         root = alias.base._read().tape
-        if root is not None and root.leaf:
+        if isinstance(root, Leaf):
             raise InPlaceError(
                 "a view of a leaf Variable that requires grad is being used in an in-place operation. "
                 "Write inside torch.no_grad(), or to a view of a clone()"
@@ -389,7 +384,7 @@ def _fitted(target: TensorBase, value: Value) -> Value:
         value = apply(call_of(TABLE["broadcast_to"], (ONE, tuple(want.size))), (value,))[0]
     if have.names != want.names:
         value = renamed(value, want.names)
-    return _sharded_as(want, value)
+    return _owned_as(want, value)
 
 
 def check_names(own: Names | None, computed: Names | None) -> None:
@@ -407,19 +402,19 @@ def renamed(value: Value, names: Names | None) -> Value:
 
 
 def as_gradient_of(aval: Aval, grad: Value) -> Value:
-    """A gradient as users get it: inside of a backward pass, gradients have no names and no shardings."""
-    if aval.sharding is not None and grad.aval.sharding is None:
-        grad = aval.sharding.of_gradient(grad)
+    """A gradient as users get it: inside of a backward pass, gradients have no names and no owners."""
+    if aval.owner is not None and grad.aval.owner is None:
+        grad = aval.owner.of_gradient(grad)
     return grad if aval.names == grad.aval.names else renamed(grad, aval.names)
 
 
 def as_cotangent(grad: Value, aval: Aval, text: str) -> Value:
     """A gradient of something of type `aval` as a backward pass takes it.
 
-    `RuntimeError` where it has other names than that, or is sharded and that is not.
+    `RuntimeError` where it has other names than that, or is distributed and that is not.
     """
-    if aval.sharding is not None:
-        grad = aval.sharding.to_cotangent(grad, text)
+    if aval.owner is not None:
+        grad = aval.owner.to_cotangent(grad, text)
     elif grad.aval.mesh is not None:
         raise DistError(f"{text} is a DTensor, and what it is the gradient of is a plain tensor: use to_local()")
     names = grad.aval.names

@@ -15,7 +15,8 @@ from weft._lazy.call import ONE
 from weft._lazy.infer import Call, call_of
 from weft.ops._dims import Factors, PartOf, Sizes
 from weft.ops._float8 import is_float8
-from weft.ops._table import Kind, OpDef, Param
+from weft.ops._kinds import Kind, Param
+from weft.ops._table import Derivative, OpDef, Types
 
 
 @lru_cache(maxsize=512)
@@ -28,18 +29,16 @@ def writing(call: Call) -> Call:
 def _write_row(op: OpDef) -> OpDef:
     rest = [replace(p, text="Shape") if p.text == "OutShape" else p for p in op.params[1:]]  # the result is the base
     params = (Param("base", Kind.ARRAY), Param("value", Kind.ARRAY), *rest)
-    body = op.write or partial(_write_by_transpose, op.impl)
+    assert op.view is not None, "only views are written through"
+    body = op.view.write or partial(_write_by_transpose, op.impl)
     return OpDef(
         f"{op.name}_write",
         body,
         params,
-        _like_the_base,
-        arithmetic=op.arithmetic,
+        dims=_like_the_base,
+        types=Types(arithmetic=op.types.arithmetic, result=None if op.types.result is None else _type_of_the_base),
+        derivative=Derivative(saves=True, name="torch::autograd::CopySlices"),
         host=None if op.host is None else partial(_write_on_host, op.host),
-        overwrites=True,
-        saves=True,
-        grad_name="torch::autograd::CopySlices",
-        result_type=None if op.result_type is None else _type_of_the_base,
     )
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import warnings
 from functools import cache
-from typing import Any
 
 from weft._base.device import DeviceLike
 from weft._base.device import device as Device
 from weft._base.dtype import DTYPES
+from weft._base.types import Json
 from weft._devices.device_type import DeviceType
 from weft._devices.streams import Stream
 from weft.errors import DeviceError
@@ -85,7 +85,7 @@ def synchronize(device: DeviceLike | None = None, /) -> None:
     accelerators().synchronize(device)
 
 
-def get_device_capability(device: DeviceLike | None = None, /) -> dict[str, Any]:
+def get_device_capability(device: DeviceLike | None = None, /) -> dict[str, Json]:
     """The element types of tensors on the device, as the set `supported_dtypes`."""
     devices = accelerators()
     devices.held(devices.index_of(device, optional=True))

@@ -7,19 +7,21 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, TypeAlias
 
+from weft._base.device import device
 from weft._base.device import device as device_class
 from weft._base.dtype import DType, float16, float32, int32
 from weft._base.site import warn_user
 from weft._base.state import using
+from weft._base.types import Arg, Args, Kwargs, PyTree, Result, SavedState
 from weft._dispatch import apply
 from weft._lazy.aval import aval_of
 from weft._lazy.call import ONE, many
 from weft._lazy.infer import call_of
 from weft._lazy.runtime import new_array
-from weft._tensor.capture_hooks import leaf
 from weft._tensor.kind_names import kind_and_advice
+from weft._tensor.leaf import leaf
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import replace_value
@@ -39,7 +41,7 @@ class OptState(Enum):
     STEPPED = 2
 
 
-def _fresh_state() -> dict[str, Any]:
+def _fresh_state() -> SavedState:
     return {"stage": OptState.READY, "found_inf_per_device": {}}
 
 
@@ -49,6 +51,10 @@ _CLOSED_STATE = (
 _NEW_SCALE = (
     "new_scale should be a float or a 1-element torch.cuda.FloatTensor or torch.FloatTensor with requires_grad=False."
 )
+
+
+AnyOptimizer: TypeAlias = Any
+"""An optimizer, or what stands for one: an object with `param_groups` and `step`."""
 
 
 class GradScaler:
@@ -90,7 +96,7 @@ class GradScaler:
 
     # --- an iteration -------------------------------------------------------------------------------------------
 
-    def scale(self, outputs: Any) -> Any:
+    def scale(self, outputs: PyTree) -> PyTree:
         """Multiply a tensor, or all tensors in containers, by the scale; returns them unchanged if scaling is off."""
         if not self._enabled:
             return outputs
@@ -103,7 +109,7 @@ class GradScaler:
             return type(outputs)(scaled) if isinstance(outputs, list | tuple) else scaled
         raise ValueRangeError("outputs must be a Tensor or an iterable of Tensors")
 
-    def unscale_(self, optimizer: Any) -> None:
+    def unscale_(self, optimizer: AnyOptimizer) -> None:
         """Divide the gradients of an optimizer by the scale before `step`, so that they can be clipped or read.
 
         Once for each `step`, when all gradients are there. `RuntimeError` for a second time, and after the step.
@@ -119,7 +125,7 @@ class GradScaler:
         state["found_inf_per_device"] = self._unscaled(optimizer)
         state["stage"] = OptState.UNSCALED
 
-    def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+    def step(self, optimizer: AnyOptimizer, *args: Arg, **kwargs: Arg) -> Result:
         """Unscale the gradients if they are not yet, and step if all are finite; returns what `optimizer.step` does.
 
         Further arguments are those of the optimizer's `step`; there can be no closure. Step hooks of Weft's optimizers
@@ -172,7 +178,7 @@ class GradScaler:
 
     # --- the parts of an iteration ------------------------------------------------------------------------------
 
-    def _start(self, device: Any) -> None:
+    def _start(self, device: device) -> None:
         assert self._growth_tracker is None, "both start together"
         self._scale = _constant(self._init_scale, float32, device)
         self._growth_tracker = _constant(self._init_growth_tracker, int32, device)
@@ -187,7 +193,7 @@ class GradScaler:
             )
         return scale, tracker
 
-    def _unscaled(self, optimizer: Any, *, checks_only: bool = False) -> dict[Any, Tensor]:
+    def _unscaled(self, optimizer: AnyOptimizer, *, checks_only: bool = False) -> dict[device, Tensor]:
         """Unscale the gradients of an optimizer; returns by device whether any is infinite or NaN.
 
         With `checks_only` the gradients, which may be float16 then, stay as they are.
@@ -207,7 +213,7 @@ class GradScaler:
             grads.setdefault(grad.device, []).append(grad)
         return {device: self._unscaled_on(device, group, checks_only) for device, group in grads.items()}
 
-    def _unscaled_on(self, device: Any, grads: Sequence[Tensor], checks_only: bool) -> Tensor:
+    def _unscaled_on(self, device: device, grads: Sequence[Tensor], checks_only: bool) -> Tensor:
         infinities, scale = _constant(0.0, float32, device), self._scale
         assert scale is not None, "the caller has called _started"
         factor = _constant(1.0, float32, device) if checks_only else _on(scale, device)
@@ -219,7 +225,7 @@ class GradScaler:
                     replace_value(grad, value)
         return wrap(infinite)
 
-    def _stepped(self, optimizer: Any, infinities: Sequence[Tensor], args: Any, kwargs: Any) -> Any:
+    def _stepped(self, optimizer: AnyOptimizer, infinities: Sequence[Tensor], args: Args, kwargs: Kwargs) -> Result:
         """Step unless a gradient is infinite or NaN. Weft's optimizers decide that within the program of the step."""
         if not (isinstance(optimizer, Optimizer) and optimizer._skips_steps):
             return None if sum(float(x) for x in infinities) else optimizer.step(*args, **kwargs)
@@ -229,7 +235,7 @@ class GradScaler:
         finally:
             del optimizer._found_inf
 
-    def _handed_over(self, optimizer: Any, state: dict[str, Any], args: Any, kwargs: Any) -> Any:
+    def _handed_over(self, optimizer: AnyOptimizer, state: SavedState, args: Args, kwargs: Kwargs) -> Result:
         """Step an optimizer that handles the scale itself, which gets `grad_scale` and `found_inf` as attributes."""
         scale, _ = self._started("_check_inf_per_device")
         if "grad_scaler" in inspect.signature(optimizer.step).parameters:
@@ -254,17 +260,17 @@ class GradScaler:
         finally:
             del optimizer.grad_scale, optimizer.found_inf
 
-    def _check_inf_per_device(self, optimizer: Any) -> dict[Any, Tensor]:
+    def _check_inf_per_device(self, optimizer: AnyOptimizer) -> dict[device, Tensor]:
         """By device, whether any gradient is infinite or NaN; the gradients stay as they are."""
         self._started("_check_inf_per_device")
         infinities = self._unscaled(optimizer, checks_only=True)
         self._per_optimizer_states[id(optimizer)]["found_inf_per_device"] = infinities
         return infinities
 
-    def _found_inf_per_device(self, optimizer: Any) -> dict[Any, Tensor]:
+    def _found_inf_per_device(self, optimizer: AnyOptimizer) -> dict[device, Tensor]:
         return self._per_optimizer_states[id(optimizer)]["found_inf_per_device"]
 
-    def _set_scale(self, scale: Tensor, new: Any) -> None:
+    def _set_scale(self, scale: Tensor, new: object) -> None:
         if isinstance(new, float):
             scale.fill_(new)
             return
@@ -318,7 +324,7 @@ class GradScaler:
 
     # --- saving -------------------------------------------------------------------------------------------------
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> SavedState:
         """The scale and the settings as numbers, after waiting for them; empty if scaling is off."""
         if not self._enabled:
             return {}
@@ -330,7 +336,7 @@ class GradScaler:
             "_growth_tracker": self._get_growth_tracker(),
         }
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: SavedState) -> None:
         """Set the scale and the settings; does nothing if scaling is off."""
         if not self._enabled:
             return
@@ -347,11 +353,11 @@ class GradScaler:
         self._fill(self._growth_tracker, self._init_growth_tracker)
 
     @staticmethod
-    def _fill(tensor: Any, value: float) -> None:
+    def _fill(tensor: Tensor | None, value: float) -> None:
         if tensor is not None:
             tensor.fill_(value)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> SavedState:
         state = dict(self.__dict__)
         if self._enabled:
             if self._per_optimizer_states:
@@ -361,17 +367,17 @@ class GradScaler:
         return state
 
 
-def _constant(value: float, dtype: DType, device: Any) -> Tensor:
+def _constant(value: float, dtype: DType, device: device) -> Tensor:
     """A number as a tensor, which is an input of the program, not a constant."""
     aval = aval_of((), dtype, device=device)
     return wrap(leaf(aval, new_array(aval, value)))
 
 
-def _on(tensor: Any, device: Any) -> Any:
+def _on(tensor: Any, device: device) -> Tensor:
     return tensor if tensor.device == device else tensor.to(device)
 
 
-def _total(infinities: Sequence[Any], device: Any) -> Any:
+def _total(infinities: Sequence[Tensor], device: device) -> Tensor:
     """The sum over devices: not zero if any gradient is infinite or NaN."""
     first, *others = (_on(x, device) for x in infinities)
     return sum(others, first)

@@ -1,6 +1,7 @@
 """The public functions of automatic differentiation."""
 
-from weft._profile.event import DeviceType as DeviceType
+from weft._base.exports import on_first_use as _on_first_use
+from weft._import_paths.finder import serve_below as _serve_below
 from weft._tensor.gradients import backward as backward
 from weft._tensor.gradients import grad as grad
 from weft._tensor.saved import SavedTensor as SavedTensor
@@ -8,7 +9,6 @@ from weft.autograd import forward_ad as forward_ad
 from weft.autograd import functional as functional
 from weft.autograd import grad_mode as grad_mode
 from weft.autograd import graph as graph
-from weft.autograd import profiler as profiler
 from weft.autograd.anomaly_mode import detect_anomaly as detect_anomaly
 from weft.autograd.anomaly_mode import set_detect_anomaly as set_detect_anomaly
 from weft.autograd.function import Function as Function
@@ -24,6 +24,12 @@ from weft.autograd.grad_mode import set_grad_enabled as set_grad_enabled
 from weft.autograd.grad_mode import set_multithreading_enabled as set_multithreading_enabled
 from weft.autograd.gradcheck import gradcheck as gradcheck
 from weft.autograd.gradcheck import gradgradcheck as gradgradcheck
-from weft.autograd.profiler import _profiler_enabled as _profiler_enabled
 from weft.autograd.variable import Variable as Variable
 from weft.autograd.variable import variable as variable
+
+__getattr__, __dir__ = _on_first_use(
+    __name__,
+    {"weft.profiler._event": ("DeviceType",), "weft.profiler._block": ("_profiler_enabled",)},
+    ("profiler",),
+)
+_serve_below(__name__)

@@ -7,6 +7,7 @@ from typing import Any
 
 from weft._autograd.forward import pushed_forward
 from weft._base.state import ambient, using
+from weft._base.types import PyTree
 from weft._lazy.value import Value
 from weft._tensor.codegen import op
 from weft._tensor.composite.create import ones_like, zeros_like
@@ -22,7 +23,7 @@ Function = Callable[..., Any]
 class Call:
     """A function called with tensors that stand for the inputs on the tape."""
 
-    def __init__(self, name: str, func: Function, inputs: Any, create_graph: bool, strict: bool) -> None:
+    def __init__(self, name: str, func: Function, inputs: PyTree, create_graph: bool, strict: bool) -> None:
         self.name = name
         self.create_graph = create_graph
         self.strict = strict
@@ -31,7 +32,7 @@ class Call:
         self.has_outputs, self.outputs = as_tuple(func(*self.inputs), "outputs of the user-provided function", name)
         check_outputs(self.outputs, strict)
 
-    def vector(self, v: Any, tensors: Tensors, is_tuple: bool, text: str) -> Tensors | None:
+    def vector(self, v: PyTree, tensors: Tensors, is_tuple: bool, text: str) -> Tensors | None:
         """The given vector, checked against the shapes of `tensors`; None for that of a single element."""
         if v is None:
             if len(tensors) != 1 or tensors[0].numel() != 1:
@@ -112,7 +113,7 @@ class Call:
         columns = [split_by(row, self.outputs, x.shape) for row, x in zip(rows, self.inputs, strict=True)]
         return [list(each) for each in zip(*columns, strict=True)]
 
-    def finished(self, tensors: Sequence[Tensor], is_tuple: bool) -> Any:
+    def finished(self, tensors: Sequence[Tensor], is_tuple: bool) -> PyTree:
         """Results as the caller gets them: on the tape if asked for, and in a tuple or alone."""
         results = tuple(tensors) if self.create_graph else tuple([x.detach() for x in tensors])
         return results if is_tuple else results[0]
@@ -144,7 +145,7 @@ def _stand_in(x: Tensor, create_graph: bool) -> Tensor:
     return x.view_as(x) if create_graph and x.requires_grad else x.detach().requires_grad_()
 
 
-def as_tuple(tensors: Any, what: str, name: str) -> tuple[bool, Tensors]:
+def as_tuple(tensors: PyTree, what: str, name: str) -> tuple[bool, Tensors]:
     """Whether it is a tuple, and the tuple; `TypeError` for anything but tensors."""
     is_tuple = isinstance(tensors, tuple)
     parts: tuple[Any, ...] = tensors if isinstance(tensors, tuple) else (tensors,)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from weft._autograd.graph import links_to, second_backward_error
+from weft._base.types import Arg, Result
 from weft._lazy.value import Value
 from weft._tensor.kind_names import kind_of
 from weft._tensor.node import Location, Node, index_of
 from weft._tensor.saved import SavedTensor, current_packing
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, GradientError
+
+Ctx: TypeAlias = Any
+"""The `ctx` of a `Function`: a `FunctionCtx`, with attributes that the author of the function chooses."""
 
 
 class FunctionCtx:
@@ -104,11 +108,11 @@ class BackwardCFunction(FunctionCtx, Node):
         """The function's name, followed by "Backward"."""
         return type(self).__name__
 
-    def apply(self, *grads: Any) -> Any:
+    def apply(self, *grads: Arg) -> Result:
         """The gradients of the arguments by the user's `backward`."""
         return self._forward_cls._derivative()(self, *grads)
 
-    def apply_jvp(self, *tangents: Any) -> Any:
+    def apply_jvp(self, *tangents: Arg) -> Result:
         """The tangents of the results by the user's `jvp`."""
         return self._forward_cls.jvp(self, *tangents)
 
@@ -122,7 +126,7 @@ class BackwardCFunction(FunctionCtx, Node):
         return {index: place for index, place in places.items() if place is not None}
 
     @property
-    def _vertex(self) -> Any:
+    def _vertex(self) -> Arg:
         if not self._places:
             raise GradientError(
                 "This attribute is invalid for this instance of autograd.Function: it is read before the function has "
@@ -135,7 +139,7 @@ class BackwardCFunction(FunctionCtx, Node):
         """The saved tensors, to which hooks can be given."""
         return self._saved
 
-    def _arguments(self) -> Iterator[tuple[str, Any]]:
+    def _arguments(self) -> Iterator[tuple[str, Arg]]:
         return iter(())
 
     def _place_of(self, saved: SavedTensor) -> Location | None:

@@ -24,7 +24,7 @@ class set_detect_anomaly(Mode):
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
         super().__init__(anomaly=mode, check_nan=check_nan)
         state = ambient()
-        self._before = {"anomaly": state.anomaly, "check_nan": state.check_nan}
+        self._before = {"anomaly": state.watchers.anomaly, "check_nan": state.watchers.check_nan}
         set_field(anomaly=mode, check_nan=check_nan)
 
     def __enter__(self) -> Self:

@@ -32,6 +32,7 @@ class _DualLevel(Level):
         self.tangents: WeakKeyDictionary[Value, Value | None] = WeakKeyDictionary()
 
 
+# no cell: calls within a level with tangents are not captured
 _level: ContextVar[_DualLevel | None] = ContextVar("weft_dual_level", default=None)
 
 
@@ -48,7 +49,7 @@ def enter_dual_level() -> int:
         raise TransformError("Nested forward mode AD is not supported at the moment")
     level = _DualLevel()
     _level.set(level)
-    set_field(forward=(*ambient().forward, level))
+    set_field(forward=(*ambient().watchers.forward, level))
     return 0
 
 
@@ -62,7 +63,7 @@ def exit_dual_level(*, level: int | None = None) -> None:
             "Trying to exit a forward AD level that was not the last one that was created. This is not supported."
         )
     _level.set(None)
-    set_field(forward=tuple([other for other in ambient().forward if other is not current]))
+    set_field(forward=tuple([other for other in ambient().watchers.forward if other is not current]))
     current.end()
 
 

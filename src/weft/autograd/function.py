@@ -7,24 +7,29 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from functools import partial, wraps
 from inspect import signature as signature_of
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from weft._autograd.engine import check_finite
+from weft._base.capture import active_capture
 from weft._base.state import ambient, using
+from weft._base.types import AnyCallable, Arg, Args, Result
 from weft._lazy.aval import Aval
 from weft._lazy.record import record, saved_inference
+from weft._lazy.role import Interior
 from weft._lazy.runtime import filled_array
 from weft._lazy.signature import Signature
-from weft._lazy.tape import Tape
 from weft._lazy.value import Value
-from weft._tensor.capture_hooks import leaf
 from weft._tensor.examples import Examples, VmapInfo
 from weft._tensor.kind_names import kind_of
+from weft._tensor.leaf import leaf
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import as_cotangent, as_gradient_of, write
 from weft.autograd._context import BackwardCFunction as BackwardCFunction
 from weft.autograd._context import FunctionCtx as FunctionCtx
 from weft.errors import GradientError, InPlaceError, ShapeError
+
+if TYPE_CHECKING:
+    from weft.autograd._context import Ctx
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -32,7 +37,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class FunctionMeta(type):
     """The type of users' functions: gives each of them a class of nodes, `_backward_cls`."""
 
-    def __init__(cls, name: str, bases: tuple[type, ...], fields: dict[str, Any]) -> None:
+    def __init__(cls, name: str, bases: tuple[type, ...], fields: dict[str, object]) -> None:
         super().__init__(name, bases, fields)
         cls._backward_cls = type(f"{name}Backward", (BackwardCFunction,), {"_forward_cls": cls, "__module__": __name__})
 
@@ -50,7 +55,7 @@ class Function(metaclass=FunctionMeta):
     _of_no_tensors = False  # whether `ctx` has nothing that depends on the tensors of a call but their types
     _backward_cls: type[BackwardCFunction]
 
-    def __init__(self, *_: Any, **__: Any) -> None:
+    def __init__(self, *_: object, **__: object) -> None:
         warnings.warn(
             f"{type(self)} should not be instantiated. Methods on autograd functions are all static, so you should "
             "invoke them on the class itself. Instantiating an autograd function will raise an error in a future "
@@ -60,17 +65,17 @@ class Function(metaclass=FunctionMeta):
         )
 
     @staticmethod
-    def forward(*args: Any, **kwargs: Any) -> Any:
+    def forward(*args: Arg, **kwargs: Arg) -> Result:
         """Compute the results. It runs outside the tape."""
         raise NotImplementedError("You must implement the forward function for custom autograd.Function.")
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    def setup_context(ctx: Ctx, inputs: Args, output: Result) -> None:
         """Save what `backward` needs, if `forward` takes no ctx."""
         raise NotImplementedError
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Ctx, *grads: Arg) -> Result:
         """Given a gradient for each result, return one gradient (or None) for each argument of `forward`."""
         raise NotImplementedError(
             "You must implement either the backward or vjp method for your custom autograd.Function to use it with "
@@ -80,14 +85,14 @@ class Function(metaclass=FunctionMeta):
     vjp = backward
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
+    def jvp(ctx: Ctx, *tangents: Arg) -> Result:
         """Given a tangent for each argument of `forward` (None for what is no tensor), return one for each result."""
         raise NotImplementedError(
             "You must implement the jvp function for custom autograd.Function to use it with forward mode AD."
         )
 
     @staticmethod
-    def vmap(info: VmapInfo, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
+    def vmap(info: VmapInfo, in_dims: tuple[int | None, ...], *args: Arg) -> tuple[Result, Result]:
         """Compute the results for all examples, and the dim that counts the examples in each (None where none does).
 
         `in_dims` says this of `args`. It is used where no derivatives are taken inside of the mapped function.
@@ -97,7 +102,7 @@ class Function(metaclass=FunctionMeta):
             "generate_vmap_rule=True."
         )
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Arg, **kwargs: Arg) -> list[Value | None]:
         """Raises: a function is called by `apply`, without an instance."""
         raise GradientError(
             "Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd "
@@ -105,16 +110,15 @@ class Function(metaclass=FunctionMeta):
         )
 
     @classmethod
-    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+    def apply(cls, *args: Arg, **kwargs: Arg) -> Result:
         """Call the operator."""
         has_setup = cls.setup_context is not Function.setup_context
         if has_setup:
             bound = signature_of(cls.forward).bind(*args, **kwargs)
             bound.apply_defaults()
             args, kwargs = bound.args, bound.kwargs
-        capture = ambient().capture
-        if capture is not None:
-            capture.user_derivative(cls.__name__)
+        capture = active_capture()
+        capture.user_derivative(cls.__name__)
         if cls.vmap is not Function.vmap:
             if cls.generate_vmap_rule:
                 raise GradientError(
@@ -143,7 +147,7 @@ class Function(metaclass=FunctionMeta):
         return tuple(linked) if several else linked[0]
 
     @classmethod
-    def _derivative(cls) -> Callable[..., Any]:
+    def _derivative(cls) -> AnyCallable:
         """The user's derivative, from `backward` or from `vjp`."""
         if cls.vjp is Function.vjp:
             return cls.backward
@@ -155,12 +159,13 @@ class Function(metaclass=FunctionMeta):
         return cls.vjp
 
 
+# no cell: a cache, keyed by all that its entries depend on
 _signatures: dict[Any, Signature] = {}
 
 
 def _linked(
-    cls: type[Function], ctx: BackwardCFunction, args: tuple[Any, ...], inputs: list[Value], results: list[Any]
-) -> list[Any]:
+    cls: type[Function], ctx: BackwardCFunction, args: Args, inputs: list[Value], results: list[Arg]
+) -> list[Arg]:
     """The results as one application on the tape, with the user's derivative."""
     if any(saved is not None and saved.aval.inference for saved in ctx._saved):
         raise saved_inference()
@@ -194,7 +199,7 @@ def _linked(
 
     outputs = plain
     for tensor, value in zip(smooth, values, strict=True):
-        assert value.tape is not None, "it has just entered the tape"
+        assert isinstance(value.tape, Interior), "it has just entered the tape"
         value.tape.forward = forward
         if id(tensor) in ctx._dirty:
             if tensor.requires_grad and tensor.is_leaf:
@@ -227,18 +232,17 @@ class _Derivative:
     def enter(self, values: Sequence[Value]) -> None:
         """Give the results of the call, which are on the tape, tapes of their own with this derivative."""
         for value in values:
-            value.tape = Tape(site=value.tape.site if value.tape is not None else "")
-            value.tape.custom = self
-            value.tape.release = self.node._release
+            site = value.tape.site if isinstance(value.tape, Interior) else ""
+            value.tape = Interior(site=site, custom=self, release=self.node._release)
             self.node.put(value)
 
-    def __call__(self, cotangents: dict[int, Value], members: list[Any]) -> list[Value | None]:
+    def __call__(self, cotangents: dict[int, Value], members: list[Arg]) -> list[Value | None]:
         """The gradients of the inputs; `members` are the results that take part."""
         for member in members:
             self.node.put(member)
         gradients = self._custom(self.node, cotangents)
         state = ambient()
-        if state.anomaly and state.check_nan:
+        if state.watchers.anomaly and state.watchers.check_nan:
             check_finite(members[0], gradients)
         return [None] * self.first + gradients
 
@@ -255,7 +259,7 @@ class _RepeatableDerivative(_Derivative):
         _RepeatableDerivative(node, self._custom, self.first).enter(values)
 
 
-def _check_dirty(ctx: FunctionCtx, args: tuple[Any, ...], results: list[Any]) -> None:
+def _check_dirty(ctx: FunctionCtx, args: Args, results: list[Arg]) -> None:
     """Raise if a view that is marked as written is not an argument, or not the only result."""
     arguments = set(map(id, args))
     for tensor in results:
@@ -277,7 +281,7 @@ def _check_dirty(ctx: FunctionCtx, args: tuple[Any, ...], results: list[Any]) ->
 
 
 def _custom(
-    cls: type[Function], args: tuple[Any, ...], results: list[Any], is_smooth: list[bool]
+    cls: type[Function], args: Args, results: list[Arg], is_smooth: list[bool]
 ) -> Callable[[FunctionCtx, dict[int, Value]], list[Value | None]]:
     """The user's `backward` over values: cotangents by number of the result -> a gradient for each tensor argument."""
     is_tensor = [isinstance(a, Tensor) for a in args]
@@ -317,7 +321,7 @@ def _custom(
 
 
 def _pushed(
-    cls: type[Function], ctx: FunctionCtx, args: tuple[Any, ...], is_smooth: list[bool], tangents: list[Value | None]
+    cls: type[Function], ctx: FunctionCtx, args: Args, is_smooth: list[bool], tangents: list[Value | None]
 ) -> list[Value | None]:
     """The tangents of results on the tape by the user's `jvp`, from those of the application's inputs."""
     count = sum(is_smooth)
@@ -340,7 +344,7 @@ def _tangent(ctx: FunctionCtx, x: Tensor, tangent: Value | None) -> Tensor | Non
     return wrap(leaf(aval, filled_array(aval, 0))) if ctx._materialize else None
 
 
-def _fitted(name: str, at: int, grad: Any, aval: Aval) -> Value | None:
+def _fitted(name: str, at: int, grad: object, aval: Aval) -> Value | None:
     """A gradient cast to the type of its input; if the input's shape broadcasts to its shape, it is summed to that."""
     if grad is None:
         return None
@@ -364,7 +368,7 @@ def once_differentiable(function: F) -> F:
     """Mark a `backward` that cannot be differentiated itself; a backward pass over its results raises."""
 
     @wraps(function)
-    def once(ctx: Any, *grads: Any) -> Any:
+    def once(ctx: Ctx, *grads: Arg) -> Result:
         with using(grad=False):
             results = function(ctx, *grads)
         if not (ambient().grad and any(isinstance(grad, Tensor) and grad.requires_grad for grad in grads)):
@@ -380,15 +384,15 @@ class _Once(Function):
     """Results of a derivative that has no derivative itself."""
 
     @staticmethod
-    def forward(*results: Any) -> tuple[Any, ...]:
+    def forward(*results: Arg) -> Result:
         return tuple([x.view_as(x) if isinstance(x, Tensor) else x for x in results])
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    def setup_context(ctx: Ctx, inputs: Args, output: Result) -> None:
         """Nothing is saved."""
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Ctx, *grads: Arg) -> Result:
         raise GradientError("trying to differentiate twice a function that was marked with @once_differentiable")
 
 

@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft._base.state import using
+from weft._base.types import PyTree
 from weft._tensor.directions import in_all_directions, split_by
 from weft._tensor.tensor import Tensor
 from weft.autograd._call import (
@@ -27,8 +26,8 @@ from weft.errors import PreconditionError, TransformError, UnsupportedTransformE
 
 
 def vjp(
-    func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
-) -> tuple[Any, Any]:
+    func: Function, inputs: PyTree, v: PyTree = None, create_graph: bool = False, strict: bool = False
+) -> tuple[PyTree, PyTree]:
     """The results of `func`, and the product of `v`, in their shapes, with its Jacobian: one gradient for each input.
 
     `v` may be left out for a result of one element. With `create_graph`, gradients flow through both. With `strict`,
@@ -44,8 +43,8 @@ def vjp(
 
 
 def jvp(
-    func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
-) -> tuple[Any, Any]:
+    func: Function, inputs: PyTree, v: PyTree = None, create_graph: bool = False, strict: bool = False
+) -> tuple[PyTree, PyTree]:
     """The results of `func`, and the product of its Jacobian with `v`, which has the shapes of the inputs.
 
     The options are those of `vjp`.
@@ -58,8 +57,8 @@ def jvp(
 
 
 def vhp(
-    func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
-) -> tuple[Any, Any]:
+    func: Function, inputs: PyTree, v: PyTree = None, create_graph: bool = False, strict: bool = False
+) -> tuple[PyTree, PyTree]:
     """The result of `func`, a single element, and the product of `v` with its Hessian, by two backward passes.
 
     `v` has the shapes of the inputs. The options are those of `vjp`.
@@ -70,8 +69,8 @@ def vhp(
 
 
 def hvp(
-    func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
-) -> tuple[Any, Any]:
+    func: Function, inputs: PyTree, v: PyTree = None, create_graph: bool = False, strict: bool = False
+) -> tuple[PyTree, PyTree]:
     """The result of `func`, a single element, and the product of its Hessian with `v`, forward over reverse.
 
     `v` has the shapes of the inputs. The options are those of `vjp`.
@@ -82,12 +81,12 @@ def hvp(
 
 def jacobian(
     func: Function,
-    inputs: Any,
+    inputs: PyTree,
     create_graph: bool = False,
     strict: bool = False,
     vectorize: bool = False,
     strategy: str = "reverse-mode",
-) -> Any:
+) -> PyTree:
     """The Jacobian of `func`: for each result and each input a tensor of the shape of the result, then of the input.
 
     With `vectorize`, all passes run together, else one after the other. `strategy` "forward-mode" takes a pass for each
@@ -110,12 +109,12 @@ def jacobian(
 
 def hessian(
     func: Function,
-    inputs: Any,
+    inputs: PyTree,
     create_graph: bool = False,
     strict: bool = False,
     vectorize: bool = False,
     outer_jacobian_strategy: str = "reverse-mode",
-) -> Any:
+) -> PyTree:
     """The Hessian of `func`, whose result is a single element: for each pair of inputs a tensor of both shapes.
 
     `outer_jacobian_strategy` "forward-mode" is forward over reverse. The other options are those of `jacobian`.
@@ -129,7 +128,7 @@ def hessian(
         check_outputs(outputs, strict)
         return single_element("hessian", has_outputs, outputs).reshape(())
 
-    def gradient(*arguments: Tensor) -> Any:
+    def gradient(*arguments: Tensor) -> Tensor | tuple[Tensor, ...]:
         if outer_jacobian_strategy == "forward-mode":
             arguments = tuple([x if x.requires_grad else x.detach().requires_grad_() for x in arguments])
         gradients = jacobian(single, arguments, create_graph=True)
@@ -149,7 +148,7 @@ def _check_strategy(strategy: str) -> None:
         )
 
 
-def _forward_jacobian(func: Function, inputs: Any, create_graph: bool, strict: bool, vectorize: bool) -> Any:
+def _forward_jacobian(func: Function, inputs: PyTree, create_graph: bool, strict: bool, vectorize: bool) -> PyTree:
     for name, is_set in (("create_graph", create_graph), ("strict", strict)):
         if is_set:
             raise TransformError(
@@ -172,7 +171,7 @@ def _forward_jacobian(func: Function, inputs: Any, create_graph: bool, strict: b
 
 
 def _differentiated(
-    name: str, func: Function, inputs: Any, v: Any, create_graph: bool, strict: bool
+    name: str, func: Function, inputs: PyTree, v: PyTree, create_graph: bool, strict: bool
 ) -> tuple[Call, list[Tensor], Tensors | None]:
     """A call whose result is a single element, its gradients on the tape, and the vector to multiply with."""
     with using(grad=True):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Generator
 from contextlib import ContextDecorator
-from contextvars import ContextVar
 from functools import partial, wraps
 from typing import Any, Protocol, Self, TypeVar, cast, overload
 
+from weft._base.cell import LocalCell
 from weft._base.state import ambient, enter, leave, set_field
+from weft._base.types import AnyCallable, Arg, Kwargs, Result
 from weft.errors import ArgumentError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -18,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Mode:
     """A context manager and decorator that sets fields of the ambient state."""
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, **fields: Arg) -> None:
         self._fields = fields
         self._tokens: list[Any] = []
 
@@ -35,18 +36,18 @@ class Mode:
             return cast("F", _stepwise(function, fields))
 
         @wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: Arg, **kwargs: Arg) -> Result:
             with Mode(**fields):
                 return function(*args, **kwargs)
 
         return cast("F", call)
 
 
-def _stepwise(function: Callable[..., Any], fields: dict[str, Any]) -> Callable[..., Any]:
+def _stepwise(function: AnyCallable, fields: Kwargs) -> AnyCallable:
     """Wrap a generator function such that its generators are in the mode only while they run."""
 
     @wraps(function)
-    def steps(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+    def steps(*args: Arg, **kwargs: Arg) -> Generator[Any, Any, Any]:
         source = function(*args, **kwargs)
         resume = partial(next, source)
         while True:
@@ -75,14 +76,14 @@ class _ModeClass(Protocol):
     def __call__(self) -> Mode: ...
 
 
-def _with_optional_parentheses(name: str, doc: str, **fields: Any) -> _ModeClass:
+def _with_optional_parentheses(name: str, doc: str, **fields: Arg) -> _ModeClass:
     """A mode class that can decorate with or without parentheses: `@no_grad` and `@no_grad()`."""
 
     class Fixed(Mode):
-        def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
+        def __new__(cls, function: AnyCallable | None = None) -> Arg:
             return super().__new__(cls) if function is None else cls()(function)
 
-        def __init__(self, function: Callable[..., Any] | None = None) -> None:
+        def __init__(self, function: AnyCallable | None = None) -> None:
             del function
             super().__init__(**fields)
 
@@ -104,10 +105,10 @@ class inference_mode(Mode):
     @overload
     def __new__(cls, mode: bool = True) -> Self: ...
 
-    def __new__(cls, mode: bool | Callable[..., Any] = True) -> Any:
+    def __new__(cls, mode: bool | AnyCallable = True) -> Arg:
         return cls(True)(mode) if callable(mode) else super().__new__(cls)
 
-    def __init__(self, mode: bool | Callable[..., Any] = True) -> None:
+    def __init__(self, mode: bool | AnyCallable = True) -> None:
         super().__init__(grad=not mode, inference=bool(mode))
 
 
@@ -142,7 +143,7 @@ def is_inference_mode_enabled() -> bool:
     return ambient().inference
 
 
-_multithreading: ContextVar[bool] = ContextVar("weft_multithreading", default=True)
+_multithreading = LocalCell("whether backward passes may use several threads", True)
 
 
 class set_multithreading_enabled(ContextDecorator):

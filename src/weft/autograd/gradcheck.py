@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from weft._base.types import AnyCallable, Arg, PyTree
 from weft._tensor.convert import from_host
 from weft._tensor.dim_names import names_of, set_names
 from weft._tensor.examples import Examples
@@ -20,8 +21,8 @@ HostArray = np.ndarray[Any, Any]
 
 
 def gradcheck(
-    func: Callable[..., Any],
-    inputs: Tensor | Sequence[Any],
+    func: AnyCallable,
+    inputs: Tensor | Sequence[Arg],
     *,
     eps: float = 1e-6,
     atol: float = 1e-5,
@@ -90,7 +91,7 @@ def _require_with(**options: bool) -> None:
         raise PreconditionError(f"Setting {name}=True requires {needed} to be True")
 
 
-def _check_inputs(args: list[Any], at: list[int]) -> None:
+def _check_inputs(args: list[Arg], at: list[int]) -> None:
     if not at:
         raise ValueRangeError(
             "gradcheck expects at least one input tensor to require gradient, but none of them have requires_grad=True."
@@ -105,8 +106,8 @@ def _check_inputs(args: list[Any], at: list[int]) -> None:
 
 
 def _check_backward(
-    func: Callable[..., Any],
-    args: list[Any],
+    func: AnyCallable,
+    args: list[Arg],
     at: list[int],
     numerical: list[list[HostArray]],
     close: Callable[..., bool],
@@ -136,8 +137,8 @@ def _check_backward(
 
 
 def _check_forward(
-    func: Callable[..., Any],
-    args: list[Any],
+    func: AnyCallable,
+    args: list[Arg],
     at: list[int],
     numerical: list[list[HostArray]],
     close: Callable[..., bool],
@@ -156,7 +157,7 @@ def _check_forward(
                 )
 
 
-def _tangents(func: Callable[..., Any], args: list[Any], i: int, along: Tensor) -> list[Tensor]:
+def _tangents(func: AnyCallable, args: list[Arg], i: int, along: Tensor) -> list[Tensor]:
     """The tangents of the floating and complex outputs where one input moves."""
     with dual_level():
         dual = make_dual(args[i].detach(), along)
@@ -164,13 +165,13 @@ def _tangents(func: Callable[..., Any], args: list[Any], i: int, along: Tensor) 
     return [primal.new_zeros(primal.shape) if tangent is None else tangent for primal, tangent in pairs]
 
 
-def _check_batched_tangents(func: Callable[..., Any], args: list[Any], at: list[int]) -> None:
+def _check_batched_tangents(func: AnyCallable, args: list[Arg], at: list[int]) -> None:
     for i in at:
         both = _random_pair(args[i])
         _compare_batched("forward gradients", f"input {i}", lambda along, i=i: _tangents(func, args, i, along), both)
 
 
-def _check_batched_cotangents(func: Callable[..., Any], args: list[Any], at: list[int]) -> None:
+def _check_batched_cotangents(func: AnyCallable, args: list[Arg], at: list[int]) -> None:
     wanted = [args[i] for i in at]
     for n, output in enumerate(_smooth_outputs(func(*args)) if at else ()):
 
@@ -198,7 +199,7 @@ def _compare_batched(what: str, place: str, function: Callable[[Tensor], list[Te
             )
 
 
-def _check_cotangents(func: Callable[..., Any], args: list[Any], at: list[int], *, one_left_out: bool) -> None:
+def _check_cotangents(func: AnyCallable, args: list[Arg], at: list[int], *, one_left_out: bool) -> None:
     """Check that zero cotangents give zero gradients; if asked for, also where one output has no cotangent."""
     outputs = _smooth_outputs(func(*args))
     if not outputs or not at:
@@ -221,8 +222,8 @@ def _require_zeros(outputs: list[Tensor], wanted: list[Tensor], otherwise: str) 
 
 
 def gradgradcheck(
-    func: Callable[..., Any],
-    inputs: Tensor | Sequence[Any],
+    func: AnyCallable,
+    inputs: Tensor | Sequence[Arg],
     grad_outputs: Tensor | Sequence[Tensor] | None = None,
     *,
     eps: float = 1e-6,
@@ -257,7 +258,7 @@ def gradgradcheck(
         seeds = [grad_outputs] if isinstance(grad_outputs, Tensor) else list(grad_outputs)
     count = len(args)
 
-    def first(*both: Any) -> tuple[Tensor, ...]:
+    def first(*both: Arg) -> tuple[Tensor, ...]:
         here, cotangents = both[:count], both[count:]
         wanted = [a for a in here if isinstance(a, Tensor) and a.requires_grad]
         gradients = grad(
@@ -307,7 +308,7 @@ def _random(rng: np.random.Generator, like: Tensor) -> HostArray:
     return np.asarray(values, like.dtype.numpy)
 
 
-def _tensors(outputs: Any) -> list[Tensor]:
+def _tensors(outputs: PyTree) -> list[Tensor]:
     return [o for o in ([outputs] if isinstance(outputs, Tensor) else outputs) if isinstance(o, Tensor)]
 
 
@@ -315,11 +316,11 @@ def _is_smooth(output: Tensor) -> bool:
     return output.dtype.is_differentiable and output.requires_grad
 
 
-def _smooth_outputs(outputs: Any) -> list[Tensor]:
+def _smooth_outputs(outputs: PyTree) -> list[Tensor]:
     return [o for o in _tensors(outputs) if _is_smooth(o)]
 
 
-def _with(args: list[Any], i: int, x: Tensor) -> list[Any]:
+def _with(args: list[Arg], i: int, x: Tensor) -> list[Arg]:
     """The arguments with another one at a position."""
     return [x if j == i else a for j, a in enumerate(args)]
 
@@ -359,7 +360,7 @@ def _rows(output: Tensor, wanted: list[Tensor]) -> list[HostArray]:
     return [np.array(each) for each in rows]
 
 
-def _numerical(func: Callable[..., Any], args: list[Any], i: int, eps: float) -> list[HostArray]:
+def _numerical(func: AnyCallable, args: list[Arg], i: int, eps: float) -> list[HostArray]:
     """A Jacobian for each output, by central differences."""
     base, names = args[i].detach().numpy(), names_of(args[i])
     columns: list[list[HostArray]] = []

@@ -5,14 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import partial, wraps
 from typing import Any
 
 from weft._autograd.engine import BackwardPass, current_pass
+from weft._base.cell import LocalCell
 from weft._base.device import device
 from weft._base.handles import RemovableHandle
 from weft._base.state import ambient, enter, leave, using
+from weft._base.types import Arg
+from weft._lazy.role import custom_of
 from weft._tensor.alias import owner_of
 from weft._tensor.node import GradientEdge as GradientEdge
 from weft._tensor.node import Node as Node
@@ -23,7 +25,7 @@ from weft.errors import GradientError, PreconditionError, ValueRangeError
 
 # --- saved tensors ----------------------------------------------------------------------------------------------
 
-_disabled: ContextVar[str | None] = ContextVar("weft_saved_tensors_hooks_disabled", default=None)
+_disabled = LocalCell[str | None]("the error of hooks on saved tensors", None)
 
 
 class saved_tensors_hooks:
@@ -38,7 +40,7 @@ class saved_tensors_hooks:
     tensor: `RuntimeError`.
     """
 
-    def __init__(self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor]) -> None:
+    def __init__(self, pack_hook: Callable[[Tensor], Arg], unpack_hook: Callable[[Arg], Tensor]) -> None:
         self.pack_hook = pack_hook
         self.unpack_hook = unpack_hook
         self._tokens: list[Any] = []
@@ -47,7 +49,7 @@ class saved_tensors_hooks:
         message = _disabled.get()
         if message is not None:
             raise GradientError(message)
-        others = [observe for observe in ambient().observers if not isinstance(observe, Packing)]
+        others = [observe for observe in ambient().watchers.observers if not isinstance(observe, Packing)]
         self._tokens.append(enter(observers=(*others, Packing(self.pack_hook, self.unpack_hook))))
 
     def __exit__(self, *_: object) -> None:
@@ -76,13 +78,10 @@ def _from_cpu(packed: tuple[device, Tensor]) -> Tensor:
 @contextmanager
 def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
     """A block in which `saved_tensors_hooks` raises `RuntimeError` with this message."""
-    token = _disabled.set(error_message)
-    try:
-        if any(isinstance(observe, Packing) for observe in ambient().observers):
-            raise GradientError(error_message)
+    if any(isinstance(observe, Packing) for observe in ambient().watchers.observers):
+        raise GradientError(error_message)
+    with _disabled.within(error_message):
         yield
-    finally:
-        _disabled.reset(token)
 
 
 @contextmanager
@@ -93,14 +92,11 @@ def allow_mutation_on_saved_tensors() -> Iterator[None]:
     """
     if _mutation_allowed.get():
         raise GradientError("allow_mutation_on_saved_tensors contexts cannot be nested")
-    token = _mutation_allowed.set(True)
-    try:
+    with _mutation_allowed.within(True):
         yield
-    finally:
-        _mutation_allowed.reset(token)
 
 
-_mutation_allowed: ContextVar[bool] = ContextVar("weft_mutation_on_saved_tensors", default=False)
+_mutation_allowed = LocalCell("whether saved tensors may be written", False)
 
 
 def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
@@ -122,7 +118,7 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
     value = tensor._read()
     node = node_of(value)
     tape = value.tape
-    is_users = tape is not None and tape.custom is not None
+    is_users = custom_of(tape) is not None
     with using(grad=True):
         token = grad_fn_of(tensor.view_as(tensor)) if is_users else None
     return GradientEdge(node, tensor.output_nr, token)

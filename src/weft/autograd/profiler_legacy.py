@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from weft.autograd import profiler
+from weft.profiler import _block
 
 
-class profile(profiler.profile):
+class profile(_block.profile):
     """`autograd.profiler.profile`, which exports the events alone."""
 
     def export_chrome_trace(self, path: str) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft._base.state import default_dtype
+from weft._base.types import Result
 from weft._tensor.codegen import op
 from weft._tensor.kind_names import kind_of
 from weft._tensor.tensor import Tensor
@@ -21,7 +20,7 @@ class VariableMeta(type):
 class Variable(metaclass=VariableMeta):
     """`Variable(data, requires_grad)` is a leaf that shares its elements with the tensor `data`."""
 
-    def __new__(cls, data: Tensor | None = None, requires_grad: bool = False) -> Any:
+    def __new__(cls, data: Tensor | None = None, requires_grad: bool = False) -> Tensor:
         """A tensor, empty without `data`; `TypeError` if that is no tensor."""
         if data is None:
             data = op.zeros((0,), dtype=default_dtype())
@@ -30,6 +29,6 @@ class Variable(metaclass=VariableMeta):
         return data.detach().requires_grad_(requires_grad)
 
 
-def variable(*_: Any, **__: Any) -> Any:
+def variable(*_: object, **__: object) -> Result:
     """Raises `RuntimeError`: `weft.tensor` makes tensors."""
     raise GradientError("torch.autograd.variable(...) is deprecated, use torch.tensor(...) instead")

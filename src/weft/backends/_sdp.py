@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 
+from weft._base.cell import Cell
 from weft.errors import PreconditionError
 
 
@@ -20,19 +21,18 @@ class SDPBackend(IntEnum):
     OVERRIDEABLE = 4
 
 
-class _Enabled:
-    backends = frozenset(SDPBackend) - {SDPBackend.ERROR}
-    reduced_math = False
+_BACKENDS = Cell("the implementations of attention", frozenset(SDPBackend) - {SDPBackend.ERROR})
+_REDUCED_MATH = Cell("whether attention may add up in 16 bits", False)
 
 
 def is_enabled(backend: SDPBackend) -> bool:
     """Whether an implementation is in the choice."""
-    return backend in _Enabled.backends
+    return backend in _BACKENDS.get()
 
 
 def enable(backend: SDPBackend, enabled: bool) -> None:
     """Add an implementation to the choice, or take it out."""
-    _Enabled.backends = _Enabled.backends | {backend} if enabled else _Enabled.backends - {backend}
+    _BACKENDS.set(_BACKENDS.get() | {backend} if enabled else _BACKENDS.get() - {backend})
 
 
 @contextmanager
@@ -44,21 +44,18 @@ def sdpa_kernel(backends: list[SDPBackend] | SDPBackend, set_priority: bool = Fa
             f"{type(backends).__name__}"
         )
     chosen: Iterable[SDPBackend] = backends if isinstance(backends, list) else [backends]
-    before, _Enabled.backends = _Enabled.backends, frozenset(chosen)
-    try:
+    with _BACKENDS.within(frozenset(chosen)):
         yield {}
-    finally:
-        _Enabled.backends = before
 
 
 def allow_fp16_bf16_reduction_math_sdp(enabled: bool) -> None:
     """Remember a value; sums in attention are computed in float32 in any case."""
-    _Enabled.reduced_math = enabled
+    _REDUCED_MATH.set(enabled)
 
 
 def fp16_bf16_reduction_math_sdp_allowed() -> bool:
     """The last `allow_fp16_bf16_reduction_math_sdp`."""
-    return _Enabled.reduced_math
+    return _REDUCED_MATH.get()
 
 
 WARN_FOR_UNFUSED_KERNELS = False

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from weft import _switches
+from weft._base.cell import Cell
 from weft._tensor.tensor import Tensor
 from weft.backends import _sdp
 from weft.backends._sdp import SDPBackend as SDPBackend
@@ -58,15 +59,15 @@ class _Matmul:
         self.allow_tf32 = precision == "tf32"
 
 
+# no cell: its flags that have an effect stand in a cell; the others are only stored
 matmul = _Matmul()
 
 
 # --- libraries --------------------------------------------------------------------------------------------------
 
 
-class _Preferred:
-    linalg = "default"
-    blas = "default"
+_LINALG = Cell("the preferred library of linalg", "default")
+_BLAS = Cell("the preferred library of matrix products", "default")
 
 
 def _checked(function: str, name: str | None, choices: tuple[str, ...], current: str) -> str:
@@ -78,15 +79,15 @@ def _checked(function: str, name: str | None, choices: tuple[str, ...], current:
 def preferred_linalg_library(backend: str | None = None) -> str:
     """The preferred library of `linalg`, after it was set to `backend`; `RuntimeError` for an unknown one."""
     choices = ("default", "cusolver", "magma")
-    _Preferred.linalg = _checked("preferred_linalg_library", backend, choices, _Preferred.linalg)
-    return _Preferred.linalg
+    _LINALG.set(_checked("preferred_linalg_library", backend, choices, _LINALG.get()))
+    return _LINALG.get()
 
 
 def preferred_blas_library(backend: str | None = None) -> str:
     """The preferred library of matrix products, after it was set to `backend`; `RuntimeError` for an unknown one."""
     choices = ("default", "cublas", "hipblas", "cublaslt", "hipblaslt", "ck")
-    _Preferred.blas = _checked("preferred_blas_library", backend, choices, _Preferred.blas)
-    return _Preferred.blas
+    _BLAS.set(_checked("preferred_blas_library", backend, choices, _BLAS.get()))
+    return _BLAS.get()
 
 
 @dataclass
@@ -134,6 +135,7 @@ class _PlanCaches:
         self[current_device()].clear()
 
 
+# no cell: sizes of caches that do not exist here
 cufft_plan_cache = _PlanCaches()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Any
 
 from weft import cuda
 from weft.backends._flags import set_within
@@ -25,6 +24,6 @@ def version() -> int | None:
     return None
 
 
-def flags(**settings: Any) -> AbstractContextManager[None]:
+def flags(**settings: object) -> AbstractContextManager[None]:
     """A block in which flags, such as `benchmark`, have other values; those that are not given keep theirs."""
     return set_within(globals(), settings)

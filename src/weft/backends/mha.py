@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from weft._base.cell import Cell
 
-class _FastPath:
-    is_enabled = True
+_FAST_PATH = Cell("whether attention may take its shorter path", True)
 
 
 def get_fastpath_enabled() -> bool:
     """The last `set_fastpath_enabled`; True before. It has no effect."""
-    return _FastPath.is_enabled
+    return _FAST_PATH.get()
 
 
 def set_fastpath_enabled(value: bool) -> None:
     """Remember a value for `get_fastpath_enabled`."""
-    _FastPath.is_enabled = value
+    _FAST_PATH.set(value)

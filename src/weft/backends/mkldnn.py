@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Any
 
 from weft.backends._flags import set_within
 
@@ -17,6 +16,6 @@ def is_available() -> bool:
     return False
 
 
-def flags(**settings: Any) -> AbstractContextManager[None]:
+def flags(**settings: object) -> AbstractContextManager[None]:
     """A block in which flags have other values; those that are not given keep theirs."""
     return set_within(globals(), settings)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from types import ModuleType
-from typing import Any
 
 import opt_einsum as _opt_einsum
 
@@ -24,6 +23,6 @@ def get_opt_einsum() -> ModuleType:
     return _opt_einsum
 
 
-def flags(**settings: Any) -> AbstractContextManager[None]:
+def flags(**settings: object) -> AbstractContextManager[None]:
     """A block in which `enabled` or `strategy` have other values."""
     return set_within(globals(), settings)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType
-from typing import Any
 
 from weft.errors import SettingError
 
@@ -15,7 +14,7 @@ supported_engines = ["qnnpack", "onednn", "x86", "fbgemm"]
 class _Switches(ModuleType):
     """The module, whose engine is one of the supported ones: the others' defaults would be taken without a word."""
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         """Set a variable; `RuntimeError` for an engine that there is not, and for the list of engines."""
         if name == "engine" and value not in supported_engines:
             raise SettingError(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from weft._base.device import CPU
+from weft._base.device import CPU, DeviceLike
 from weft._devices.streams import Stream, StreamContext
 from weft._devices.streams import synchronize as _synchronize
 
@@ -27,16 +25,16 @@ def current_device() -> str:
     return "cpu"
 
 
-def set_device(device: Any) -> None:
+def set_device(device: DeviceLike | None) -> None:
     """Does nothing: there is one device."""
 
 
-def synchronize(device: Any = None) -> None:
+def synchronize(device: DeviceLike | None = None) -> None:
     """Wait until everything so far has been computed."""
     _synchronize(CPU)
 
 
-def current_stream(device: Any = None) -> Stream:
+def current_stream(device: DeviceLike | None = None) -> Stream:
     """The host's stream."""
     return Stream()
 

@@ -3,6 +3,7 @@
 from weft._devices.streams import Event as Event
 from weft._devices.streams import Stream as Stream
 from weft._devices.streams import StreamContext as StreamContext
+from weft._import_paths.finder import serve_below as _serve_below
 from weft.cuda._devices import CudaError as CudaError
 from weft.cuda._devices import __getattr__ as __getattr__
 from weft.cuda._devices import can_device_access_peer as can_device_access_peer
@@ -58,7 +59,6 @@ from weft.cuda.memory import mem_get_info as mem_get_info
 from weft.cuda.memory import memory_allocated as memory_allocated
 from weft.cuda.memory import memory_cached as memory_cached
 from weft.cuda.memory import memory_reserved as memory_reserved
-from weft.cuda.memory import memory_snapshot as memory_snapshot
 from weft.cuda.memory import memory_stats as memory_stats
 from weft.cuda.memory import memory_stats_as_nested_dict as memory_stats_as_nested_dict
 from weft.cuda.memory import memory_summary as memory_summary
@@ -68,3 +68,5 @@ from weft.cuda.memory import reset_max_memory_cached as reset_max_memory_cached
 from weft.cuda.memory import reset_peak_memory_stats as reset_peak_memory_stats
 from weft.cuda.memory import set_per_process_memory_fraction as set_per_process_memory_fraction
 from weft.errors import OutOfMemoryError as OutOfMemoryError
+
+_serve_below(__name__)

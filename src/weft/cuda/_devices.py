@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from weft._base.device import DeviceLike
+from weft._base.types import AttributeValue
 from weft._devices.device_type import DeviceContext, DeviceType
 from weft._tensor.legacy_types import classes_of
 from weft.errors import DeviceError, UnsupportedCallError
@@ -104,11 +105,13 @@ _MODULES = ("amp", "comm", "graphs", "memory", "nccl", "nvtx", "profiler", "rand
 _CLASSES = classes_of("cuda", "torch.cuda")
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> AttributeValue:
     if name in _MODULES:
         return import_module(f"weft.cuda.{name}")
     if name in _CLASSES:
         return _CLASSES[name]
+    if name == "memory_snapshot":  # it tells what keeps arrays, which modules and optimizers do, too
+        return import_module("weft.utils.memory").memory_snapshot
     if name == "default_generators":
         return cuda.default_generators
     raise AttributeError(

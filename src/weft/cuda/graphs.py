@@ -25,7 +25,7 @@ class CUDAGraph:
 class graph:
     """Refused when it is made."""
 
-    def __init__(self, cuda_graph: Any, pool: Any = None, stream: Any = None, **options: Any) -> None:
+    def __init__(self, cuda_graph: object, pool: object = None, stream: object = None, **options: object) -> None:
         _refuse("graph")
 
 
@@ -34,7 +34,7 @@ def graph_pool_handle() -> tuple[int, int]:
     return 0, 0
 
 
-def make_graphed_callables(callables: Any, sample_args: Any, *args: Any, **kwargs: Any) -> Any:
+def make_graphed_callables(callables: object, sample_args: object, *args: object, **kwargs: object) -> Any:
     """The callables themselves: what they record is compiled when it repeats."""
     del sample_args, args, kwargs
     return callables

@@ -6,12 +6,15 @@ from typing import Any
 
 from weft._base.device import DeviceLike
 from weft._base.device import device as Device
+from weft._base.exports import on_first_use as _on_first_use
+from weft._base.types import Json
 from weft._devices.figures import summary
 from weft.cuda._devices import cuda
-from weft.utils.memory import _dump_snapshot as _dump_snapshot
-from weft.utils.memory import _record_memory_history as _record_memory_history
-from weft.utils.memory import _snapshot as _snapshot
-from weft.utils.memory import memory_snapshot as memory_snapshot
+
+__getattr__, __dir__ = _on_first_use(
+    __name__,
+    {"weft.utils.memory": ("_dump_snapshot", "_record_memory_history", "_snapshot", "memory_snapshot")},
+)
 
 empty_cache = cuda.empty_cache
 get_per_process_memory_fraction = cuda.get_per_process_memory_fraction
@@ -38,7 +41,7 @@ def memory_summary(device: DeviceLike | None = None, abbreviated: bool = False) 
     return summary(Device(cuda.kind, index), abbreviated) if cuda.is_available() else ""
 
 
-def memory_stats_as_nested_dict(device: DeviceLike | None = None) -> dict[str, Any]:
+def memory_stats_as_nested_dict(device: DeviceLike | None = None) -> dict[str, Json]:
     """`memory_stats` as dicts within dicts, by the parts of the names."""
     nested: dict[str, Any] = {}
     for name, value in memory_stats(device).items():

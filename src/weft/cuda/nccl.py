@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from weft.errors import UnsupportedCallError
 
 
-def is_available(tensors: Any) -> bool:
+def is_available(tensors: object) -> bool:
     """False: nothing here calls NCCL with several devices' tensors."""
     del tensors
     return False
@@ -25,26 +25,26 @@ def version() -> tuple[int, ...]:
     _refuse("version")
 
 
-def all_reduce(*args: Any, **kwargs: Any) -> None:
+def all_reduce(*args: object, **kwargs: object) -> None:
     """Refused."""
     _refuse("all_reduce")
 
 
-def all_gather(*args: Any, **kwargs: Any) -> None:
+def all_gather(*args: object, **kwargs: object) -> None:
     """Refused."""
     _refuse("all_gather")
 
 
-def broadcast(*args: Any, **kwargs: Any) -> None:
+def broadcast(*args: object, **kwargs: object) -> None:
     """Refused."""
     _refuse("broadcast")
 
 
-def reduce(*args: Any, **kwargs: Any) -> None:
+def reduce(*args: object, **kwargs: object) -> None:
     """Refused."""
     _refuse("reduce")
 
 
-def reduce_scatter(*args: Any, **kwargs: Any) -> None:
+def reduce_scatter(*args: object, **kwargs: object) -> None:
     """Refused."""
     _refuse("reduce_scatter")

@@ -57,7 +57,7 @@ def mark(msg: str) -> None:
 
 
 @contextmanager
-def range(msg: str, *args: Any, **kwargs: Any) -> Generator[None]:
+def range(msg: str, *args: object, **kwargs: object) -> Generator[None]:
     """A range around a block or, as a decorator, around calls; `msg` is formatted with the arguments."""
     range_push(msg.format(*args, **kwargs))
     try:

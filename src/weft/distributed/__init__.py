@@ -4,6 +4,7 @@ Nearly everything is imported on first use, so that the launcher and the stores 
 """
 
 from weft._base.exports import on_first_use as _on_first_use
+from weft._import_paths.finder import serve_below as _serve_below
 
 # At once: an import of the module `weft.distributed.rendezvous` later on would put it in the place of the function.
 from weft.distributed.rendezvous import register_rendezvous_handler as register_rendezvous_handler
@@ -128,3 +129,4 @@ __getattr__, __dir__ = _on_first_use(
         "run",
     ),
 )
+_serve_below(__name__)

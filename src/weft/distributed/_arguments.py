@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft._tensor.composed import ComposedTensor
+from weft._tensor.copying import owner_that_saves
 from weft._tensor.kind_names import advice, kind_of
 from weft._tensor.tensor import Tensor
 from weft.distributed._group import ProcessGroup
@@ -35,10 +35,11 @@ def one_tensor(x: Any, name: str, operation: str) -> Tensor:
 
 
 def _require_array(x: Tensor, name: str, operation: str) -> None:
-    if isinstance(x, ComposedTensor):
+    owner = owner_that_saves(x)
+    if owner is not None:
         raise UnsupportedCallError(
-            f"{operation}: `{name}` has layout {x.layout}, and tensors of this layout are not exchanged; "
-            f"{x._form.advice}"
+            f"{operation}: `{name}` is a tensor of {owner.describe()}, and such tensors are not exchanged; "
+            f"{owner.advice}"
         )
 
 

@@ -38,6 +38,7 @@ _JOB_RENDEZVOUS = {
 }
 _PACKAGES = {"mpi": "mpi4py"}  # packages that are installed by extras
 _OTHER_NAMES = {"gloo": "auto", "undefined": "auto"}
+# no cell: read where a process group is made, which is no part of a capture
 _registered: dict[str, Join] = {}
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 
+from weft._base.capture import active_capture
 from weft._base.state import ambient
 from weft._base.usage import log_api_usage_once
 from weft._tensor.convert import tensor
@@ -209,12 +210,11 @@ class DistributedDataParallel(Module, Joinable):
     def _pre_forward(self, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What comes before a forward pass; returns the arguments, on the module's device."""
         self.reducer.uneven = self._join_config.enable
-        capture = ambient().capture
-        if capture is not None:
-            # What replays cannot repeat runs outside of the capture, and the error says how to compile instead.
-            if not self.reducer.is_captured:
-                capture.needs_value(_OUTSIDE)
-            capture.depends(self, "whether a DistributedDataParallel sends buffers", self._what_a_capture_depends_on)
+        capture = active_capture()
+        # What replays cannot repeat runs outside of the capture, and the error says how to compile instead.
+        if not self.reducer.is_captured:
+            capture.needs_value(_OUTSIDE)
+        capture.depends(self, "whether a DistributedDataParallel sends buffers", self._what_a_capture_depends_on)
         self.reducer.require_unchanged()
         Join.notify_join_context(self)
         if self._join_config.enable:
@@ -227,7 +227,6 @@ class DistributedDataParallel(Module, Joinable):
 
     def _post_forward(self, outputs: Any) -> Any:
         """What follows a forward pass, whose outputs tell the order in which gradients will be ready."""
-        capture = ambient().capture
         syncs = ambient().grad and self.require_backward_grad_sync
         if ambient().grad:
             self.reducer.expect(sync=syncs)
@@ -235,8 +234,7 @@ class DistributedDataParallel(Module, Joinable):
             # After the forward pass, whose tape shows in which order gradients will come.
             self.reducer.agree_on_order([x._read() for x in jax.tree.leaves(outputs) if isinstance(x, Tensor)])
         self._follow(syncs)
-        if capture is not None:
-            capture.repeats(partial(self._follow, syncs))
+        active_capture().repeats(partial(self._follow, syncs))
         return outputs
 
     def _what_a_capture_depends_on(self) -> tuple[bool, ...]:

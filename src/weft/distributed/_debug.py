@@ -27,6 +27,7 @@ class _Debugger(pdb.Pdb):
             sys.stdin = own
 
 
+# no cell: only texts and reports depend on it
 _passed: Counter[tuple[str, int, int]] = Counter()  # by file, line and rank
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from enum import IntEnum
 
+from weft._base.cell import Cell
 from weft.errors import ArgumentError, ValueRangeError
 
 _VARIABLE = "TORCH_DISTRIBUTED_DEBUG"
@@ -22,11 +22,6 @@ class DebugLevel(IntEnum):
     DETAIL = 2
 
 
-@dataclass
-class _Chosen:
-    level: DebugLevel
-
-
 def _from_environment() -> DebugLevel:
     level = os.environ.get(_VARIABLE, "OFF").upper()
     if level not in DebugLevel.__members__:
@@ -34,21 +29,21 @@ def _from_environment() -> DebugLevel:
     return DebugLevel[level]
 
 
-_chosen = _Chosen(_from_environment())
+_LEVEL = Cell("the level of debugging of process groups", _from_environment())
 
 
 def get_debug_level() -> DebugLevel:
     """The level that was set, or that of `TORCH_DISTRIBUTED_DEBUG` when it was first read."""
-    return _chosen.level
+    return _LEVEL.get()
 
 
 def set_debug_level(level: DebugLevel) -> None:
     """Set the level."""
     if not isinstance(level, DebugLevel):
         raise ArgumentError(f"set_debug_level: level must be a DebugLevel, not {type(level).__name__} {level!r}")
-    _chosen.level = level
+    _LEVEL.set(level)
 
 
 def set_debug_level_from_env() -> None:
     """Set the level from `TORCH_DISTRIBUTED_DEBUG`: `OFF` (the default), `INFO` or `DETAIL`."""
-    _chosen.level = _from_environment()
+    _LEVEL.set(_from_environment())

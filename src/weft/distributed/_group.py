@@ -17,14 +17,14 @@ from typing import Any, Self, TypeVar
 import jax
 
 from weft._base.activity import COLLECTIVES, process, waiting
+from weft._base.capture import active_capture
 from weft._base.failing import before_leaving
 from weft._base.flight import Flight
 from weft._base.interrupts import uninterrupted
 from weft._base.site import ends_at_user, user_site
-from weft._base.state import ambient
 from weft._base.timeline import Listeners, Phase, exchanging, span, spanned
 from weft._lazy.aval import Aval
-from weft._lazy.realize import array_of, raw_array
+from weft._lazy.realize import array_of
 from weft._lazy.replicated import replication
 from weft._lazy.value import Value
 from weft._tensor.dim_names import take_names
@@ -264,8 +264,7 @@ class ProcessGroup(GroupCollectives):
     @property
     def is_captured(self) -> bool:
         """Whether a function is captured whose replays can make the group's calls again."""
-        capture = ambient().capture
-        return capture is not None and capture.defers and self._backend.on_host
+        return active_capture().defers and self._backend.on_host
 
     def _defer(
         self,
@@ -274,7 +273,7 @@ class ProcessGroup(GroupCollectives):
         results: Sequence[Tensor],
     ) -> None:
         """Leave a call to the captured function and its replays, which are valid until this group is destroyed."""
-        capture = ambient().capture
+        capture: Any = active_capture()
         capture.depends(self, "a process group", lambda: self._left)
         avals = [tensor._read().aval for tensor in results]
         outputs = capture.defer(function, [tensor._read() for tensor in inputs], avals)
@@ -374,7 +373,7 @@ class ProcessGroup(GroupCollectives):
         _end_capture()
         # Host groups take NumPy's memory as it is: arrays of jax in and out were most of the 87 µs of an all_reduce of
         # 8 bytes, which takes 12 now.
-        return list(map(raw_array if self._backend.on_host else array_of, values))
+        return list(map(Value.read if self._backend.on_host else array_of, values))
 
     def _message_work(
         self, operation: str, text: str, tensor: Tensor, message: Message, results: list[Tensor]
@@ -416,9 +415,7 @@ _GRACE_SECONDS = 5.0
 
 def _end_capture() -> None:
     """Report to the active capture what is exchanged at once, and not by its replays."""
-    capture = ambient().capture
-    if capture is not None:
-        capture.needs_value("other ranks, by a collective,")
+    active_capture().needs_value("other ranks, by a collective,")
 
 
 def _have_no_data(inputs: Sequence[Tensor], results: Sequence[Tensor]) -> bool:

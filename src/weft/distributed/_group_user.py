@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from weft._base.state import using
-from weft._lazy.realize import raw_array
 from weft._tensor.convert import from_host
 from weft._tensor.tensor import Tensor
 from weft.distributed import _group_options as options
@@ -136,4 +135,4 @@ def _room(shape: tuple[int, ...], dtype: Any) -> Tensor:
 
 
 def _array(tensor: Tensor) -> Array:
-    return raw_array(tensor._read())
+    return tensor._read().read()

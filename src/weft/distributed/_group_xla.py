@@ -255,6 +255,7 @@ class _Runtime:
     with_gloo: bool = True
 
 
+# no cell: set once, when the process joins a job
 _runtime = _Runtime()
 
 

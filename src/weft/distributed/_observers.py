@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
+from weft._base.cell import LocalCell
 from weft._lazy.value import Value
 from weft._tensor.tensor import Tensor
 
@@ -55,23 +56,36 @@ class Observer(Protocol):
 
 class _Thread(threading.local):
     def __init__(self) -> None:
-        self.observers: list[Observer] = []
         self.requested = False
         self.within = False  # a collective, of which others are a part
 
 
+# no cell: blocks that end within the call that they begin in
 _thread = _Thread()
 
 
-def observers() -> list[Observer]:
-    """Those of this thread; a mode adds itself."""
-    return _thread.observers
+_observers = LocalCell[tuple[Observer, ...]]("the observers of collectives", ())
+
+
+def observers() -> tuple[Observer, ...]:
+    """Those of this thread, the innermost last."""
+    return _observers.get()
+
+
+def observe(observer: Observer) -> None:
+    """Tell an observer of what this thread sends from now on."""
+    _observers.set((*_observers.get(), observer))
+
+
+def stop_observing(observer: Observer) -> None:
+    """Tell an observer of nothing more."""
+    _observers.set(tuple([other for other in _observers.get() if other is not observer]))
 
 
 def _announce(name: str, values: Sequence[Value], requested: bool) -> None:
     """Tell the observers of this thread of a collective, unless it is a part of another one."""
     if not _thread.within:
-        for observer in _thread.observers:
+        for observer in _observers.get():
             observer.on_collective(name, values, requested=requested or _thread.requested)
 
 
@@ -115,7 +129,7 @@ def is_collective(
 
 def note_collective(operation: str, tensors: Sequence[Tensor]) -> None:
     """Tell the observers of a collective of a process group."""
-    if _thread.observers and operation in NAMES:
+    if _observers.get() and operation in NAMES:
         _announce(NAMES[operation], [tensor._read() for tensor in tensors], requested=True)
 
 
@@ -125,7 +139,7 @@ def note_redistribution(text: str, *, sends: bool) -> None:
     What is sent for it is sent within `requested`, since they know of it.
     """
     if not _thread.requested:
-        for observer in _thread.observers:
+        for observer in _observers.get():
             observer.on_redistribution(text, sends=sends)
 
 

@@ -16,10 +16,12 @@ from functools import partial
 from typing import Any, TypeVar
 
 from weft._autograd.engine import queue_callback
+from weft._base.capture import active_capture
 from weft._base.interrupts import uninterrupted
-from weft._base.state import ambient, using
+from weft._base.state import using
 from weft._comm.stores import keys
 from weft._lazy.realize import flush_pending
+from weft._lazy.role import Interior
 from weft._lazy.value import Value, inputs_first
 from weft._tensor.codegen import op as rows
 from weft._tensor.composite.create import zeros
@@ -188,12 +190,11 @@ class Reducer:
         A forward pass without `sync` does not cancel what an earlier one has requested, before a backward pass has done
         it.
         """
-        capture = ambient().capture
-        if capture is not None:
-            if not sync:
-                capture.depends(self, _NAME, self._requests)
-            capture.depends(self, _NAME, lambda: (self.needs_no_value, self._order))
-            capture.repeats(partial(self.expect, sync=sync))
+        capture = active_capture()
+        if not sync:
+            capture.depends(self, _NAME, self._requests)
+        capture.depends(self, _NAME, lambda: (self.needs_no_value, self._order))
+        capture.repeats(partial(self.expect, sync=sync))
         self._running = False
         # Else a forward pass for validation would lose the request of one whose `backward()` is still to come.
         if sync or self._passes:
@@ -206,9 +207,7 @@ class Reducer:
 
     def _ready(self, at: int) -> None:
         """The gradient of a parameter is ready."""
-        capture = ambient().capture
-        if capture is not None:
-            capture.depends(self, _NAME, self._requests)
+        active_capture().depends(self, _NAME, self._requests)
         self._with_gradient.add(at)
         if not self._syncs:
             return
@@ -238,9 +237,7 @@ class Reducer:
     def _begin(self) -> None:
         self._running = True
         self._count_pass()
-        capture = ambient().capture
-        if capture is not None:
-            capture.repeats(self._count_pass)
+        active_capture().repeats(self._count_pass)
         self._missing = [sum(self._grad_counts[at] for at in bucket) for bucket in self.buckets]
         self._next = 0
         self._exchanges: list[
@@ -258,9 +255,7 @@ class Reducer:
     def _start(self, number: int) -> None:
         # From here on the other ranks count on this one: until the averages are there, and the step has used them.
         uninterrupted.extend()
-        capture = ambient().capture
-        if capture is not None:
-            capture.repeats(uninterrupted.extend)
+        active_capture().repeats(uninterrupted.extend)
         parameters = [self.parameters[at] for at in self.buckets[number]]
         with using(grad=False):
             self._send(number, [_zeros_like(p) if p.grad is None else p.grad for p in parameters])
@@ -482,7 +477,7 @@ def hint_at_join(error: DistBackendError) -> None:
 
 
 def _inside_tape(value: Value) -> bool:
-    return value.tape is not None and not value.tape.leaf
+    return isinstance(value.tape, Interior)
 
 
 def _zeros_like(parameter: Tensor) -> Tensor:

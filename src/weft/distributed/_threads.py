@@ -31,7 +31,7 @@ def run_threads(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int 
     results: list[Any] = [None] * nprocs
     errors: dict[int, BaseException] = {}
 
-    info = ambient().debug_info
+    info = ambient().context.debug_info
 
     def report(rank: int, error: BaseException | None) -> None:
         """Keep the ranks' errors in the order in which they came."""

@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from weft import accelerator
+from weft._base.cell import DerivedCell
 from weft._base.device import device
 from weft._base.failing import goes_on
 from weft._base.leaving import forget, leave_at_exit
@@ -56,12 +57,17 @@ class ThreadRank:
     store: Store
 
 
+# no cell: `_default` tells what stands here
 _process = _World()
+# no cell: `_default` tells what stands here
 _here = threading.local()
 
 
 def _world() -> _World:
     return getattr(_here, "world", _process)
+
+
+_default = DerivedCell("the default process group", lambda: _world().default)
 
 
 def set_thread_rank(rank: ThreadRank) -> None:
@@ -91,7 +97,7 @@ def _set_rank(rank: ThreadRank, world: _World) -> None:
 
 def _rank() -> int | None:
     """This thread's rank in its job; None outside of jobs."""
-    group, rank = _world().default, thread_rank()
+    group, rank = _default.get(), thread_rank()
     return group.rank() if group is not None else None if rank is None else rank.rank
 
 
@@ -109,7 +115,7 @@ class _WithWorld(type):
     @property
     def WORLD(cls) -> ProcessGroup | None:
         """The default group; None before `init_process_group`."""
-        return _world().default
+        return _default.get()
 
 
 class GroupMember(metaclass=_WithWorld):
@@ -349,7 +355,7 @@ def is_available() -> bool:
 
 def is_initialized() -> bool:
     """Whether `init_process_group` has been called."""
-    return _world().default is not None
+    return _default.get() is not None
 
 
 def is_torchelastic_launched() -> bool:
@@ -364,12 +370,12 @@ def own_groups() -> list[ProcessGroup]:
 
 def is_default(group: ProcessGroup) -> bool:
     """Whether this is the default group."""
-    return group is _world().default
+    return group is _default.get()
 
 
 def require_default() -> ProcessGroup:
     """The default group; `ValueError` before `init_process_group`."""
-    group = _world().default
+    group = _default.get()
     if group is None:
         raise ValueRangeError(
             "Default process group has not been initialized, please make sure to call init_process_group."

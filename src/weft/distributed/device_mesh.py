@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any
@@ -10,6 +9,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
+from weft._base.cell import LocalCell
 from weft._base.device import device
 from weft._base.usage import log_api_usage_once
 from weft._lazy.runtime import jax_device
@@ -38,14 +38,7 @@ from weft.errors import (
 __all__ = ["DeviceMesh", "init_device_mesh"]
 
 
-class _Active(threading.local):
-    """The meshes whose `with` blocks this thread is in."""
-
-    def __init__(self) -> None:
-        self.meshes: list[DeviceMesh] = []
-
-
-_active = _Active()
+_active = LocalCell["tuple[DeviceMesh, ...]"]("the meshes of blocks", ())
 
 
 class DeviceMesh:
@@ -332,11 +325,11 @@ class DeviceMesh:
         )
 
     def __enter__(self) -> DeviceMesh:
-        _active.meshes.append(self)
+        _active.set((*_active.get(), self))
         return self
 
     def __exit__(self, *exception: object) -> None:
-        _active.meshes.pop()
+        _active.set(_active.get()[:-1])
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, DeviceMesh) and self.key == other.key)
@@ -357,10 +350,12 @@ def _job_number() -> int:
     return _jobs.setdefault(require_default(), next(_job_numbers))
 
 
+# no cell: a cache, keyed by all that its entries depend on
 _jobs: WeakKeyDictionary[ProcessGroup, int] = WeakKeyDictionary()
 _job_numbers = count()
 
 
+# no cell: a cache, keyed by all that its entries depend on
 _meshes: WeakValueDictionary[tuple[Any, ...], DeviceMesh] = WeakValueDictionary()
 """The meshes of this process: one that a file describes need not be made again, which all ranks would have to do."""
 
@@ -493,6 +488,6 @@ def active_mesh(mesh: DeviceMesh | None) -> DeviceMesh:
         if not isinstance(mesh, DeviceMesh):
             raise ArgumentError(f"device_mesh must be a DeviceMesh, as init_device_mesh makes it, but got {mesh!r}")
         return mesh
-    if not _active.meshes:
+    if not _active.get():
         raise DistError("No device mesh is currently active!")
-    return _active.meshes[-1]
+    return _active.get()[-1]

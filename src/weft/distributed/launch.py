@@ -6,9 +6,9 @@ import warnings
 from argparse import Namespace
 from collections.abc import Sequence
 
-from weft.distributed._flags import get_args_parser
+from weft._tools.jobs.flags import get_args_parser
+from weft._tools.jobs.run import recorded, run, to_the_end
 from weft.distributed.elastic.utils import macros
-from weft.distributed.run import recorded, run, to_the_end
 from weft.errors import ValueRangeError
 
 

@@ -98,6 +98,7 @@ def _rank_and_size(url: str) -> tuple[int, int]:
     return _number(query.get("rank"), "rank", url), _number(query.get("world_size"), "world_size", url)
 
 
+# no cell: read where processes meet, which is no part of a capture
 _handlers: dict[str, Handler] = {"env": _from_environment, "tcp": _from_tcp, "file": _from_file}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from weft._base.dtype import int64
 from weft._base.limits import finfo
@@ -19,6 +19,9 @@ from weft.distributions.distribution import Distribution, Shape
 from weft.distributions.utils import broadcast_all, lazy_property, logits_to_probs, probs_to_logits
 from weft.errors import NotDefinedError, ValueRangeError
 from weft.nn.functional import one_hot
+
+if TYPE_CHECKING:
+    from weft.distributions._constraint import Constraint
 
 _PARAMETERS = {"probs": constraints.simplex, "logits": constraints.real_vector}
 
@@ -46,11 +49,11 @@ class Categorical(Distribution):
         super().__init__(value.shape[:-1], validate_args=validate_args)
 
     @lazy_property
-    def logits(self) -> Any:
+    def logits(self) -> Tensor:
         return probs_to_logits(self.probs)
 
     @lazy_property
-    def probs(self) -> Any:
+    def probs(self) -> Tensor:
         return logits_to_probs(self.logits)
 
     @property
@@ -67,7 +70,7 @@ class Categorical(Distribution):
         return self.param_shape[-1]
 
     @constraints.dependent_property(is_discrete=True, event_dim=0)
-    def support(self) -> Any:
+    def support(self) -> Constraint:
         return constraints.integer_interval(0, self._num_events - 1)
 
     @property
@@ -107,7 +110,7 @@ class OverCategories(Distribution):
     arg_constraints: ClassVar[Any] = _PARAMETERS
     _categorical: Categorical
 
-    def expand(self, batch_shape: Shape, _instance: Any = None) -> Any:
+    def expand(self, batch_shape: Shape, _instance: Distribution | None = None) -> Self:
         new = super().expand(batch_shape, _instance)
         new._categorical = self._categorical.expand(batch_shape)
         return new
@@ -117,12 +120,12 @@ class OverCategories(Distribution):
         return self._categorical._param
 
     @property
-    def probs(self) -> Any:
+    def probs(self) -> Tensor:
         """The probabilities of the categories."""
         return self._categorical.probs
 
     @property
-    def logits(self) -> Any:
+    def logits(self) -> Tensor:
         """Their logarithms."""
         return self._categorical.logits
 
@@ -200,7 +203,7 @@ class Multinomial(OverCategories):
         super().__init__(self._categorical.batch_shape, self.param_shape[-1:], validate_args=validate_args)
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
-    def support(self) -> Any:
+    def support(self) -> Constraint:
         return constraints.multinomial(self.total_count)
 
     @property

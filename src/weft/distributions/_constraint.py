@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from weft._base.types import AnyCallable, AttributeValue
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.errors import NotDefinedError, PreconditionError, ValueRangeError
@@ -26,7 +27,7 @@ class Constraint:
         return f"{type(self).__name__.removeprefix('_')}({fields})"
 
 
-def require_constraint(value: Any, name: str) -> None:
+def require_constraint(value: object, name: str) -> None:
     if not isinstance(value, Constraint):
         raise PreconditionError(f"{name} must be a Constraint, got {type(value).__name__}")
 
@@ -37,7 +38,7 @@ def require_constraint(value: Any, name: str) -> None:
 class Dependent(Constraint):
     """A region that depends on other values, so that it is not known of a class."""
 
-    def __init__(self, *, is_discrete: Any = NotImplemented, event_dim: Any = NotImplemented) -> None:
+    def __init__(self, *, is_discrete: object = NotImplemented, event_dim: object = NotImplemented) -> None:
         self._is_discrete = is_discrete
         self._event_dim = event_dim
 
@@ -49,13 +50,13 @@ class Dependent(Constraint):
     def event_dim(self) -> int:
         return self._static("event_dim")
 
-    def _static(self, name: str) -> Any:
+    def _static(self, name: str) -> AttributeValue:
         value = getattr(self, f"_{name}")
         if value is NotImplemented:
             raise NotDefinedError(f".{name} cannot be determined statically")
         return value
 
-    def __call__(self, *, is_discrete: Any = NotImplemented, event_dim: Any = NotImplemented) -> Dependent:
+    def __call__(self, *, is_discrete: object = NotImplemented, event_dim: object = NotImplemented) -> Dependent:
         """The same, with attributes that hold for every instance."""
         return Dependent(
             is_discrete=self._is_discrete if is_discrete is NotImplemented else is_discrete,
@@ -71,21 +72,21 @@ class DependentProperty(property, Dependent):
 
     def __init__(
         self,
-        fn: Callable[..., Any] | None = None,
+        fn: AnyCallable | None = None,
         *,
-        is_discrete: Any = NotImplemented,
-        event_dim: Any = NotImplemented,
+        is_discrete: object = NotImplemented,
+        event_dim: object = NotImplemented,
     ) -> None:
         super().__init__(fn)
         self._is_discrete = is_discrete
         self._event_dim = event_dim
 
-    def __call__(self, fn: Callable[..., Any]) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __call__(self, fn: AnyCallable) -> AttributeValue:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Decorate `fn`."""
         return DependentProperty(fn, is_discrete=self._is_discrete, event_dim=self._event_dim)
 
 
-def is_dependent(constraint: Any) -> bool:
+def is_dependent(constraint: Constraint) -> bool:
     """Whether a constraint depends on other parameters, so that it cannot be checked."""
     return isinstance(constraint, Dependent)
 

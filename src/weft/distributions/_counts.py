@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft._base.limits import finfo
 from weft._base.state import using
@@ -18,6 +18,9 @@ from weft.distributions.exp_family import ExponentialFamily
 from weft.distributions.utils import broadcast_all
 from weft.errors import NotDefinedError, ValueRangeError
 from weft.nn.functional import binary_cross_entropy_with_logits, logsigmoid, softplus
+
+if TYPE_CHECKING:
+    from weft.distributions._constraint import Constraint
 
 
 def _cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
@@ -104,7 +107,7 @@ class Binomial(OddsDistribution):
         super().__init__(self.param_shape, validate_args=validate_args)
 
     @constraints.dependent_property(is_discrete=True, event_dim=0)
-    def support(self) -> Any:
+    def support(self) -> Constraint:
         return constraints.integer_interval(0, self.total_count)
 
     @property

@@ -6,12 +6,14 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from weft._base.cell import Registry
 from weft._tensor.tensor import Tensor
 from weft.distributions.distribution import Distribution
 from weft.errors import ArgumentError, NotDefinedError
 
 Divergence = Callable[[Any, Any], Tensor]
-_registry: dict[tuple[type, type], Divergence] = {}
+REGISTRY = Registry[tuple[type, type], Divergence]("the Kullback-Leibler divergences")
+# no cell: a cache, keyed by all that its entries depend on; a registration clears it
 _cache: dict[tuple[type, type], Divergence | None] = {}
 """What was found for a pair of classes; emptied whenever the registry changes."""
 
@@ -27,7 +29,7 @@ def register_kl(type_p: type, type_q: type) -> Callable[[Divergence], Divergence
             raise ArgumentError(f"Expected {name} to be a Distribution subclass but got {kind}")
 
     def decorator(function: Divergence) -> Divergence:
-        _registry[type_p, type_q] = function
+        REGISTRY[type_p, type_q] = function
         _cache.clear()
         return function
 
@@ -35,7 +37,7 @@ def register_kl(type_p: type, type_q: type) -> Callable[[Divergence], Divergence
 
 
 def _dispatched(type_p: type, type_q: type) -> Divergence | None:
-    matches = [(p, q) for p, q in _registry if issubclass(type_p, p) and issubclass(type_q, q)]
+    matches = [(p, q) for p, q in REGISTRY if issubclass(type_p, p) and issubclass(type_q, q)]
     if not matches:
         return None
 
@@ -44,14 +46,14 @@ def _dispatched(type_p: type, type_q: type) -> Divergence | None:
 
     left = min(matches, key=distances)
     right = min(matches, key=lambda match: distances(match)[::-1])
-    if _registry[left] is not _registry[right]:
+    if REGISTRY[left] is not REGISTRY[right]:
         warnings.warn(
             f"Ambiguous kl_divergence({type_p.__name__}, {type_q.__name__}). "
             f"Please register_kl({left[0].__name__}, {right[1].__name__})",
             RuntimeWarning,
             stacklevel=3,
         )
-    return _registry[left]
+    return REGISTRY[left]
 
 
 def kl_divergence(p: Distribution, q: Distribution) -> Tensor:

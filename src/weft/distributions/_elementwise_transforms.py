@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from numbers import Number
-from typing import Any
+from typing import TYPE_CHECKING
 
 from weft._base.limits import finfo
+from weft._base.size import Size
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.distributions import constraints
@@ -15,6 +16,9 @@ from weft.distributions.distribution import Distribution
 from weft.distributions.utils import broadcast_all, sum_rightmost
 from weft.nn.functional import softplus
 from weft.ops._dims import broadcast_shapes
+
+if TYPE_CHECKING:
+    from weft.distributions._constraint import Constraint
 
 
 class ExpTransform(FixedTransform):
@@ -113,7 +117,7 @@ class AbsTransform(FixedTransform):
         return y
 
 
-def _broadcast(shape: Any, *parameters: Any) -> Any:
+def _broadcast(shape: Size, *parameters: Tensor | float) -> Size:
     return type(shape)(broadcast_shapes(tuple(shape), *(tuple(getattr(x, "shape", ())) for x in parameters)))
 
 
@@ -129,7 +133,7 @@ class PowerTransform(Transform):
         (self.exponent,) = broadcast_all(exponent)
 
     @property
-    def sign(self) -> Any:
+    def sign(self) -> int | Tensor:
         return self.exponent.sign()
 
     def __eq__(self, other: object) -> bool:
@@ -146,7 +150,7 @@ class PowerTransform(Transform):
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return (self.exponent * y / x).abs().log()
 
-    def forward_shape(self, shape: Any) -> Any:
+    def forward_shape(self, shape: Size) -> Size:
         return _broadcast(shape, self.exponent)
 
     inverse_shape = forward_shape
@@ -168,7 +172,7 @@ class AffineTransform(Transform):
         return self._event_dim
 
     @constraints.dependent_property(is_discrete=False)
-    def domain(self) -> Any:
+    def domain(self) -> Constraint:
         return constraints.independent(constraints.real, self.event_dim) if self.event_dim else constraints.real
 
     codomain = domain
@@ -181,7 +185,7 @@ class AffineTransform(Transform):
     __hash__ = Transform.__hash__
 
     @property
-    def sign(self) -> Any:
+    def sign(self) -> int | Tensor:
         if isinstance(self.scale, Tensor):
             return self.scale.sign()
         return (self.scale > 0) - (self.scale < 0)
@@ -196,13 +200,13 @@ class AffineTransform(Transform):
         logs = self.scale.abs().log() if isinstance(self.scale, Tensor) else x.new_full((), math.log(abs(self.scale)))
         return sum_rightmost(logs.expand(x.shape), self.event_dim)
 
-    def forward_shape(self, shape: Any) -> Any:
+    def forward_shape(self, shape: Size) -> Size:
         return _broadcast(shape, self.loc, self.scale)
 
     inverse_shape = forward_shape
 
 
-def _are_equal(a: Any, b: Any) -> bool:
+def _are_equal(a: object, b: object) -> bool:
     """Whether two parameters, tensors or numbers, have the same values."""
     same = a == b
     return same if isinstance(a, Number) and isinstance(b, Number) else bool(op.all(same))
@@ -220,7 +224,7 @@ class CumulativeDistributionTransform(Transform):
         self.distribution = distribution
 
     @property
-    def domain(self) -> Any:
+    def domain(self) -> Constraint:
         return self.distribution.support
 
     def _call(self, x: Tensor) -> Tensor:

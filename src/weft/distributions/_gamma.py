@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from weft._base.limits import finfo
 from weft._tensor.codegen import op
@@ -127,7 +127,7 @@ class Chi2(Gamma):
     def __init__(self, df: Tensor | float, validate_args: bool | None = None) -> None:
         super().__init__(0.5 * df, 0.5, validate_args=validate_args)
 
-    def expand(self, batch_shape: Shape, _instance: Any = None) -> Any:
+    def expand(self, batch_shape: Shape, _instance: Distribution | None = None) -> Self:
         new = super().expand(batch_shape, _instance)
         new.concentration, new.rate = (x.expand(batch_shape) for x in (self.concentration, self.rate))
         return new

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
@@ -21,6 +21,9 @@ from weft.distributions.utils import (
 from weft.errors import ValueRangeError
 from weft.nn.functional import binary_cross_entropy_with_logits
 
+if TYPE_CHECKING:
+    from weft.distributions._constraint import Constraint
+
 
 class Uniform(Distribution):
     """Uniform numbers from [low, high)."""
@@ -34,11 +37,11 @@ class Uniform(Distribution):
         super().__init__(self.low.shape, validate_args=validate_args)
 
     @property
-    def arg_constraints(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def arg_constraints(self) -> dict[str, Constraint]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return {"low": constraints.less_than(self.high), "high": constraints.greater_than(self.low)}
 
     @constraints.dependent_property(is_discrete=False, event_dim=0)
-    def support(self) -> Any:
+    def support(self) -> Constraint:
         return constraints.interval(self.low, self.high)
 
     @property
@@ -101,7 +104,7 @@ class GeneralizedPareto(Distribution):
         super().__init__(self.loc.shape, validate_args=validate_args)
 
     @constraints.dependent_property(is_discrete=False, event_dim=0)
-    def support(self) -> Any:
+    def support(self) -> Constraint:
         end = self.loc - self.scale / self.concentration
         return constraints.interval(self.loc, end.masked_fill(self.concentration >= 0, math.inf))
 
@@ -186,7 +189,7 @@ class ContinuousBernoulli(OddsDistribution, ExponentialFamily):
         super().__init__(self.param_shape, validate_args=validate_args)
 
     @lazy_property
-    def probs(self) -> Any:
+    def probs(self) -> Tensor:
         return clamp_probs(logits_to_probs(self.logits, is_binary=True))
 
     def _split(self) -> tuple[Tensor, Tensor, Tensor]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from weft._tensor.tensor import Tensor
 from weft.distributions._categorical import Categorical, OneHotCategorical
@@ -165,6 +164,6 @@ def _transformed(p: TransformedDistribution, q: TransformedDistribution) -> Tens
     return kl_divergence(p.base_dist, q.base_dist)
 
 
-def _require_equal(name: str, ours: Any, theirs: Any) -> None:
+def _require_equal(name: str, ours: object, theirs: object) -> None:
     if ours != theirs:
         raise NotDefinedError(f"KL(p || q) needs equal {name}, got {ours} and {theirs}")

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import singledispatch
 from typing import Any
 
+from weft._base.types import Arg
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.distributions._counts import Bernoulli, Binomial, Poisson
@@ -27,7 +28,7 @@ from weft.ops._dims import broadcast_shapes
 
 
 @singledispatch
-def _mean_log(p: Any) -> Tensor:
+def _mean_log(p: Arg) -> Tensor:
     """The mean of log(x)."""
     raise NotImplementedError
 
@@ -53,7 +54,7 @@ def _(p: Uniform) -> Tensor:
 
 
 @singledispatch
-def _mean_exp(p: Any, t: Tensor) -> Tensor:
+def _mean_exp(p: Arg, t: Tensor) -> Tensor:
     """The mean of exp(-t x)."""
     raise NotImplementedError
 
@@ -81,30 +82,30 @@ def _(p: Uniform, t: Tensor) -> Tensor:
 # --- cross entropies --------------------------------------------------------------------------------------------
 
 
-def _to_normal(p: Any, q: Normal) -> Tensor:
+def _to_normal(p: Arg, q: Normal) -> Tensor:
     spread = p.variance + (p.mean - q.loc) ** 2
     return q.scale.log() + math.log(2 * math.pi) / 2 + spread / (2 * q.variance)
 
 
-def _to_exponential(p: Any, q: Exponential) -> Tensor:
+def _to_exponential(p: Arg, q: Exponential) -> Tensor:
     return q.rate * p.mean - q.rate.log()
 
 
-def _to_gamma(p: Any, q: Gamma) -> Tensor:
+def _to_gamma(p: Arg, q: Gamma) -> Tensor:
     a = q.concentration
     return a.lgamma() - a * q.rate.log() - (a - 1) * _mean_log(p) + q.rate * p.mean
 
 
-def _to_gumbel(p: Any, q: Gumbel) -> Tensor:
+def _to_gumbel(p: Arg, q: Gumbel) -> Tensor:
     t = 1 / q.scale
     return q.scale.log() + t * (p.mean - q.loc) + _mean_exp(p, t) * (t * q.loc).exp()
 
 
-def _to_uniform(p: Any, q: Uniform) -> Tensor:
+def _to_uniform(p: Arg, q: Uniform) -> Tensor:
     return (q.high - q.low).log()
 
 
-def _to_continuous_bernoulli(p: Any, q: ContinuousBernoulli) -> Tensor:
+def _to_continuous_bernoulli(p: Arg, q: ContinuousBernoulli) -> Tensor:
     return -p.mean * q.logits - (-q.probs).log1p() - q._cont_bern_log_norm()
 
 
@@ -115,7 +116,7 @@ def _to_beta(p: Uniform, q: Beta) -> Tensor:
     return log_beta - (a - 1) * _mean_log(p) - (b - 1) * _mean_log(mirrored)
 
 
-def _to_pareto(p: Any, q: Pareto) -> Tensor:
+def _to_pareto(p: Arg, q: Pareto) -> Tensor:
     return (q.alpha + 1) * _mean_log(p) - q.alpha.log() - q.alpha * q.scale.log()
 
 
@@ -131,20 +132,20 @@ def _to_poisson(p: Bernoulli, q: Poisson) -> Tensor:
 
 
 def _divergence(cross_entropy: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], Tensor]:
-    def divergence(p: Any, q: Any) -> Tensor:
+    def divergence(p: Arg, q: Arg) -> Tensor:
         return (cross_entropy(p, q) - p.entropy()).masked_fill(_leaves(p.support, q.support), math.inf)
 
     return divergence
 
 
-def _leaves(inner: Any, outer: Any) -> Tensor:
+def _leaves(inner: object, outer: object) -> Tensor:
     """Whether a support has values outside of another one."""
     lows = broadcast_all(*(getattr(support, "lower_bound", -math.inf) for support in (inner, outer)))
     highs = broadcast_all(*(getattr(support, "upper_bound", math.inf) for support in (inner, outer)))
     return (lows[0] < lows[1]) | (highs[0] > highs[1])
 
 
-def _infinite(p: Any, q: Any) -> Tensor:
+def _infinite(p: Arg, q: Arg) -> Tensor:
     return p.mean.new_full(broadcast_shapes(tuple(p.batch_shape), tuple(q.batch_shape)), math.inf)
 
 

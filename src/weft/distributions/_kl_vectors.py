@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from weft._base.types import Arg
 from weft._tensor.tensor import Tensor
 from weft.distributions._divergence import register_kl
 from weft.distributions._normal_vectors import (
@@ -16,7 +15,7 @@ from weft.distributions._normal_vectors import (
 from weft.errors import ValueRangeError
 
 
-def _require_one_size(p: Any, q: Any) -> None:
+def _require_one_size(p: Arg, q: Arg) -> None:
     if p.event_shape != q.event_shape:
         raise ValueRangeError(
             "KL-divergence between two (Low Rank) Multivariate Normals with different event shapes cannot be computed"
@@ -27,7 +26,7 @@ def _sum_of_squares(matrix: Tensor) -> Tensor:
     return matrix.square().sum((-2, -1))
 
 
-def _log_det(p: Any) -> Tensor:
+def _log_det(p: Arg) -> Tensor:
     return p.log_det() if isinstance(p, LowRankMultivariateNormal) else 2 * half_log_det(p._unbroadcasted_scale_tril)
 
 
@@ -72,5 +71,5 @@ def _trace_in(q: LowRankMultivariateNormal, factor: Tensor) -> Tensor:
     return _sum_of_squares(scaled) - _sum_of_squares(inner)
 
 
-def _divergence(p: Any, q: Any, trace: Any, length: Tensor) -> Tensor:
+def _divergence(p: Arg, q: Arg, trace: Tensor | float, length: Tensor) -> Tensor:
     return 0.5 * (_log_det(q) - _log_det(p) + trace + length - p.event_shape[0])

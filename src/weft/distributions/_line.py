@@ -173,7 +173,7 @@ class VonMises(Distribution):
         return self.loc
 
     @lazy_property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         return 1 - op.i1e(self.concentration) / op.i0e(self.concentration)
 
 

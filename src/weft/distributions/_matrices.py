@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft import linalg
 from weft._base.limits import finfo
@@ -22,6 +22,9 @@ from weft.distributions.exp_family import ExponentialFamily
 from weft.distributions.utils import broadcast_all, standard_normal
 from weft.errors import PreconditionError, ValueRangeError
 from weft.ops._dims import broadcast_shapes
+
+if TYPE_CHECKING:
+    from weft.distributions._constraint import Constraint
 
 _ATTEMPTS = 10  # to replace singular draws
 
@@ -62,7 +65,7 @@ class Wishart(WithCovariance, ExponentialFamily):
         self._unbroadcasted_scale_tril = lower_factor(covariance_matrix, precision_matrix, scale_tril)
 
     @property
-    def arg_constraints(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def arg_constraints(self) -> dict[str, Constraint]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return {
             "covariance_matrix": constraints.positive_definite,
             "precision_matrix": constraints.positive_definite,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from weft._base.size import Size
 from weft._base.state import using
@@ -15,6 +15,9 @@ from weft.distributions._transform import ComposeTransform, Transform
 from weft.distributions.distribution import Distribution, Shape
 from weft.distributions.utils import sum_rightmost
 from weft.errors import NotDefinedError, PreconditionError, ValueRangeError
+
+if TYPE_CHECKING:
+    from weft.distributions._constraint import Constraint
 
 
 class Independent(Distribution):
@@ -36,7 +39,7 @@ class Independent(Distribution):
         cut = len(batch) - reinterpreted_batch_ndims
         super().__init__(batch[:cut], batch[cut:] + base_distribution.event_shape, validate_args=validate_args)
 
-    def expand(self, batch_shape: Shape, _instance: Any = None) -> Any:
+    def expand(self, batch_shape: Shape, _instance: Distribution | None = None) -> Self:
         new = super().expand(batch_shape, _instance)
         reinterpreted = self.event_shape[: self.reinterpreted_batch_ndims]
         new.base_dist = self.base_dist.expand((*batch_shape, *reinterpreted))
@@ -51,7 +54,7 @@ class Independent(Distribution):
         return not self.reinterpreted_batch_ndims and self.base_dist.has_enumerate_support
 
     @constraints.dependent_property
-    def support(self) -> Any:
+    def support(self) -> Constraint:
         support = self.base_dist.support
         ndims = self.reinterpreted_batch_ndims
         return constraints.independent(support, ndims) if ndims else support
@@ -121,7 +124,7 @@ class TransformedDistribution(Distribution):
         cut = len(shape) - event_dim
         super().__init__(shape[:cut], shape[cut:], validate_args=validate_args)
 
-    def expand(self, batch_shape: Shape, _instance: Any = None) -> Any:
+    def expand(self, batch_shape: Shape, _instance: Distribution | None = None) -> Self:
         new = super().expand(batch_shape, _instance)
         shape = Size((*batch_shape, *self.event_shape))
         for transform in reversed(self.transforms):
@@ -130,7 +133,7 @@ class TransformedDistribution(Distribution):
         return new
 
     @constraints.dependent_property(is_discrete=False)
-    def support(self) -> Any:
+    def support(self) -> Constraint:
         if not self.transforms:
             return self.base_dist.support
         support = self.transforms[-1].codomain
@@ -179,7 +182,7 @@ class TransformedDistribution(Distribution):
         return self._transformed(self.base_dist.icdf(self._flipped(value)))
 
 
-def _as_list(transforms: Any) -> list[Transform]:
+def _as_list(transforms: object) -> list[Transform]:
     if isinstance(transforms, Transform):
         return [transforms]
     if not isinstance(transforms, list):
@@ -217,7 +220,7 @@ class MixtureSameFamily(Distribution):
             component_distribution.batch_shape[:-1], component_distribution.event_shape, validate_args=validate_args
         )
 
-    def expand(self, batch_shape: Shape, _instance: Any = None) -> Any:
+    def expand(self, batch_shape: Shape, _instance: Distribution | None = None) -> Self:
         new = super().expand(batch_shape, _instance)
         new._component_distribution = self._component_distribution.expand((*batch_shape, self._num_component))
         new._mixture_distribution = self._mixture_distribution.expand(batch_shape)
@@ -229,12 +232,12 @@ class MixtureSameFamily(Distribution):
         return self._mixture_distribution
 
     @property
-    def component_distribution(self) -> Any:
+    def component_distribution(self) -> Distribution:
         """The components."""
         return self._component_distribution
 
     @constraints.dependent_property
-    def support(self) -> Any:
+    def support(self) -> Constraint:
         return constraints.MixtureSameFamilyConstraint(self._component_distribution.support)
 
     def _average(self, x: Tensor) -> Tensor:
@@ -275,7 +278,7 @@ class MixtureSameFamily(Distribution):
         return f"MixtureSameFamily(\n  {self.mixture_distribution},\n  {self.component_distribution})"
 
 
-def _require_fit(mixture: Any, component: Any) -> None:
+def _require_fit(mixture: object, component: object) -> None:
     if not isinstance(mixture, Categorical):
         raise ValueRangeError(" The Mixture distribution needs to be an  instance of torch.distributions.Categorical")
     if not isinstance(component, Distribution):

@@ -70,16 +70,16 @@ class WithCovariance(Distribution):
         return factor.expand((*self._batch_shape, size, size))
 
     @lazy_property
-    def scale_tril(self) -> Any:
+    def scale_tril(self) -> Tensor:
         return self._matrix(self._unbroadcasted_scale_tril)
 
     @lazy_property
-    def covariance_matrix(self) -> Any:
+    def covariance_matrix(self) -> Tensor:
         factor = self._unbroadcasted_scale_tril
         return self._matrix(factor @ factor.mT)
 
     @lazy_property
-    def precision_matrix(self) -> Any:
+    def precision_matrix(self) -> Tensor:
         return self._matrix(op.cholesky_inverse(self._unbroadcasted_scale_tril))
 
 
@@ -205,21 +205,21 @@ class LowRankMultivariateNormal(Distribution):
         return matrix.expand(Size((*self._batch_shape, *matrix.shape[-2:])))
 
     @lazy_property
-    def variance(self) -> Any:
+    def variance(self) -> Tensor:
         variances = self._unbroadcasted_cov_factor.square().sum(-1) + self._unbroadcasted_cov_diag
         return variances.expand(self._extended_shape())
 
     @lazy_property
-    def covariance_matrix(self) -> Any:
+    def covariance_matrix(self) -> Tensor:
         factor = self._unbroadcasted_cov_factor
         return self._matrix(factor @ factor.mT + self._unbroadcasted_cov_diag.diag_embed())
 
     @lazy_property
-    def scale_tril(self) -> Any:
+    def scale_tril(self) -> Tensor:
         return self._matrix(linalg.cholesky(self.covariance_matrix))
 
     @lazy_property
-    def precision_matrix(self) -> Any:
+    def precision_matrix(self) -> Tensor:
         a = solve_lower(self._capacitance_tril, self.scaled_factor())
         return self._matrix((1 / self._unbroadcasted_cov_diag).diag_embed() - a.mT @ a)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft._base.size import Size
 from weft._tensor.tensor import Tensor
 from weft.distributions.distribution import Distribution
@@ -11,7 +9,7 @@ from weft.distributions.utils import broadcast_all, lazy_property, logits_to_pro
 from weft.errors import ValueRangeError
 
 
-def require_one(probs: Any, logits: Any) -> None:
+def require_one(probs: Tensor | float | None, logits: Tensor | float | None) -> None:
     """Raise `ValueError` unless exactly one of the two is given."""
     if (probs is None) == (logits is None):
         raise ValueRangeError("Either `probs` or `logits` must be specified, but not both.")
@@ -23,7 +21,7 @@ class OddsDistribution(Distribution):
     The one that is not given is computed when it is needed.
     """
 
-    def _take(self, probs: Any, logits: Any, *others: Any) -> tuple[Tensor, ...]:
+    def _take(self, probs: Tensor | float | None, logits: Tensor | float | None, *others: object) -> tuple[Tensor, ...]:
         """Keep the one that is given, broadcast with other parameters, which are returned."""
         require_one(probs, logits)
         *broadcast, value = broadcast_all(*others, logits if probs is None else probs)
@@ -31,11 +29,11 @@ class OddsDistribution(Distribution):
         return tuple(x.type_as(value) for x in broadcast)
 
     @lazy_property
-    def logits(self) -> Any:
+    def logits(self) -> Tensor:
         return probs_to_logits(self.probs, is_binary=True)
 
     @lazy_property
-    def probs(self) -> Any:
+    def probs(self) -> Tensor:
         return logits_to_probs(self.logits, is_binary=True)
 
     @property

@@ -55,7 +55,7 @@ class _Relaxed(TransformedDistribution):
     """A transform of a relaxed distribution, with its parameters."""
 
     @property
-    def temperature(self) -> Any:
+    def temperature(self) -> Tensor:
         """The lower it is, the nearer are the values to those of the discrete distribution."""
         return self.base_dist.temperature
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
@@ -11,6 +11,9 @@ from weft.distributions import constraints
 from weft.distributions._transform import Transform
 from weft.distributions.utils import sum_rightmost
 from weft.errors import PreconditionError
+
+if TYPE_CHECKING:
+    from weft.distributions._constraint import Constraint
 
 
 class _Sequence(Transform):
@@ -27,8 +30,8 @@ class _Sequence(Transform):
     def bijective(self) -> bool:
         return all(t.bijective for t in self.transforms)
 
-    def with_cache(self, cache_size: int = 1) -> Any:
-        new = super().with_cache(cache_size)
+    def with_cache(self, cache_size: int = 1) -> Transform:
+        new: Any = super().with_cache(cache_size)
         if new is not self:
             new.transforms = [t.with_cache(cache_size) for t in self.transforms]
         return new
@@ -90,11 +93,11 @@ class CatTransform(_Sequence):
         return op.cat(terms, dim) if dim < 0 else op.stack(terms).sum(0)  # the dim belongs to an event, or not
 
     @constraints.dependent_property
-    def domain(self) -> Any:
+    def domain(self) -> Constraint:
         return constraints.cat([t.domain for t in self.transforms], self.dim, self.lengths)
 
     @constraints.dependent_property
-    def codomain(self) -> Any:
+    def codomain(self) -> Constraint:
         return constraints.cat([t.codomain for t in self.transforms], self.dim, self.lengths)
 
 
@@ -116,9 +119,9 @@ class StackTransform(_Sequence):
         return self._joined([term for _, term in self._jacobians(x, y)])
 
     @constraints.dependent_property
-    def domain(self) -> Any:
+    def domain(self) -> Constraint:
         return constraints.stack([t.domain for t in self.transforms], self.dim)
 
     @constraints.dependent_property
-    def codomain(self) -> Any:
+    def codomain(self) -> Constraint:
         return constraints.stack([t.codomain for t in self.transforms], self.dim)

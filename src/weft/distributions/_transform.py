@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from weft._base.size import Size
+from weft._base.types import SavedState
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.distributions import constraints
 from weft.distributions.utils import Undefined, lazy_property, sum_rightmost, undefined
 from weft.errors import ValueRangeError
+
+if TYPE_CHECKING:
+    from weft.distributions._constraint import Constraint
 
 
 class Transform:
@@ -38,11 +43,11 @@ class Transform:
         self._cached_x_y: tuple[Any, Any] = (None, None)
         self._inv: Any = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> SavedState:
         return {**self.__dict__, "_inv": None}
 
     @property
-    def event_dim(self) -> Any:
+    def event_dim(self) -> int:
         """The number of dims of arguments and values that are mapped as one."""
         if self.domain.event_dim == self.codomain.event_dim:
             return self.domain.event_dim
@@ -55,7 +60,7 @@ class Transform:
             self._inv = _InverseTransform(self)
         return self._inv
 
-    def with_cache(self, cache_size: int = 1) -> Any:
+    def with_cache(self, cache_size: int = 1) -> Transform:
         """The same transform with a cache of this size."""
         if self._cache_size == cache_size:
             return self
@@ -101,11 +106,11 @@ class Transform:
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
 
-    def forward_shape(self, shape: Any) -> Any:
+    def forward_shape(self, shape: Size) -> Size:
         """The shape of values for arguments of this shape."""
         return shape
 
-    def inverse_shape(self, shape: Any) -> Any:
+    def inverse_shape(self, shape: Size) -> Size:
         """The shape of arguments for values of this shape."""
         return shape
 
@@ -127,11 +132,11 @@ class _InverseTransform(Transform):
         self._inv = transform
 
     @constraints.dependent_property(is_discrete=False)
-    def domain(self) -> Any:
+    def domain(self) -> Constraint:
         return self._inv.codomain
 
     @constraints.dependent_property(is_discrete=False)
-    def codomain(self) -> Any:
+    def codomain(self) -> Constraint:
         return self._inv.domain
 
     @property
@@ -139,10 +144,10 @@ class _InverseTransform(Transform):
         return self._inv.bijective
 
     @property
-    def sign(self) -> Any:
+    def sign(self) -> int | Tensor:
         return self._inv.sign
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> SavedState:
         return self.__dict__
 
     def with_cache(self, cache_size: int = 1) -> Transform:
@@ -162,10 +167,10 @@ class _InverseTransform(Transform):
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return -self._inv.log_abs_det_jacobian(y, x)
 
-    def forward_shape(self, shape: Any) -> Any:
+    def forward_shape(self, shape: Size) -> Size:
         return self._inv.inverse_shape(shape)
 
-    def inverse_shape(self, shape: Any) -> Any:
+    def inverse_shape(self, shape: Size) -> Size:
         return self._inv.forward_shape(shape)
 
 
@@ -182,11 +187,11 @@ class ComposeTransform(Transform):
     __hash__ = Transform.__hash__
 
     @constraints.dependent_property(is_discrete=False)
-    def domain(self) -> Any:
+    def domain(self) -> Constraint:
         return _end_of([(part.domain, part.codomain) for part in reversed(self.parts)])
 
     @constraints.dependent_property(is_discrete=False)
-    def codomain(self) -> Any:
+    def codomain(self) -> Constraint:
         return _end_of([(part.codomain, part.domain) for part in self.parts])
 
     @lazy_property
@@ -194,7 +199,7 @@ class ComposeTransform(Transform):
         return all(part.bijective for part in self.parts)
 
     @property
-    def sign(self) -> Any:
+    def sign(self) -> int | Tensor:
         return prod((part.sign for part in self.parts), start=1)
 
     @property
@@ -204,7 +209,7 @@ class ComposeTransform(Transform):
             self._inv._inv = self
         return self._inv
 
-    def with_cache(self, cache_size: int = 1) -> Any:
+    def with_cache(self, cache_size: int = 1) -> Transform:
         return self if self._cache_size == cache_size else ComposeTransform(self.parts, cache_size)
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -226,12 +231,12 @@ class ComposeTransform(Transform):
             event_dim += part.codomain.event_dim - part.domain.event_dim
         return total  # pyright: ignore[reportReturnType]
 
-    def forward_shape(self, shape: Any) -> Any:
+    def forward_shape(self, shape: Size) -> Size:
         for part in self.parts:
             shape = part.forward_shape(shape)
         return shape
 
-    def inverse_shape(self, shape: Any) -> Any:
+    def inverse_shape(self, shape: Size) -> Size:
         for part in reversed(self.parts):
             shape = part.inverse_shape(shape)
         return shape
@@ -241,7 +246,7 @@ class ComposeTransform(Transform):
         return f"{type(self).__name__}(\n    {lines}\n)"
 
 
-def _end_of(steps: Sequence[tuple[Any, Any]]) -> Any:
+def _end_of(steps: Sequence[tuple[Any, Any]]) -> Constraint:
     """The region at one end of a chain: `steps` lead to it, each with its region and the one that it comes from.
 
     Parts of the chain may map events of more dims than the last one, whose region then holds for each element of those.
@@ -254,6 +259,7 @@ def _end_of(steps: Sequence[tuple[Any, Any]]) -> Any:
     return constraints.independent(region, event_dim - region.event_dim) if event_dim > region.event_dim else region
 
 
+# no cell: its cache holds inverses by the tensors that they belong to
 identity_transform = ComposeTransform([])
 
 
@@ -265,17 +271,17 @@ class IndependentTransform(Transform):
         self.base_transform = base_transform.with_cache(cache_size)
         self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
 
-    def with_cache(self, cache_size: int = 1) -> Any:
+    def with_cache(self, cache_size: int = 1) -> Transform:
         if self._cache_size == cache_size:
             return self
         return IndependentTransform(self.base_transform, self.reinterpreted_batch_ndims, cache_size)
 
     @constraints.dependent_property(is_discrete=False)
-    def domain(self) -> Any:
+    def domain(self) -> Constraint:
         return constraints.independent(self.base_transform.domain, self.reinterpreted_batch_ndims)
 
     @constraints.dependent_property(is_discrete=False)
-    def codomain(self) -> Any:
+    def codomain(self) -> Constraint:
         return constraints.independent(self.base_transform.codomain, self.reinterpreted_batch_ndims)
 
     @property
@@ -283,7 +289,7 @@ class IndependentTransform(Transform):
         return self.base_transform.bijective
 
     @property
-    def sign(self) -> Any:
+    def sign(self) -> int | Tensor:
         return self.base_transform.sign
 
     def _call(self, x: Tensor) -> Tensor:
@@ -300,10 +306,10 @@ class IndependentTransform(Transform):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.base_transform!r}, {self.reinterpreted_batch_ndims})"
 
-    def forward_shape(self, shape: Any) -> Any:
+    def forward_shape(self, shape: Size) -> Size:
         return self.base_transform.forward_shape(shape)
 
-    def inverse_shape(self, shape: Any) -> Any:
+    def inverse_shape(self, shape: Size) -> Size:
         return self.base_transform.inverse_shape(shape)
 
 

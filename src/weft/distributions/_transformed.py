@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft._base.limits import finfo
 from weft._tensor.convert import as_tensor
@@ -15,6 +15,9 @@ from weft.distributions._interval import Uniform
 from weft.distributions._line import Cauchy, Normal
 from weft.distributions._nested import TransformedDistribution
 from weft.distributions.utils import broadcast_all, euler_constant
+
+if TYPE_CHECKING:
+    from weft.distributions._constraint import Constraint
 
 
 class _Folded(TransformedDistribution):
@@ -211,7 +214,7 @@ class Pareto(TransformedDistribution):
         return self.scale**2 * a / ((a - 1) ** 2 * (a - 2))
 
     @constraints.dependent_property(is_discrete=False, event_dim=0)
-    def support(self) -> Any:
+    def support(self) -> Constraint:
         return constraints.greater_than_eq(self.scale)
 
     def entropy(self) -> Tensor:

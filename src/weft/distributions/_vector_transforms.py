@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from weft import linalg
 from weft._base.limits import finfo
@@ -19,15 +19,18 @@ from weft.distributions.utils import tril_matrix_to_vec, vec_to_tril_matrix
 from weft.errors import ValueRangeError
 from weft.nn.functional import logsigmoid, pad, softplus
 
+if TYPE_CHECKING:
+    from weft.distributions._constraint import Constraint
+
 
 class _VectorTransform(FixedTransform):
     """A transform of events with dims."""
 
-    def forward_shape(self, shape: Any) -> Any:
+    def forward_shape(self, shape: Size) -> Size:
         require_dims(len(shape) >= self.domain.event_dim)
         return shape
 
-    def inverse_shape(self, shape: Any) -> Any:
+    def inverse_shape(self, shape: Size) -> Size:
         require_dims(len(shape) >= self.codomain.event_dim)
         return shape
 
@@ -70,11 +73,11 @@ class StickBreakingTransform(_VectorTransform):
         z = x - _log_rests(x)
         return (-z + logsigmoid(z) + y[..., :-1].log()).sum(-1)
 
-    def forward_shape(self, shape: Any) -> Any:
+    def forward_shape(self, shape: Size) -> Size:
         require_dims(len(shape) >= 1)
         return shape[:-1] + (shape[-1] + 1,)  # noqa: RUF005 - it remains a Size
 
-    def inverse_shape(self, shape: Any) -> Any:
+    def inverse_shape(self, shape: Size) -> Size:
         require_dims(len(shape) >= 1)
         return shape[:-1] + (shape[-1] - 1,)  # noqa: RUF005
 
@@ -111,7 +114,7 @@ class CorrCholeskyTransform(_VectorTransform):
         tanh = -2 * (x + softplus(-2 * x) - math.log(2)).sum(-1)
         return left.log().sum(-1) / 2 + tanh
 
-    def forward_shape(self, shape: Any) -> Any:
+    def forward_shape(self, shape: Size) -> Size:
         require_dims(len(shape) >= 1)
         count = shape[-1]
         size = round((0.25 + 2 * count) ** 0.5 + 0.5)
@@ -119,7 +122,7 @@ class CorrCholeskyTransform(_VectorTransform):
             raise ValueRangeError("Input is not a flattened lower-diagonal number")
         return shape[:-1] + (size, size)  # noqa: RUF005
 
-    def inverse_shape(self, shape: Any) -> Any:
+    def inverse_shape(self, shape: Size) -> Size:
         require_dims(len(shape) >= 2)
         if shape[-2] != shape[-1]:
             raise ValueRangeError("Input is not square")
@@ -167,11 +170,11 @@ class ReshapeTransform(Transform):
         super().__init__(cache_size=cache_size)
 
     @constraints.dependent_property
-    def domain(self) -> Any:
+    def domain(self) -> Constraint:
         return constraints.independent(constraints.real, len(self.in_shape))
 
     @constraints.dependent_property
-    def codomain(self) -> Any:
+    def codomain(self) -> Constraint:
         return constraints.independent(constraints.real, len(self.out_shape))
 
     def _call(self, x: Tensor) -> Tensor:
@@ -183,14 +186,14 @@ class ReshapeTransform(Transform):
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return x.new_zeros(x.shape[: x.dim() - len(self.in_shape)])
 
-    def forward_shape(self, shape: Any) -> Any:
+    def forward_shape(self, shape: Size) -> Size:
         return _replaced(shape, self.in_shape, self.out_shape)
 
-    def inverse_shape(self, shape: Any) -> Any:
+    def inverse_shape(self, shape: Size) -> Size:
         return _replaced(shape, self.out_shape, self.in_shape)
 
 
-def _replaced(shape: Any, event: Size, other: Size) -> Any:
+def _replaced(shape: Size, event: Size, other: Size) -> Size:
     """A shape with another event shape."""
     require_dims(len(shape) >= len(event))
     cut = len(shape) - len(event)

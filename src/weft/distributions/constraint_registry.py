@@ -7,8 +7,10 @@ one, and may be better for optimization. Both take the constraints of `weft.dist
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
+from weft._base.cell import Registry
+from weft._base.types import AnyCallable
 from weft._tensor.tensor import Tensor
 from weft.distributions import constraints
 from weft.distributions._elementwise_transforms import AffineTransform, ExpTransform, SigmoidTransform
@@ -23,16 +25,19 @@ from weft.distributions._vector_transforms import (
 )
 from weft.errors import ArgumentError, NotDefinedError
 
-Factory = Callable[[Any], Transform]
+AnyConstraint: TypeAlias = Any
+"""A constraint, with the attributes of its class."""
+
+Factory = Callable[[AnyConstraint], Transform]
 
 
 class ConstraintRegistry:
     """A table of functions that make a transform for a constraint, by the constraint's class."""
 
     def __init__(self) -> None:
-        self._registry: dict[type, Factory] = {}
+        self._registry = Registry[type, Factory]("the transforms for constraints")
 
-    def register(self, constraint: Any, factory: Factory | None = None) -> Any:
+    def register(self, constraint: AnyConstraint, factory: Factory | None = None) -> AnyCallable:
         """Use `factory` for constraints of this class, or of the class of this constraint; also as a decorator."""
         if factory is None:
             return lambda factory: self.register(constraint, factory)
@@ -44,7 +49,7 @@ class ConstraintRegistry:
         self._registry[kind] = factory
         return factory
 
-    def __call__(self, constraint: Any) -> Transform:
+    def __call__(self, constraint: AnyConstraint) -> Transform:
         """A transform whose values satisfy the constraint."""
         factory = self._registry.get(type(constraint))
         if factory is None:
@@ -52,18 +57,20 @@ class ConstraintRegistry:
         return factory(constraint)
 
 
+# no cell: its table is a `Registry`
 biject_to = ConstraintRegistry()
+# no cell: its table is a `Registry`
 transform_to = ConstraintRegistry()
 
 
-def _register(factory: Factory, *kinds: Any) -> None:
+def _register(factory: Factory, *kinds: object) -> None:
     """One factory for both tables."""
     for registry in (biject_to, transform_to):
         for kind in kinds:
             registry.register(kind, factory)
 
 
-def _interval(constraint: Any) -> Transform:
+def _interval(constraint: AnyConstraint) -> Transform:
     low: Any = constraint.lower_bound
     high: Any = constraint.upper_bound
     are_numbers = not isinstance(low, Tensor) and not isinstance(high, Tensor)
@@ -72,11 +79,11 @@ def _interval(constraint: Any) -> Transform:
     return ComposeTransform([SigmoidTransform(), AffineTransform(low, high - low)])
 
 
-def _above(constraint: Any) -> Transform:
+def _above(constraint: AnyConstraint) -> Transform:
     return ComposeTransform([ExpTransform(), AffineTransform(constraint.lower_bound, 1)])
 
 
-def _below(constraint: Any) -> Transform:
+def _below(constraint: AnyConstraint) -> Transform:
     return ComposeTransform([ExpTransform(), AffineTransform(constraint.upper_bound, -1)])
 
 
@@ -97,17 +104,19 @@ def _register_nested(registry: ConstraintRegistry) -> None:
     """Constraints that are made of others."""
 
     @registry.register(constraints.independent)
-    def _independent(constraint: Any) -> Transform:
+    def _independent(constraint: AnyConstraint) -> Transform:
         return IndependentTransform(registry(constraint.base_constraint), constraint.reinterpreted_batch_ndims)
 
     @registry.register(constraints.cat)
-    def _cat(constraint: Any) -> Transform:
+    def _cat(constraint: AnyConstraint) -> Transform:
         return CatTransform([registry(c) for c in constraint.cseq], constraint.dim, constraint.lengths)
 
     @registry.register(constraints.stack)
-    def _stack(constraint: Any) -> Transform:
+    def _stack(constraint: AnyConstraint) -> Transform:
         return StackTransform([registry(c) for c in constraint.cseq], constraint.dim)
 
 
 _register_nested(biject_to)
 _register_nested(transform_to)
+for _table in (biject_to, transform_to):
+    _table._registry.settle()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
+from weft._base.cell import DerivedCell
 from weft._base.site import warn_user
 from weft._base.size import Size
 from weft._base.state import ambient, using
+from weft._base.types import Arg
 from weft._tensor.kind_names import advice
 from weft._tensor.tensor import Tensor
 from weft.distributions import constraints
@@ -19,6 +21,7 @@ Shape = Sequence[int]
 _SCALAR = Size()
 
 
+# no cell: `_validates` tells its attribute
 class Distribution:
     """A batch of distributions. Values have the shape `sample_shape + batch_shape + event_shape`.
 
@@ -130,7 +133,7 @@ class Distribution:
 
     # --- expansion
 
-    def expand(self, batch_shape: Shape, _instance: Any = None) -> Any:
+    def expand(self, batch_shape: Shape, _instance: Distribution | None = None) -> Self:
         """The same distributions with a larger batch: parameters are expanded, and share their elements.
 
         Subclasses that define `__init__` define `expand`, too, and may pass the instance that they have begun to fill.
@@ -149,7 +152,7 @@ class Distribution:
     def _event_dim_of(self, parameter: str) -> int:
         return self.arg_constraints[parameter].event_dim
 
-    def _get_checked_instance(self, cls: type, _instance: Any = None) -> Any:
+    def _get_checked_instance(self, cls: type, _instance: Arg = None) -> Self:
         if _instance is None and type(self).__init__ is not cls.__init__:
             raise NotDefinedError(
                 f"Subclass {type(self).__name__} of {cls.__name__} that defines a custom __init__ method must also "
@@ -181,7 +184,7 @@ class Distribution:
                 f"{constraint!r}, but found invalid values:\n{value}"
             )
 
-    def _validate_sample(self, value: Any) -> None:
+    def _validate_sample(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
             raise ValueRangeError(f"The value argument to log_prob must be a Tensor{advice(value)}")
         self._validate_shape(value.shape)
@@ -217,6 +220,9 @@ class Distribution:
         parameters = {name: self.__dict__[name] for name in self.arg_constraints if name in self.__dict__}
         fields = [f"{name}: {x if x.numel() == 1 else x.size()}" for name, x in parameters.items()]
         return f"{type(self).__name__}({', '.join(fields)})"
+
+
+_validates = DerivedCell("whether distributions are validated", lambda: Distribution._validate_args)
 
 
 def all_true(valid: Tensor) -> bool:

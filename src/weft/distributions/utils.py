@@ -9,6 +9,7 @@ from typing import Any
 
 from weft._base.limits import finfo
 from weft._base.state import default_dtype, using
+from weft._base.types import AttributeValue
 from weft._tensor.codegen import op
 from weft._tensor.composite.shape import broadcast_tensors
 from weft._tensor.convert import tensor
@@ -19,7 +20,7 @@ from weft.errors import NotDefinedError, ValueRangeError
 euler_constant = 0.5772156649015329
 
 
-def broadcast_all(*values: Any) -> tuple[Any, ...]:
+def broadcast_all(*values: object) -> tuple[Tensor, ...]:
     """Tensors and numbers, all as tensors of their common shape.
 
     Numbers get the type and the device of the first tensor, or the default type. Raises `ValueError` for other objects.
@@ -46,7 +47,7 @@ def uniform_numbers(shape: Sequence[int], like: Tensor) -> Tensor:
     return op.rand(shape, dtype=like.dtype, device=like.device)
 
 
-def sum_rightmost(value: Any, ndims: int) -> Any:
+def sum_rightmost(value: Tensor, ndims: int) -> Tensor:
     """The sum over the last `ndims` dims."""
     return value.flatten(value.dim() - ndims).sum(-1) if ndims else value
 
@@ -74,13 +75,13 @@ class Undefined:
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+    def __get__(self, instance: object, owner: type | None = None) -> AttributeValue:
         if instance is None:
             return self
         raise undefined(instance, self.name)
 
 
-def undefined(instance: Any, name: str) -> NotDefinedError:
+def undefined(instance: object, name: str) -> NotDefinedError:
     """The error for an attribute or a method that the class of an object does not define."""
     return NotDefinedError(f"{type(instance)} does not implement {name}")
 
@@ -88,11 +89,11 @@ def undefined(instance: Any, name: str) -> NotDefinedError:
 class lazy_property:
     """A property that is computed on first use, with gradients, and then is an attribute of the instance."""
 
-    def __init__(self, wrapped: Callable[[Any], Any]) -> None:
+    def __init__(self, wrapped: Callable[[Any], object]) -> None:
         self.wrapped = wrapped
         update_wrapper(self, wrapped)  # pyright: ignore[reportArgumentType]
 
-    def __get__(self, instance: Any, obj_type: Any = None) -> Any:
+    def __get__(self, instance: object, obj_type: type | None = None) -> AttributeValue:
         if instance is None:
             return _LazyPropertyOfClass(self.wrapped)
         with using(grad=True):
@@ -104,7 +105,7 @@ class lazy_property:
 class _LazyPropertyOfClass(lazy_property, property):
     """What the class itself has: for tools that look for properties, one of these, too."""
 
-    def __init__(self, wrapped: Callable[[Any], Any]) -> None:
+    def __init__(self, wrapped: Callable[[Any], object]) -> None:
         property.__init__(self, wrapped)
 
 

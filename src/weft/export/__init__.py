@@ -1,5 +1,6 @@
 """Functions and modules as programs in StableHLO, which run without Python code of this package."""
 
+from weft._import_paths.finder import serve_below as _serve_below
 from weft.export._dims import Dim as Dim
 from weft.export._dims import dims as dims
 from weft.export._draft import draft_export as draft_export
@@ -14,3 +15,5 @@ from weft.export._program import ExportGraphSignature as ExportGraphSignature
 from weft.export._shapes import AdditionalInputs as AdditionalInputs
 from weft.export._shapes import ShapesCollection as ShapesCollection
 from weft.export._structure import register_dataclass as register_dataclass
+
+_serve_below(__name__)

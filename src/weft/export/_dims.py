@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from enum import Enum
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, TypeAlias, cast
 
+from weft._base.types import AnyCallable, Arg, Args, Kwargs, PyTree
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, PreconditionError, ProgramError, ValueRangeError
 from weft.export._structure import parts_of
@@ -107,11 +108,15 @@ class SizeSpec:
         return [tuple([d.of(sizes[d.__name__]) if isinstance(d, Dim) else d for d in shape]) for shape in self.shapes]
 
 
+DynamicShapes: TypeAlias = Any
+"""Which dims may differ: containers like the arguments, with an entry for each dim of each tensor."""
+
+
 def size_spec(
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    dynamic_shapes: Any,
+    function: AnyCallable,
+    args: Args,
+    kwargs: Kwargs,
+    dynamic_shapes: DynamicShapes,
     *,
     duck: bool = False,
 ) -> SizeSpec:
@@ -152,9 +157,7 @@ def size_spec(
     return SizeSpec(shapes, symbols, examples, automatic)
 
 
-def argument_names(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> list[tuple[str, Any]]:
+def argument_names(function: AnyCallable, args: Args, kwargs: Kwargs) -> list[tuple[str, Arg]]:
     """The arguments with the names of their parameters, positional ones first."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
@@ -172,7 +175,7 @@ def argument_names(
     return [*zip(names, args, strict=True), *kwargs.items()]
 
 
-def _by_argument(dynamic_shapes: Any, names: Sequence[str]) -> Mapping[str, Any]:
+def _by_argument(dynamic_shapes: DynamicShapes, names: Sequence[str]) -> Mapping[str, PyTree]:
     if dynamic_shapes is None:
         return {}
     if isinstance(dynamic_shapes, Mapping):
@@ -196,7 +199,7 @@ def _by_argument(dynamic_shapes: Any, names: Sequence[str]) -> Mapping[str, Any]
     )
 
 
-def _tensors(thing: Any, spec: Any, path: str) -> Iterator[tuple[str, Tensor, Any]]:
+def _tensors(thing: PyTree, spec: PyTree, path: str) -> Iterator[tuple[str, Tensor, PyTree]]:
     """The tensors in an argument, each with its part of the specification."""
     if isinstance(thing, Tensor):
         yield path, thing, spec
@@ -211,7 +214,7 @@ def _tensors(thing: Any, spec: Any, path: str) -> Iterator[tuple[str, Tensor, An
         yield from _tensors(part, inner, f"{path}[{key!r}]")
 
 
-def _require_structure(thing: Any, keys: Sequence[Any], spec: Any, path: str) -> None:
+def _require_structure(thing: PyTree, keys: Sequence[object], spec: PyTree, path: str) -> None:
     """Refuse a specification of another structure than its argument; it may leave out keys of a dict."""
     if not keys and not isinstance(thing, (dict, list, tuple)):
         raise ProgramError(
@@ -228,7 +231,7 @@ def _require_structure(thing: Any, keys: Sequence[Any], spec: Any, path: str) ->
         raise ProgramError(f"{start} {path} has {len(keys)} elements, and its entry there {len(cast('Any', spec))}")
 
 
-def _per_dim(spec: Any, tensor: Tensor, name: str) -> list[Any]:
+def _per_dim(spec: PyTree, tensor: Tensor, name: str) -> list[Any]:
     """The entry of a specification for each dim of a tensor; None where there is none."""
     rank = tensor.dim()
     if spec is None:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from weft._base.site import warn_user
+from weft._base.types import Args, Kwargs, PyTree
 from weft.errors import ProgramError
 from weft.export._dims import Dim
 from weft.export._export import export
 from weft.export._program import ExportedProgram
 from weft.nn._module import Module
 
+if TYPE_CHECKING:
+    from weft.export._dims import DynamicShapes
+
 
 def draft_export(
-    mod: Module | Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any] | None = None,
+    mod: Module | Callable[..., object],
+    args: Args,
+    kwargs: Kwargs | None = None,
     *,
-    dynamic_shapes: Any = None,
+    dynamic_shapes: DynamicShapes = None,
     preserve_module_call_signature: tuple[str, ...] = (),
     strict: bool = False,
     prefer_deferred_runtime_asserts_over_guards: bool = False,
@@ -42,7 +46,7 @@ def draft_export(
     return program
 
 
-def _automatic(spec: Any) -> Any:
+def _automatic(spec: PyTree) -> PyTree:
     """The specification with `Dim.AUTO` for each dim that shall change."""
     if isinstance(spec, Mapping):
         return {key: _automatic(part) for key, part in spec.items()}

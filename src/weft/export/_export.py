@@ -6,12 +6,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.export
 
 from weft._base.site import warn_user
+from weft._base.types import Args, Kwargs, PyTree
 from weft._lazy.aval import Aval
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, CompileError, ProgramError, ValueRangeError, WeftError
@@ -26,20 +27,23 @@ from weft.export._state import NamedState
 from weft.export._structure import Structure, constants, flatten, paths, rebuild
 from weft.nn._module import Module
 
+if TYPE_CHECKING:
+    from weft.export._dims import DynamicShapes
+
 _LATEST = 128
 """How far above the requested lower bound the sizes of a program may start."""
 _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 
 def export(
-    mod: Module | Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any] | None = None,
+    mod: Module | Callable[..., object],
+    args: Args,
+    kwargs: Kwargs | None = None,
     *,
-    dynamic_shapes: Any = None,
+    dynamic_shapes: DynamicShapes = None,
     strict: bool = False,
     preserve_module_call_signature: tuple[str, ...] = (),
-    state: Any = None,
+    state: PyTree = None,
     platforms: Sequence[str] | None = None,
 ) -> ExportedProgram:
     """Record `mod(*args, **kwargs)` as a program that runs without Python, and without this package.
@@ -146,9 +150,7 @@ def _with_guesses(spec: SizeSpec, examples: Sequence[Tensor], kept: Mapping[tupl
 class _Exporter:
     """One export: the function, its example arguments and its state."""
 
-    def __init__(
-        self, mod: Any, args: tuple[Any, ...], kwargs: dict[str, Any], state: Any, platforms: Sequence[str] | None
-    ) -> None:
+    def __init__(self, mod: Any, args: Args, kwargs: Kwargs, state: PyTree, platforms: Sequence[str] | None) -> None:
         self.function = mod
         self.kwargs = kwargs
         self.signature_of: Callable[..., Any] = mod.forward if isinstance(mod, Module) else mod
@@ -275,7 +277,7 @@ class _Exporter:
             for x, shape in zip(self.examples, spec.shapes_at(sizes), strict=True)
         ]
 
-        def rebuilt(tensors: list[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        def rebuilt(tensors: list[Tensor]) -> tuple[Args, Kwargs]:
             return rebuild(self._args, tensors), rebuild(self._kwargs, tensors)
 
         try:
@@ -341,8 +343,8 @@ class _Exporter:
         )  # fmt: skip
         return ExportedProgram(program, about, state.tensors)
 
-    def _lowered(self, core: Callable[..., Any], state: Any, structs: Sequence[Any]) -> jax.export.Exported:
-        def function(state: Any, *inputs: Any) -> Any:
+    def _lowered(self, core: Callable[..., object], state: PyTree, structs: Sequence[Any]) -> jax.export.Exported:
+        def function(state: PyTree, *inputs: object) -> Any:
             return core(state, inputs)
 
         function.__name__ = self.name if self.name.isidentifier() else "function"

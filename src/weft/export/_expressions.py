@@ -153,7 +153,7 @@ def _rounded(name: Expression, at: Sequence[int], divisors: Sequence[int]) -> It
     for divisor in divisors:
         for shift in (0, divisor - 1, *range(1, divisor - 1)):
 
-            def quotient(sizes: Mapping[str, Any], shift: int = shift, divisor: int = divisor) -> Any:
+            def quotient(sizes: Mapping[str, object], shift: int = shift, divisor: int = divisor) -> Any:
                 return (name(sizes) + shift) // divisor
 
             yield quotient, [(size + shift) // divisor for size in at]

@@ -27,6 +27,7 @@ import numpy as np
 
 from weft._base.device import DeviceLike
 from weft._base.dtype import dtype_named
+from weft._base.types import FileLike, Json
 from weft._checkpoint.archive import Member, Reader, opened, write, write_to_path
 from weft._checkpoint.extra_files import all_extra_files, members_of_extra
 from weft._tensor.convert import from_host
@@ -46,7 +47,7 @@ _NEEDS_FLATBUFFERS = "jax writes and reads programs with the package flatbuffers
 
 
 def save(
-    ep: ExportedProgram, f: Any, *, extra_files: Mapping[str, str | bytes] | None = None, derivatives: int = 0
+    ep: ExportedProgram, f: FileLike, *, extra_files: Mapping[str, str | bytes] | None = None, derivatives: int = 0
 ) -> None:
     """Write a program and its tensors to a path (completely or not at all), or to a file open for binary writing.
 
@@ -57,10 +58,10 @@ def save(
     if not isinstance(ep, ExportedProgram):
         raise ArgumentError(f"The 'ep' parameter must be an instance of 'ExportedProgram', got '{type(ep).__name__}'")
     content, extra = _serialized(ep, derivatives), members_of_extra(all_extra_files(extra_files))
-    if hasattr(f, "write"):
-        write(f, _members(ep, content, extra))
-    elif isinstance(f, (str, os.PathLike)):
+    if isinstance(f, (str, os.PathLike)):
         write_to_path(Path(f), lambda file: write(file, _members(ep, content, extra)))
+    elif hasattr(f, "write"):
+        write(f, _members(ep, content, extra))
     else:
         raise NoFileError(f"export.save: 'f' must be a path or a file open for writing, got {type(f).__name__}")
 
@@ -87,7 +88,7 @@ def _members(ep: ExportedProgram, content: bytes, extra: Mapping[str, bytes]) ->
     yield from extra.items()
 
 
-def _npy(array: np.ndarray[Any, Any]) -> bytes:
+def _npy(array: np.ndarray) -> bytes:
     out = BytesIO()
     plain = array if array.dtype.kind in "biufc" else array.view(f"u{array.dtype.itemsize}")
     np.lib.format.write_array(out, np.ascontiguousarray(plain).reshape(array.shape), allow_pickle=False)
@@ -101,7 +102,9 @@ def _text(content: bytes) -> str | bytes:
         return content
 
 
-def load(f: Any, *, extra_files: MutableMapping[str, Any] | None = None, device: DeviceLike = "cpu") -> ExportedProgram:
+def load(
+    f: FileLike, *, extra_files: MutableMapping[str, Any] | None = None, device: DeviceLike = "cpu"
+) -> ExportedProgram:
     """Read a program that `save` wrote, with its tensors on a device. `CheckpointError` if it cannot be read.
 
     `extra_files` gets, for each of its names, the content of the extra file: text, or bytes that are no UTF-8. Nothing
@@ -142,7 +145,7 @@ def _deserialized(content: bytes) -> jax.export.Exported:
         ) from error
 
 
-def _about(table: dict[str, Any]) -> About:
+def _about(table: dict[str, Json]) -> About:
     return About(
         table["name"],
         table["args"],
@@ -173,7 +176,7 @@ def _check(about: About, results: int) -> None:
     Graph(about.name, about.graph)
 
 
-def _type(entry: dict[str, Any]) -> ArrayType:
+def _type(entry: Json) -> ArrayType:
     return ArrayType(entry["dtype"], tuple([_size(size) for size in entry["shape"]]))
 
 
@@ -195,7 +198,7 @@ def _tensor(reader: Reader, name: str, about: About, trained: bool, device: Devi
     return Parameter(tensor, requires_grad=trained) if about.kinds[name] == "parameter" else tensor
 
 
-def _header(content: bytes) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+def _header(content: bytes) -> tuple[tuple[int, ...], np.dtype, int]:
     """Shape and type of an array in NumPy's format, and where its elements begin."""
     stream = BytesIO(content)
     version = np.lib.format.read_magic(stream)
@@ -206,7 +209,7 @@ def _header(content: bytes) -> tuple[tuple[int, ...], np.dtype[Any], int]:
 
 
 @contextmanager
-def _opened(f: Any) -> Generator[tuple[IO[bytes], str]]:
+def _opened(f: FileLike) -> Generator[tuple[IO[bytes], str]]:
     if isinstance(f, (str, os.PathLike)):
         with open(f, "rb") as file:
             yield file, os.fspath(f)

@@ -11,7 +11,7 @@ from weft._lazy.call import BoundOp, Exact
 from weft._lazy.form import Form
 from weft._lazy.signature import Signature
 from weft.export._sizes import Sizes
-from weft.ops._table import Many
+from weft.ops._kinds import Many
 
 Entry = Any
 """An argument in a file: {"node": name}, a number, a text, a bool, None, or a list of entries."""
@@ -139,7 +139,7 @@ def _arguments(signature: Signature, inputs: Sequence[Ref]) -> Iterator[Any]:
 
 def entries_of(
     recordings: Sequence[Sequence[Application]],
-    leaves: Sequence[tuple[int, str, Any]],
+    leaves: Sequence[tuple[int, str, object]],
     results: Sequence[int],
     sizes: Sizes,
 ) -> list[list[Entry]]:
@@ -197,7 +197,7 @@ def _argument(entry: Entry, nodes: dict[str, Node]) -> Any:
     return [_argument(part, nodes) for part in cast("list[Any]", entry)] if isinstance(entry, list) else entry
 
 
-def _text(argument: Any) -> str:
+def _text(argument: object) -> str:
     if isinstance(argument, Node):
         return f"%{argument.name}"
     if isinstance(argument, (list, tuple)):

@@ -47,7 +47,7 @@ class Inputs:
         self.tensors.setdefault(name, tensor)
         self.kinds[name] = kind
 
-    def structs(self) -> dict[str, Any]:
+    def structs(self) -> dict[str, jax.ShapeDtypeStruct]:
         """jax's types of the state, by name."""
         structs: dict[str, Any] = {
             name: jax.ShapeDtypeStruct(tuple(x.shape), x.dtype.numpy) for name, x in self.tensors.items()
@@ -84,8 +84,8 @@ class Inputs:
 
 
 def computed(
-    recordings: Sequence[Recording], sizes: Sizes, state: Inputs, arrays: dict[str, Any], inputs: Sequence[Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    recordings: Sequence[Recording], sizes: Sizes, state: Inputs, arrays: dict[str, jax.Array], inputs: Sequence[object]
+) -> tuple[tuple[jax.Array, ...], dict[str, jax.Array]]:
     """The outputs, and the state that has changed."""
     first = recordings[0]
     operands: list[Any] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from weft._base.types import AttributeValue
 
 _ATEN = "programs are made of StableHLO's operators, not of ATen's, so there is nothing to decompose"
 _TREE = "a program is one function, and keeps no calls of submodules; use ExportedProgram.module()"
@@ -19,6 +19,6 @@ _REASONS = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> AttributeValue:
     reason = f": {_REASONS[name]}" if name in _REASONS else ""
     raise AttributeError(f"module 'weft.export' has no attribute {name!r}{reason}")

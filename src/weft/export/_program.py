@@ -11,7 +11,9 @@ from typing import Any, cast
 import jax
 import jax.export
 
+from weft._base.device import DeviceLike
 from weft._base.state import ambient, using
+from weft._base.types import Arg, Args, Kwargs, Result
 from weft._interop.from_jax import from_jax
 from weft._lazy.runtime import jax_device
 from weft._tensor.convert import tensor as new_tensor
@@ -181,7 +183,7 @@ class ExportedProgram:
         )
 
     @cached_property
-    def graph(self) -> Graph:
+    def graph(self) -> Result:
         """The operators that the function has recorded, one node for each, to look at."""
         return Graph(self.name, self._about.graph)
 
@@ -190,7 +192,7 @@ class ExportedProgram:
         """What `module()` returns, with the graph: `graph`, `code` and `print_readable()`."""
         return ProgramModule(self)
 
-    def run_decompositions(self, decomp_table: Mapping[Any, Any] | None = None) -> ExportedProgram:
+    def run_decompositions(self, decomp_table: Mapping[object, object] | None = None) -> ExportedProgram:
         """The program itself, which is made of StableHLO's operators already. `ProgramError` if a table is given."""
         if decomp_table:
             raise ProgramError(
@@ -243,7 +245,7 @@ class ExportedProgram:
 
     # --- running it ---------------------------------------------------------------------------------------------
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Arg, **kwargs: Arg) -> Result:
         """Run the program. Gradients flow through it if it `is_differentiable`, unless it writes parameters."""
         return self._run(self._tensors, args, kwargs)
 
@@ -252,7 +254,7 @@ class ExportedProgram:
         del check_guards
         return ProgramModule(self)
 
-    def _run(self, tensors: dict[str, Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run(self, tensors: dict[str, Tensor], args: Args, kwargs: Kwargs) -> Result:
         about = self._about
         inputs: list[tuple[str, Tensor]] = []
         if not args and about.args != {"tuple": []} and about.names and not set(kwargs) - set(about.names):
@@ -278,7 +280,7 @@ class ExportedProgram:
                 replace_value(tensors[name], changed[name]._read())
         return rebuild(about.outputs, outputs)
 
-    def _positional(self, kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _positional(self, kwargs: Kwargs) -> tuple[Args, Kwargs]:
         """Arguments given by the names of positional parameters."""
         count = len(cast("list[Any]", self._about.args["tuple"]))
         names = self._about.names[:count]
@@ -329,7 +331,7 @@ class ExportedProgram:
                 f"{sizes[symbol]} in the inputs before, but got {size}"
             )
 
-    def _require_platform(self, device: Any) -> None:
+    def _require_platform(self, device: DeviceLike | None) -> None:
         if device is None:
             return
         platform = jax_device(device).platform
@@ -366,7 +368,7 @@ class ProgramModule(Module):
         return self.__dict__["_program"]
 
     @property
-    def graph(self) -> Any:
+    def graph(self) -> Result:
         """The operators that the function has recorded."""
         return self.program.graph
 
@@ -381,7 +383,7 @@ class ProgramModule(Module):
             print(self.code)
         return self.code
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: Arg, **kwargs: Arg) -> Result:
         """Run the program with the module's tensors."""
         return self.program._run(self._tensors(), args, kwargs)
 

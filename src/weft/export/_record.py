@@ -6,12 +6,13 @@ import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from jax.extend.core import ClosedJaxpr
 
 from weft._base.site import user_site
 from weft._base.state import Pending, ambient, using
+from weft._base.types import AnyCallable, Arg, Result
 from weft._dispatch import apply
 from weft._interop.trace import TensorTrace
 from weft._lazy.aval import Aval, aval_of
@@ -19,7 +20,7 @@ from weft._lazy.call import ONE
 from weft._lazy.infer import call_of
 from weft._lazy.outline import form_of, outline
 from weft._lazy.realize import array_of
-from weft._lazy.tape import Tape
+from weft._lazy.role import Leaf, Role
 from weft._lazy.value import Value
 from weft._tensor.alias import owner_of
 from weft._tensor.generator import Generator as RandomGenerator
@@ -109,7 +110,7 @@ class ExportTrace(TensorTrace):
         self.draw_sources[offset] = ("draw", at)
         return seed, offset
 
-    def lift(self, value: Value, getter: Callable[[], Any]) -> None:
+    def lift(self, value: Value, getter: Callable[[], Arg]) -> None:
         """Make a number of an optimizer state of the program, so that a schedule can change it."""
         name = self._state.option_name(getter)
         if name is not None:
@@ -119,7 +120,7 @@ class ExportTrace(TensorTrace):
         """Note that the function makes a tensor from Python's data."""
         self._new_leaves.append(value)
 
-    def stepped(self, depends_on: Callable[[], Any], *things: Any) -> None:
+    def stepped(self, depends_on: Callable[[], object], *things: object) -> None:
         """Keep an optimizer as it is before its step, unless it is state of the program or made by the function."""
         del things
         optimizer = getattr(depends_on, "__self__", None)
@@ -133,12 +134,12 @@ class ExportTrace(TensorTrace):
         """The optimizers from outside, other than those in the state, whose step has made new state."""
         return [one.optimizer for one in self._steppers if one.new_state()]
 
-    def called(self, *things: Any) -> None:
+    def called(self, *things: object) -> None:
         """Note that a module runs, to undo what it assigns to its attributes, whether or not it is in the state."""
         if isinstance(things[0], Module):
             self._attributes.add(things[0])
 
-    def keeping_attributes(self, region: Pending, run: Callable[[], Any]) -> Any:
+    def keeping_attributes(self, region: Pending, run: Callable[[], object]) -> Result:
         """The result of `run`, after which all attributes of modules are as before.
 
         `ProgramError` if it assigns tensors to attributes that a program cannot write to.
@@ -200,7 +201,7 @@ _ALIAS = call_of(TABLE["alias"], (ONE,))
 class _PlaceholderArray:
     """Stands for the array of a placeholder. Reading it is an error, as it has no elements."""
 
-    def __array__(self, *_: Any, **__: Any) -> Any:
+    def __array__(self, *_: object, **__: object) -> NoReturn:
         raise ProgramError(
             "a tensor that was made while a function was exported has no value; return it from the function, or write "
             "to a buffer in place, instead of keeping it elsewhere"
@@ -208,9 +209,9 @@ class _PlaceholderArray:
 
 
 def record(
-    function: Callable[..., Any],
+    function: AnyCallable,
     inputs: Sequence[tuple[Aval, bool]],
-    rebuilt: Callable[[list[Tensor]], tuple[tuple[Any, ...], dict[str, Any]]],
+    rebuilt: Callable[[list[Tensor]], tuple[tuple[object, ...], dict[str, object]]],
     state: NamedState,
     name: str,
     names: Sequence[str],
@@ -226,7 +227,7 @@ def record(
     sources: dict[int, tuple[str, Any]] = {}
     leaves: list[Value] = []
 
-    def placeholder(aval: Aval, kind: str, key: Any, tape: Tape | None) -> Value:
+    def placeholder(aval: Aval, kind: str, key: object, tape: Role | None) -> Value:
         leaf = Value(aval, _PlaceholderArray())
         leaves.append(leaf)  # keeps it alive, so that its id stays its own
         sources[id(leaf)] = (kind, key)
@@ -239,8 +240,7 @@ def record(
     with state.preserved(), using(pending=region, capture=trace, **modes):
         before = {n: placeholder(t._read().aval, "state", n, _leaf_tape(t)) for n, t in state.tensors.items()}
         tensors = [
-            wrap(placeholder(aval, "input", at, Tape(leaf=True) if grad else None))
-            for at, (aval, grad) in enumerate(inputs)
+            wrap(placeholder(aval, "input", at, Leaf() if grad else None)) for at, (aval, grad) in enumerate(inputs)
         ]
         with _in_place(state, before):
             try:
@@ -263,7 +263,7 @@ def record(
     _refuse_shared(state, changed, name)
     results_and_state = [*output_values, *[after[n] for n in changed]]
     signature, needed = outline(results_and_state, region, f"export({name})")
-    inside = {id(value) for value in region if value.array is None}
+    inside = {id(value) for value in region if value.is_pending}
     form, _, _ = form_of(results_and_state, lambda x: id(x) in inside)
     input_sources: list[Source] = []
     for value in needed:
@@ -271,7 +271,7 @@ def record(
         if value in trace.options:
             kind, key = "option", trace.options[value]
         elif not kind:
-            kind, key = ("number", value.array) if value.aval.weak else ("constant", array_of(value))
+            kind, key = ("number", value.number) if value.aval.weak else ("constant", array_of(value))
         input_sources.append(Source(kind, key, value.aval))
     draws = len(trace.draw_sources) // 2
     return Recording(
@@ -300,10 +300,10 @@ def _in_place(state: NamedState, values: dict[str, Value]) -> Generator[None]:
             tape.grad = grad
 
 
-def _leaf_tape(tensor: Tensor) -> Tape | None:
+def _leaf_tape(tensor: Tensor) -> Leaf | None:
     """The tape that collects the gradient of a leaf; None for other tensors."""
     tape = tensor._read().tape
-    return tape if tape is not None and tape.leaf else None
+    return tape if isinstance(tape, Leaf) else None
 
 
 def _refuse_writes(trace: ExportTrace, region: Pending, state: NamedState, name: str) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from weft._base.types import AnyCallable, Args, Kwargs, PyTree
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ProgramError
 from weft.export._dims import Dim, argument_names
@@ -18,7 +19,7 @@ class ShapesCollection:
         self._shapes: dict[int, Any] = {}
         self._tensors: list[Tensor] = []  # alive, so that an identity stands for one tensor
 
-    def __setitem__(self, t: Tensor, shape: Any) -> None:
+    def __setitem__(self, t: Tensor, shape: object) -> None:
         if not isinstance(t, Tensor):
             raise ArgumentError(f"Cannot assign shape to non-tensor type {type(t)}")
         if self._shapes.setdefault(id(t), shape) != shape:
@@ -34,9 +35,7 @@ class ShapesCollection:
     def __len__(self) -> int:
         return len(self._shapes)
 
-    def dynamic_shapes(
-        self, m: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None
-    ) -> dict[str, Any]:
+    def dynamic_shapes(self, m: Callable[..., object], args: Args, kwargs: Kwargs | None = None) -> dict[str, PyTree]:
         """The entries by argument name, as `export` takes them."""
         named = argument_names(_signature_of(m), args, kwargs or {})
         missing = set(self._shapes) - {id(x) for _, thing in named for x in _tensors_in(thing)}
@@ -52,17 +51,15 @@ class AdditionalInputs:
     """`dynamic_shapes` by further examples: sizes in which these differ from the arguments may change."""
 
     def __init__(self) -> None:
-        self._examples: list[tuple[tuple[Any, ...], Mapping[str, Any]]] = []
+        self._examples: list[tuple[Args, Kwargs]] = []
 
-    def add(self, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> None:
+    def add(self, args: Args, kwargs: Kwargs | None = None) -> None:
         """Add an example."""
         if not isinstance(args, tuple):
             raise ArgumentError(f"Representative args {args} must be a tuple")
         self._examples.append((args, kwargs or {}))
 
-    def dynamic_shapes(
-        self, m: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None
-    ) -> dict[str, Any]:
+    def dynamic_shapes(self, m: Callable[..., object], args: Args, kwargs: Kwargs | None = None) -> dict[str, PyTree]:
         """The entries by argument name, as `export` takes them."""
         named = argument_names(_signature_of(m), args, kwargs or {})
         own = [x for _, thing in named for x in _tensors_in(thing)]
@@ -77,24 +74,24 @@ class AdditionalInputs:
                 changing.setdefault(id(x), {}).update(differing)
         return {name: _mapped(thing, lambda x: changing.get(id(x))) for name, thing in named}
 
-    def verify(self, ep: Callable[..., Any]) -> None:
+    def verify(self, ep: Callable[..., object]) -> None:
         """Run a program with each of the examples."""
         for args, kwargs in self._examples:
             ep(*args, **kwargs)
 
 
-def _signature_of(m: Any) -> Callable[..., Any]:
+def _signature_of(m: AnyCallable) -> AnyCallable:
     return getattr(m, "forward", m)
 
 
-def _tensors_in(thing: Any) -> Iterator[Tensor]:
+def _tensors_in(thing: PyTree) -> Iterator[Tensor]:
     if isinstance(thing, Tensor):
         yield thing
     for _, part in parts_of(thing):
         yield from _tensors_in(part)
 
 
-def _mapped(thing: Any, spec: Callable[[Tensor], Any]) -> Any:
+def _mapped(thing: PyTree, spec: PyTree) -> PyTree:
     """The structure of an argument, with what `spec` says in place of tensors."""
     if isinstance(thing, Tensor):
         return spec(thing)

@@ -7,17 +7,18 @@ is then traced with jax's symbolic dims in their place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isclose
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.export import is_symbolic_dim
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
+from weft._base.types import Json, Result
 from weft._lazy.interpreter.control import constants_and_carries
 from weft.errors import ProgramError
 from weft.export._expressions import Expression, Expressions
@@ -37,6 +38,9 @@ _CALLS = {
 _RECORDED = ((5, 8, 13, 18, 23), (7, 10, 12, 17, 27), (9, 11, 14, 16, 29), (15, 19, 20, 22, 33))
 _PROBES = 5
 _LARGE = 4099
+SizeForm: TypeAlias = Any
+"""A number or an array, or an expression in the sizes of dims that stands for one."""
+
 Number = int | float
 
 # floats that follow from a whole number: the number from the float, and the float from numbers or arrays
@@ -85,7 +89,7 @@ def examples_of(bounds: dict[str, tuple[int, int]], example: dict[str, int]) -> 
 class Sizes:
     """The named sizes of several recordings, and the symbols for them."""
 
-    def __init__(self, probes: Sequence[dict[str, int]], symbols: dict[str, Any], name: str) -> None:
+    def __init__(self, probes: Sequence[dict[str, int]], symbols: Mapping[str, object], name: str) -> None:
         self._probes = probes
         self._symbols = symbols
         self._name = name
@@ -94,14 +98,14 @@ class Sizes:
 
     # --- numbers ------------------------------------------------------------------------------------------------
 
-    def number(self, values: Sequence[int]) -> Any:
+    def number(self, values: Sequence[int]) -> SizeForm:
         """The integer that has these values in the recordings, as an expression of the symbols, or None."""
         if len(set(values)) == 1:
             return values[0]
         expression = self._expressions.of(tuple(values))
         return None if expression is None else expression(self._symbols)
 
-    def json_constant(self, values: Sequence[Any]) -> Any:
+    def json_constant(self, values: Sequence[SizeForm]) -> Json:
         """The argument that has these values in the recordings, as a JSON constant for a graph, or "?"."""
         first = values[0]
         if isinstance(first, (np.ndarray, jax.Array)):
@@ -111,7 +115,7 @@ class Sizes:
         expression = self.number(values) if all(type(value) is int for value in values) else None
         return "?" if expression is None else str(expression)
 
-    def _with_canonical_sizes(self, array: Any, variables: Sequence[Any]) -> Any:
+    def _with_canonical_sizes(self, array: np.ndarray, variables: Sequence[Any]) -> Any:
         """The array with its sizes as the expressions that `Expressions` has for them.
 
         jax has (h - 1) // 2 + 1 for the size after one operator, (h + 1) // 2 after another, and cannot tell that they
@@ -128,7 +132,7 @@ class Sizes:
             return array
         return lax.pad(array, jnp.zeros((), array.dtype), margins)
 
-    def scalar(self, values: Sequence[Number], dtype: Any, subject: str) -> Any:
+    def scalar(self, values: Sequence[Number], dtype: np.dtype, subject: str) -> SizeForm:
         """The number that has these values in the recordings, as an array that depends on the symbols.
 
         `ProgramError`, which names the `subject` that has the number, if no expression fits.
@@ -162,7 +166,7 @@ class Sizes:
                 if min(sizes) > 1 and all(map(_agrees, map(back, sizes), values)):
                     yield expression, back
 
-    def _merged(self, values: Sequence[Any], subject: str) -> Any:
+    def _merged(self, values: Sequence[SizeForm], subject: str) -> SizeForm:
         """The parameter of an operator that has these values in the recordings."""
         first = values[0]
         if isinstance(first, (int, np.integer)) and not isinstance(first, bool):
@@ -194,12 +198,12 @@ class Sizes:
 
     # --- operators ----------------------------------------------------------------------------------------------
 
-    def evaluate(self, closed: Sequence[ClosedJaxpr], args: Sequence[Any]) -> list[Any]:
+    def evaluate(self, closed: Sequence[ClosedJaxpr], args: Sequence[SizeForm]) -> list[SizeForm]:
         """The results of the recordings, which have the same operators, on arrays with symbolic sizes."""
         consts = [self.constant(values) for values in zip(*[one.consts for one in closed], strict=True)]
         return self._run([one.jaxpr for one in closed], [*consts, *args])
 
-    def constant(self, values: Sequence[Any]) -> Any:
+    def constant(self, values: Sequence[SizeForm]) -> SizeForm:
         """An array that has these values in the recordings."""
         first = np.asarray(values[0])
         if all(_same_array(value, first) for value in values):
@@ -211,7 +215,7 @@ class Sizes:
             return self._from_affine(values, cast("list[list[Number]]", affine), first.dtype)
         raise self._differ("a constant tensor", f"its shapes are {_list_text([np.shape(value) for value in values])}")
 
-    def _from_affine(self, values: Sequence[Any], affine: Sequence[list[Number]], dtype: Any) -> Any:
+    def _from_affine(self, values: Sequence[SizeForm], affine: Sequence[list[Number]], dtype: np.dtype) -> SizeForm:
         """An array of numbers that grow evenly along each dim, such as positions; see `_affine`."""
         what = "a constant tensor"
         shape = self._merged([np.shape(value) for value in values], what)
@@ -221,11 +225,11 @@ class Sizes:
             array = array + step * lax.broadcasted_iota(dtype, shape, dim)
         return array
 
-    def _run(self, jaxprs: Sequence[Jaxpr], args: Sequence[Any]) -> list[Any]:
+    def _run(self, jaxprs: Sequence[Jaxpr], args: Sequence[SizeForm]) -> Result:
         numbers: list[dict[Any, int]] = [{} for _ in jaxprs]
         entries: list[Any] = []
 
-        def define(variables: Sequence[Any], value: Any) -> None:
+        def define(variables: Sequence[object], value: object) -> None:
             for table, variable in zip(numbers, variables, strict=True):
                 table[variable] = len(entries)
             entries.append(value)
@@ -258,7 +262,7 @@ class Sizes:
             raise self._differ("the number of operators", f"it is {_list_text(sorted(lengths))}")
         return [read(atoms, "a result") for atoms in zip(*[jaxpr.outvars for jaxpr in jaxprs], strict=True)]
 
-    def _apply(self, eqns: Sequence[Any], operands: list[Any], operator: str) -> Sequence[Any]:
+    def _apply(self, eqns: Sequence[JaxprEqn], operands: list[SizeForm], operator: str) -> Sequence[SizeForm]:
         first = eqns[0]
         name = first.primitive.name
         if name in _CALLS:
@@ -281,18 +285,18 @@ class Sizes:
             ) from error
         return results if first.primitive.multiple_results else [results]
 
-    def _body(self, bodies: Sequence[Any]) -> Callable[..., list[Any]]:
+    def _body(self, bodies: Sequence[Any]) -> Callable[..., list[SizeForm]]:
         if isinstance(bodies[0], ClosedJaxpr):
             return lambda *args: self.evaluate(bodies, args)
         return lambda *args: self._run(bodies, args)
 
-    def _scan(self, eqns: Sequence[Any], operands: list[Any], operator: str) -> Sequence[Any]:
+    def _scan(self, eqns: Sequence[JaxprEqn], operands: list[SizeForm], operator: str) -> Sequence[SizeForm]:
         params = eqns[0].params
         body = self._body([eqn.params["jaxpr"] for eqn in eqns])
         n, m = constants_and_carries(params)
         consts, init, xs = operands[:n], operands[n : n + m], operands[n + m :]
 
-        def step(carry: list[Any], x: list[Any]) -> tuple[list[Any], list[Any]]:
+        def step(carry: Sequence[object], x: Sequence[object]) -> tuple[list[SizeForm], list[SizeForm]]:
             results = body(*consts, *carry, *x)
             return results[:m], results[m:]
 
@@ -300,7 +304,7 @@ class Sizes:
         carry, ys = lax.scan(step, init, xs, length=length, reverse=params["reverse"])
         return [*carry, *ys]
 
-    def _while(self, eqns: Sequence[Any], operands: list[Any], operator: str) -> Sequence[Any]:
+    def _while(self, eqns: Sequence[JaxprEqn], operands: list[SizeForm], operator: str) -> Sequence[SizeForm]:
         del operator
         n, m = eqns[0].params["cond_nconsts"], eqns[0].params["body_nconsts"]
         test = self._body([eqn.params["cond_jaxpr"] for eqn in eqns])
@@ -310,12 +314,12 @@ class Sizes:
             lambda carry: test(*tests, *carry)[0], lambda carry: body(*consts, *carry), operands[n + m :]
         )
 
-    def _cond(self, eqns: Sequence[Any], operands: list[Any], operator: str) -> Sequence[Any]:
+    def _cond(self, eqns: Sequence[JaxprEqn], operands: list[SizeForm], operator: str) -> Sequence[SizeForm]:
         del operator
         columns = zip(*[eqn.params["branches"] for eqn in eqns], strict=True)
         return lax.switch(operands[0], [self._body(column) for column in columns], *operands[1:])
 
-    def _solve(self, eqns: Sequence[Any], operands: list[Any], operator: str) -> Sequence[Any]:
+    def _solve(self, eqns: Sequence[JaxprEqn], operands: list[SizeForm], operator: str) -> Sequence[SizeForm]:
         """The solution; the other functions of `lax.custom_linear_solve` are only for derivatives."""
         del operator
         lengths = eqns[0].params["const_lengths"]
@@ -337,7 +341,7 @@ def _agrees(one: Number, other: Number) -> bool:
     return isclose(one, other, rel_tol=3e-7)
 
 
-def _affine(array: np.ndarray[Any, Any]) -> list[Number] | None:
+def _affine(array: np.ndarray) -> list[Number] | None:
     """The first element, and the step along each dim, of an array with even steps; None for other arrays."""
     if array.dtype.kind not in "iuf" or not array.size:
         return None
@@ -349,24 +353,24 @@ def _affine(array: np.ndarray[Any, Any]) -> list[Number] | None:
     return [float(x) if array.dtype.kind == "f" else int(x) for x in (first, *steps)]
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(one: object, other: object) -> bool:
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
         return _same_array(one, other)
     return type(one) is type(other) and bool(one == other or (one != one and other != other))
 
 
-def _same_array(one: Any, other: Any) -> bool:
+def _same_array(one: object, other: object) -> bool:
     a, b = np.asarray(one), np.asarray(other)
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
-def _list_text(values: Sequence[Any]) -> str:
+def _list_text(values: Sequence[SizeForm]) -> str:
     """The first three different values."""
     texts = list(dict.fromkeys(map(str, values)))
     return ", ".join(texts[:3]) + (", …" if len(texts) > 3 else "")
 
 
-def _operator_text(eqn: Any) -> str:
+def _operator_text(eqn: JaxprEqn) -> str:
     """Names, for errors, the operator that an equation belongs to."""
     stack = str(eqn.source_info.name_stack)
     return f"the operator {stack.rsplit('/', 1)[-1] or eqn.primitive.name!r}"
@@ -389,7 +393,7 @@ def reason_of(error: Exception) -> str:
     return str(error).split("\n", 1)[0].strip().rstrip(".")[:300]
 
 
-def symbols_for(bounds: dict[str, tuple[int, int]], most: int) -> dict[str, Any]:
+def symbols_for(bounds: dict[str, tuple[int, int]], most: int) -> dict[str, SizeForm]:
     """jax's symbolic dims with these bounds; an upper bound of `most` means that there is none."""
     if not bounds:
         return {}

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
 
+from weft._base.types import Json, PyTree
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ProgramError
 from weft.export._attributes import KeptAttributes
@@ -31,7 +32,7 @@ class NamedState:
         self._ids: set[int] = set()
         self.changed_numbers: dict[str, None] = {}
 
-    def add(self, owner: Any, prefix: str) -> None:
+    def add(self, owner: object, prefix: str) -> None:
         """Add a module, an optimizer, a tensor, or a container of these. A tensor keeps its first name."""
         if isinstance(owner, Tensor):
             self._add_tensor(prefix, owner, "parameter" if isinstance(owner, Parameter) else "tensor")
@@ -73,7 +74,7 @@ class NamedState:
                 if isinstance(entry, Tensor):
                     self._add_tensor(_joined(prefix, f"state.{at}.{key}"), entry, "optimizer")
 
-    def option_name(self, getter: Callable[[], Any]) -> str | None:
+    def option_name(self, getter: Callable[[], object]) -> str | None:
         """The name of an optimizer's number, such as a learning rate, from the function that reads it."""
         if not isinstance(getter, partial) or len(getter.args) != 3:
             return None
@@ -156,11 +157,11 @@ class Stepper:
             self._state[key] = entry
 
 
-def _copied(entry: Any) -> Any:
+def _copied(entry: Json) -> PyTree:
     return dict(cast("dict[Any, Any]", entry)) if isinstance(entry, dict) else entry
 
 
-def _in(entry: Any) -> list[Tensor]:
+def _in(entry: Json) -> list[Tensor]:
     """The tensors in an optimizer's state of a parameter."""
     if isinstance(entry, Tensor):
         return [entry]

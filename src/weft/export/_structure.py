@@ -5,10 +5,11 @@ They are saved with a program, so that its results have the same structure when 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, cast
 
+from weft._base.types import PyTree
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ProgramError
 
@@ -18,10 +19,11 @@ Structure = dict[str, Any]
 A registered dataclass is a dict with a further entry: {"dict": …, "class": name}.
 """
 
+# no cell: read where files are loaded, which is no part of a capture
 _classes: dict[str, type[Any]] = {}
 
 
-def register_dataclass(cls: type[Any], *, serialized_type_name: str | None = None) -> None:
+def register_dataclass(cls: type, *, serialized_type_name: str | None = None) -> None:
     """Let arguments and results of exported programs be of a dataclass, under this name in files.
 
     Dataclasses that are not registered become dicts: the function gets dicts, and the program takes and returns dicts.
@@ -31,7 +33,7 @@ def register_dataclass(cls: type[Any], *, serialized_type_name: str | None = Non
     _classes[serialized_type_name or f"{cls.__module__}.{cls.__qualname__}"] = cls
 
 
-def parts_of(thing: Any) -> Iterator[tuple[Any, Any]]:
+def parts_of(thing: PyTree) -> Iterator[tuple[Hashable, PyTree]]:
     """What a container contains, by key."""
     if isinstance(thing, dict):
         yield from cast("dict[Any, Any]", thing).items()
@@ -44,7 +46,7 @@ def parts_of(thing: Any) -> Iterator[tuple[Any, Any]]:
 _CONSTANTS = (bool, int, float, str, type(None))
 
 
-def flatten(thing: Any, tensors: list[Tensor], path: str) -> Structure:
+def flatten(thing: PyTree, tensors: list[Tensor], path: str) -> Structure:
     """The structure of nested containers, whose tensors are appended to `tensors`.
 
     Named tuples become tuples, and dataclasses dicts. `path` names `thing` in errors.
@@ -70,7 +72,7 @@ def flatten(thing: Any, tensors: list[Tensor], path: str) -> Structure:
     )
 
 
-def rebuild(structure: Structure, tensors: Sequence[Any]) -> Any:
+def rebuild(structure: Structure, tensors: Sequence[object]) -> PyTree:
     """The containers of a structure around these tensors."""
     kind, content = _head(structure)
     if kind == "tensor":
@@ -100,7 +102,7 @@ def check_structure(structure: Structure, tensors: int) -> None:
         raise ValueError(f"a structure has an unknown kind {kind!r}")
 
 
-def matched(expected: Structure, value: Any, tensors: list[tuple[str, Tensor]], path: str, name: str) -> None:
+def matched(expected: Structure, value: object, tensors: list[tuple[str, Tensor]], path: str, name: str) -> None:
     """Append the tensors of `value` to `tensors`, each with its path, in order; `ProgramError` if it does not match."""
     kind, content = _head(expected)
     if "class" in expected:
@@ -142,7 +144,7 @@ def _head(structure: Structure) -> tuple[str, Any]:
     return next(iter(structure.items()))
 
 
-def _class_of(structure: Structure) -> type[Any]:
+def _class_of(structure: Structure) -> type:
     name = structure["class"]
     if name not in _classes:
         raise ProgramError(
@@ -178,11 +180,11 @@ def constants(structure: Structure, path: str) -> Iterator[tuple[str, Any]]:
             yield from constants(part, f"{path}[{at}]")
 
 
-def _short(thing: Any) -> str:
+def _short(thing: PyTree) -> str:
     return f"a tensor of shape {list(thing.shape)}" if isinstance(thing, Tensor) else repr(thing)[:60]
 
 
-def _form(thing: Any) -> str:
+def _form(thing: PyTree) -> str:
     if isinstance(thing, dict):
         return f"one with keys {list(cast('dict[Any, Any]', thing))}"
     if isinstance(thing, (list, tuple)):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
+from weft._base.types import AnyCallable, Arg, PyTree
 from weft._tensor.composite.create import ones_like, zeros_like
 from weft._tensor.directions import require_tangent
 from weft._tensor.tensor import Tensor
@@ -15,7 +15,7 @@ from weft.func._names import named_like
 from weft.func._trees import described, flattened, rebuilt
 
 
-def grad(func: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool = False) -> Callable[..., Any]:
+def grad(func: AnyCallable, argnums: ArgNums = 0, has_aux: bool = False) -> AnyCallable:
     """The function that computes the gradient of `func`, whose result is a scalar, by the arguments `argnums`.
 
     Its result has the structure of the argument, or is a tuple of these for a tuple of numbers. With `has_aux`, `func`
@@ -24,18 +24,18 @@ def grad(func: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool = False) 
     """
     both = grad_and_value(func, argnums, has_aux)
 
-    def function(*args: Any, **kwargs: Any) -> Any:
+    def function(*args: Arg, **kwargs: Arg) -> PyTree:
         gradient, value = both(*args, **kwargs)
         return (gradient, value[1]) if has_aux else gradient
 
     return named_like(func, function)
 
 
-def grad_and_value(func: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool = False) -> Callable[..., Any]:
+def grad_and_value(func: AnyCallable, argnums: ArgNums = 0, has_aux: bool = False) -> AnyCallable:
     """As `grad`, but the results are (gradient, value), or with `has_aux` (gradient, (value, anything))."""
     name = "grad_and_value(f)(*args)"
 
-    def function(*args: Any, **kwargs: Any) -> Any:
+    def function(*args: Arg, **kwargs: Arg) -> PyTree:
         at = Linearization(partial(func, **kwargs), args, argnums, has_aux, name)
         value = at.result
         if not isinstance(value, Tensor):
@@ -55,7 +55,7 @@ def grad_and_value(func: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool
     return named_like(func, function)
 
 
-def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
+def vjp(func: AnyCallable, *primals: PyTree, has_aux: bool = False) -> tuple[PyTree, ...]:
     """The results of `func(*primals)`, and the function from gradients of these to a tuple of gradients of `primals`.
 
     That function can be called several times, also under `vmap`. With `has_aux`, `func` returns (results, anything),
@@ -71,7 +71,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple
                 f"{output.dtype}"
             )
 
-    def pullback(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> tuple[Any, ...]:
+    def pullback(cotangents: PyTree, retain_graph: bool = True, create_graph: bool | None = None) -> tuple[PyTree, ...]:
         leaves, structure = flattened(cotangents)
         if structure != at.structure:
             raise TransformError(
@@ -88,8 +88,8 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple
 
 
 def jvp(
-    func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool = False, has_aux: bool = False
-) -> tuple[Any, ...]:
+    func: AnyCallable, primals: PyTree, tangents: PyTree, *, strict: bool = False, has_aux: bool = False
+) -> tuple[PyTree, ...]:
     """The results of `func(*primals)`, and their derivatives along `tangents`, which have the structure of `primals`.
 
     With `strict`, a result that does not depend on `primals` is an error, else its derivative is zero. With `has_aux`,
@@ -104,7 +104,7 @@ def jvp(
     return (*results, at.aux) if has_aux else results
 
 
-def checked_tangents(name: str, primals: Any, tangents: Any) -> list[Tensor]:
+def checked_tangents(name: str, primals: PyTree, tangents: PyTree) -> list[Tensor]:
     """The leaves of `tangents`; `RuntimeError` if these do not fit `primals`, `ValueError` for integers."""
     if not isinstance(primals, tuple):
         raise TransformError(f"{name}: Expected primals to be a tuple. E.g. it should be valid to call f(*primals).")
@@ -138,7 +138,7 @@ def derivatives(at: Linearization, tangents: Sequence[Tensor], *, strict: bool =
     return [zeros_like(y.detach()) if x is None else x for x, y in zip(results, at.outputs, strict=True)]
 
 
-def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
+def linearize(func: AnyCallable, *primals: PyTree) -> tuple[PyTree, AnyCallable]:
     """The results of `func(*primals)`, and the function from tangents of `primals` to derivatives along them.
 
     `func` runs once; use `jvp` for a single direction. `RuntimeError` for tangents that do not fit `primals`.
@@ -146,7 +146,7 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
     at = Linearization(func, primals, None, False, "linearize", forward=True)
     require_tensors(at.outputs, "jvp(f, primals, tangents)")
 
-    def pushforward(*tangents: Any) -> Any:
+    def pushforward(*tangents: PyTree) -> PyTree:
         leaves, structure = flattened(tangents)
         if structure != at.argument_structure:
             raise TransformError(
@@ -170,7 +170,7 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
     return rebuilt(at.structure, at.left(at.outputs)), pushforward
 
 
-def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Callable[..., Any]:
+def functionalize(func: AnyCallable, *, remove: str = "mutations") -> AnyCallable:
     """`func` itself: what is recorded is free of writes and views already. The arguments keep their values.
 
     `RuntimeError` for another `remove` than "mutations" and "mutations_and_views".
@@ -181,7 +181,7 @@ def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Cal
             "remove='mutations', remove='mutations_and_views'"
         )
 
-    def function(*args: Any, **kwargs: Any) -> Any:
+    def function(*args: Arg, **kwargs: Arg) -> PyTree:
         return func(*args, **kwargs)
 
     return named_like(func, function)

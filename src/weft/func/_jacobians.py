@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
+from weft._base.types import AnyCallable, Arg, PyTree
 from weft._tensor.directions import in_all_directions, split_by
 from weft._tensor.tensor import Tensor
 from weft.errors import TransformError, ValueRangeError
@@ -15,8 +13,8 @@ from weft.func._trees import flattened, rebuilt
 
 
 def jacrev(
-    func: Callable[..., Any], argnums: ArgNums = 0, *, has_aux: bool = False, chunk_size: int | None = None
-) -> Callable[..., Any]:
+    func: AnyCallable, argnums: ArgNums = 0, *, has_aux: bool = False, chunk_size: int | None = None
+) -> AnyCallable:
     """The function that computes the Jacobian of `func` by the arguments `argnums`, with a backward pass per result.
 
     For a result of shape R and an argument of shape A it has the shape (*R, *A). Structures of results contain
@@ -26,7 +24,7 @@ def jacrev(
     if chunk_size is not None and chunk_size <= 0:
         raise ValueRangeError("jacrev: `chunk_size` should be greater than 0.")
 
-    def function(*args: Any) -> Any:
+    def function(*args: Arg) -> PyTree:
         refuse_complex("jacrev", args, "inputs")
         at = Linearization(func, args, argnums, has_aux, "vjp(f, *primals)")
         require_tensors(at.outputs, "vjp(f, *primals)")
@@ -40,16 +38,14 @@ def jacrev(
     return named_like(func, function)
 
 
-def jacfwd(
-    func: Callable[..., Any], argnums: ArgNums = 0, has_aux: bool = False, *, randomness: str = "error"
-) -> Callable[..., Any]:
+def jacfwd(func: AnyCallable, argnums: ArgNums = 0, has_aux: bool = False, *, randomness: str = "error") -> AnyCallable:
     """The function that computes the Jacobian of `func` as `jacrev` does, by a forward pass for each argument's number.
 
     `func` itself runs once, so its random numbers are the same for all passes, whatever `randomness` says.
     """
     del randomness
 
-    def function(*args: Any) -> Any:
+    def function(*args: Arg) -> PyTree:
         refuse_complex("jacfwd", args, "inputs")
         at = Linearization(func, args, argnums, has_aux, "jvp(f, primals, tangents)", forward=True)
         require_tensors(at.outputs, "jvp(f, primals, tangents)")
@@ -65,12 +61,12 @@ def jacfwd(
     return named_like(func, function)
 
 
-def hessian(func: Callable[..., Any], argnums: ArgNums = 0) -> Callable[..., Any]:
+def hessian(func: AnyCallable, argnums: ArgNums = 0) -> AnyCallable:
     """The function that computes the Hessian of `func` by the arguments `argnums`: `jacfwd(jacrev(func))`."""
     return jacfwd(jacrev(func, argnums), argnums)
 
 
-def refuse_complex(name: str, tree: Any, what: str) -> None:
+def refuse_complex(name: str, tree: PyTree, what: str) -> None:
     """Raise `RuntimeError` for complex tensors."""
     for index, x in enumerate(flattened(tree)[0]):
         if isinstance(x, Tensor) and x.is_complex():

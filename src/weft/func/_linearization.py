@@ -8,13 +8,14 @@ is taken out of it (`_autograd/levels.py` says which values that are).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from weft._autograd.forward import pushed_forward
 from weft._autograd.graph import Held
 from weft._autograd.levels import Level, flows_out
 from weft._base.state import ambient, using
+from weft._base.types import AnyCallable, Arg, Args, PyTree
 from weft._dispatch import apply
 from weft._lazy.call import ONE
 from weft._lazy.infer import call_of
@@ -44,8 +45,8 @@ class Linearization:
 
     def __init__(
         self,
-        func: Callable[..., Any],
-        args: tuple[Any, ...],
+        func: AnyCallable,
+        args: Args,
         argnums: ArgNums | None,
         has_aux: bool,
         name: str,
@@ -58,7 +59,7 @@ class Linearization:
         # flow through the arguments, those of this one end at the places. Users' `no_grad` around the call has no say.
         state = ambient()
         self._level = level = Level()
-        noting = (*state.forward, level) if forward else state.forward
+        noting = (*state.watchers.forward, level) if forward else state.watchers.forward
         try:
             with using(grad=True, inference=False, transform=level, forward=noting):
                 places = [_placed(x, level) for x in self.inputs]
@@ -124,17 +125,17 @@ class Linearization:
         return [None if value is None else _left(wrap(value)) for value in results]
 
 
-def _left(x: Any) -> Any:
+def _left(x: Arg) -> Arg:
     """A result as the caller gets it."""
     if not isinstance(x, Tensor) or not x.requires_grad or (ambient().grad and flows_out(operand(x))):
         return x
-    if not ambient().forward:
+    if not ambient().watchers.forward:
         return wrap(own(operand(x)))
     with using(grad=False):  # levels of forward mode note it, so tangents go on
         return wrap(apply(_ALIAS, (operand(x),))[0])
 
 
-def _placed(x: Any, level: Level) -> Value:
+def _placed(x: object, level: Level) -> Value:
     """An argument with a place of its own in the graph, which belongs to a level."""
     if not isinstance(x, Tensor):
         raise ValueRangeError(f"Thing passed to transform API must be Tensor, got {type(x)}{advice(x)}")
@@ -148,7 +149,7 @@ def _placed(x: Any, level: Level) -> Value:
 # --- arguments --------------------------------------------------------------------------------------------------
 
 
-def chosen_arguments(args: tuple[Any, ...], argnums: ArgNums) -> Any:
+def chosen_arguments(args: Args, argnums: ArgNums) -> PyTree:
     """The argument with a number, or those of several as a tuple; `RuntimeError` for numbers that do not fit."""
     if isinstance(argnums, tuple):
         numbers = _checked(argnums, len(args))
@@ -172,14 +173,14 @@ def _checked(argnums: tuple[int, ...], count: int) -> list[int]:
     return [argnum % count for argnum in argnums]
 
 
-def _replaced(args: tuple[Any, ...], chosen: Any, argnums: ArgNums) -> tuple[Any, ...]:
+def _replaced(args: Args, chosen: PyTree, argnums: ArgNums) -> Args:
     """The arguments with those of some numbers replaced."""
     numbers, new = (argnums, chosen) if isinstance(argnums, tuple) else ((argnums,), (chosen,))
     replacements = dict(zip(_checked(numbers, len(args)), new, strict=True))
     return tuple([replacements.get(at, x) for at, x in enumerate(args)])
 
 
-def require_tensors(leaves: Sequence[Any], name: str) -> None:
+def require_tensors(leaves: Sequence[object], name: str) -> None:
     """Raise `RuntimeError` unless a function's results are tensors."""
     if not leaves or (len(leaves) == 1 and leaves[0] is None):
         raise TransformError(f"{name}: Expected f to be a function that has non-empty output (got output = {leaves})")

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
+from weft._base.types import Kwargs, PyTree, Result
 from weft._tensor.codegen import op
 from weft.errors import StateDictError, ValueRangeError
 from weft.nn._module import Module
 from weft.nn._norm import _BatchNorm
 from weft.nn.utils.stateless import call_with
 
+if TYPE_CHECKING:
+    from weft._tensor.tensor import Tensor
+
 
 def functional_call(
     module: Module,
-    parameter_and_buffer_dicts: Any,
-    args: Any = None,
-    kwargs: dict[str, Any] | None = None,
+    parameter_and_buffer_dicts: dict[str, Tensor] | Sequence[dict[str, Tensor]],
+    args: PyTree = None,
+    kwargs: Kwargs | None = None,
     *,
     tie_weights: bool = True,
     strict: bool = False,
-) -> Any:
+) -> Result:
     """Call a module with its parameters and buffers replaced by other tensors, given by name.
 
     The names are the keys of one dict or of several; gradients flow to the new tensors. `args` is a tuple of arguments,
@@ -46,7 +50,7 @@ def functional_call(
     return call_with(module, dicts, args, kwargs, tie_weights, strict)
 
 
-def stack_module_state(models: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def stack_module_state(models: Iterable[Module]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Parameters and buffers of several models of one class, by name. Each is stacked along a new first dim."""
     modules = list(models)
     if not modules:
@@ -61,12 +65,12 @@ def stack_module_state(models: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     )
 
 
-def _stacked(entries: list[Iterable[tuple[str, Any]]]) -> dict[str, Any]:
+def _stacked(entries: list[Iterator[tuple[str, Tensor]]]) -> dict[str, Tensor]:
     dicts = [dict(named) for named in entries]
     return {name: _stacked_leaf(name, [each[name] for each in dicts]) for name in dicts[0]}
 
 
-def _stacked_leaf(name: str, tensors: list[Any]) -> Any:
+def _stacked_leaf(name: str, tensors: list[Tensor]) -> Tensor:
     flags = {tensor.requires_grad for tensor in tensors}
     if len(flags) > 1:
         raise StateDictError(f"Expected {name} from each model to have the same .requires_grad")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import update_wrapper
-from typing import Any
+
+from weft._base.types import AnyCallable
 
 
-def named_like(func: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+def named_like(func: AnyCallable, function: AnyCallable) -> AnyCallable:
     """`function` with the name and the docstring of `func`, if that is a function."""
     return update_wrapper(function, func) if hasattr(func, "__name__") else function

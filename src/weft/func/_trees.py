@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
+
+from weft._base.types import AnyCallable, PyTree
 
 
 class Structure(NamedTuple):
@@ -23,7 +25,7 @@ class Structure(NamedTuple):
 _LEAF = Structure(None, {})
 
 
-def _parts(tree: Any) -> dict[Any, Any] | None:
+def _parts(tree: PyTree) -> dict[Hashable, PyTree] | None:
     """What a container contains, by number or key; None for a leaf."""
     if isinstance(tree, dict):
         return cast("dict[Any, Any]", tree)
@@ -32,13 +34,13 @@ def _parts(tree: Any) -> dict[Any, Any] | None:
     return None
 
 
-def flattened(tree: Any) -> tuple[list[Any], Structure]:
+def flattened(tree: PyTree) -> tuple[list[PyTree], Structure]:
     """The leaves in order, and the structure around them."""
     leaves: list[Any] = []
     return leaves, _flattened(tree, leaves)
 
 
-def _flattened(tree: Any, leaves: list[Any]) -> Structure:
+def _flattened(tree: PyTree, leaves: list[PyTree]) -> Structure:
     parts = _parts(tree)
     if parts is None:
         leaves.append(tree)
@@ -46,12 +48,12 @@ def _flattened(tree: Any, leaves: list[Any]) -> Structure:
     return Structure(type(tree), {key: _flattened(part, leaves) for key, part in parts.items()})
 
 
-def rebuilt(structure: Structure, leaves: Sequence[Any]) -> Any:
+def rebuilt(structure: Structure, leaves: Sequence[object]) -> PyTree:
     """The tree of a structure and its leaves."""
     return _rebuilt(structure, iter(leaves))
 
 
-def _rebuilt(structure: Structure, leaves: Iterator[Any]) -> Any:
+def _rebuilt(structure: Structure, leaves: Iterator[object]) -> PyTree:
     kind: Any = structure.kind
     if kind is None:
         return next(leaves)
@@ -63,7 +65,7 @@ def _rebuilt(structure: Structure, leaves: Iterator[Any]) -> Any:
     return kind(*parts.values()) if hasattr(kind, "_fields") else kind(parts.values())
 
 
-def mapped(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
+def mapped(function: AnyCallable, tree: PyTree, *others: PyTree) -> PyTree:
     """The tree of `function` of the leaves of trees of one structure."""
     leaves, structure = flattened(tree)
     return rebuilt(
@@ -71,7 +73,7 @@ def mapped(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     )
 
 
-def spread(prefix: Any, structure: Structure) -> list[Any] | None:
+def spread(prefix: PyTree, structure: Structure) -> list[PyTree] | None:
     """For each leaf of a structure the leaf of `prefix` that stands for it; None if `prefix` does not fit it."""
     parts = _parts(prefix)
     if parts is None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from weft._base.types import AnyCallable, Arg, Args, Kwargs, PyTree
 from weft._tensor.codegen import op
 from weft._tensor.examples import Examples
 from weft._tensor.generator import default_generator
@@ -21,13 +22,13 @@ OutDims = Any
 
 
 def vmap(
-    func: Callable[..., Any],
+    func: AnyCallable,
     in_dims: InDims = 0,
     out_dims: OutDims = 0,
     randomness: str = "error",
     *,
     chunk_size: int | None = None,
-) -> Callable[..., Any]:
+) -> AnyCallable:
     """`func`, which is written for one example, as a function of many, which it computes together.
 
     `in_dims` says along which dim each argument has its examples: an int for all, or a tuple with the arguments'
@@ -44,7 +45,7 @@ def vmap(
         raise ValueRangeError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
     mapping = _Mapping(func, in_dims, out_dims, randomness)
 
-    def function(*args: Any, **kwargs: Any) -> Any:
+    def function(*args: Arg, **kwargs: Arg) -> PyTree:
         return mapping.call(args, kwargs, chunk_size)
 
     return named_like(func, function)
@@ -53,13 +54,13 @@ def vmap(
 class _Mapping:
     """The options of one `vmap`."""
 
-    def __init__(self, func: Callable[..., Any], in_dims: InDims, out_dims: OutDims, randomness: str) -> None:
+    def __init__(self, func: AnyCallable, in_dims: InDims, out_dims: OutDims, randomness: str) -> None:
         self.func = func
         self.in_dims = in_dims
         self.out_dims = out_dims
         self.randomness = randomness
 
-    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], chunk_size: int | None) -> Any:
+    def call(self, args: Args, kwargs: Kwargs, chunk_size: int | None) -> PyTree:
         """The results for all examples, `chunk_size` at a time."""
         self._check_out_dims()
         leaves, structure = flattened(args)
@@ -80,8 +81,8 @@ class _Mapping:
         return self._joined(results)
 
     def _together(
-        self, function: Callable[..., Any], leaves: list[Any], structure: Structure, dims: list[int | None], size: int
-    ) -> Any:
+        self, function: AnyCallable, leaves: list[PyTree], structure: Structure, dims: list[int | None], size: int
+    ) -> PyTree:
         examples = Examples(size, self.randomness)
         # what is written to the tensor of an example is written to the caller's tensor
         fronts = [x.movedim((dim,), (0,)) if dim else x for x, dim in zip(leaves, dims, strict=True)]
@@ -94,7 +95,7 @@ class _Mapping:
 
     # --- arguments --------------------------------------------------------------------------------------------
 
-    def _in_dims(self, args: tuple[Any, ...], leaves: list[Any], structure: Structure) -> list[int | None]:
+    def _in_dims(self, args: Args, leaves: list[PyTree], structure: Structure) -> list[int | None]:
         """The dim of each leaf, from 0 on; None for those that all examples share."""
         call = f"vmap({self.name}, in_dims={self.in_dims}, ...)(<inputs>)"
         if not isinstance(self.in_dims, (int, tuple)):
@@ -130,7 +131,7 @@ class _Mapping:
                     "collection of ints representing where in the outputs the vmapped dimension should appear."
                 )
 
-    def _out_dims(self, results: Any) -> list[int | None]:
+    def _out_dims(self, results: PyTree) -> list[int | None]:
         """The dim of each leaf of the results."""
         out_dims = self.out_dims
         if isinstance(results, Tensor) and isinstance(out_dims, tuple) and len(out_dims) == 1:
@@ -145,12 +146,12 @@ class _Mapping:
             )
         return dims
 
-    def _batched_results(self, examples: Examples, results: Any) -> Any:
+    def _batched_results(self, examples: Examples, results: PyTree) -> PyTree:
         dims = self._out_dims(results)
         leaves, structure = flattened(results)
         return rebuilt(structure, [self._result(examples, x, dim) for x, dim in zip(leaves, dims, strict=True)])
 
-    def _result(self, examples: Examples, x: Any, dim: int | None) -> Any:
+    def _result(self, examples: Examples, x: Arg, dim: int | None) -> PyTree:
         if not isinstance(x, Tensor):
             if dim is None:
                 return x
@@ -168,7 +169,7 @@ class _Mapping:
         result = examples.for_each(x)
         return result.movedim((0,), (dim,)) if dim else result
 
-    def _joined(self, results: Sequence[Any]) -> Any:
+    def _joined(self, results: Sequence[PyTree]) -> PyTree:
         """The results of chunks as one."""
         dims = self._out_dims(results[0])
         columns = zip(*[flattened(each)[0] for each in results], strict=True)
@@ -176,7 +177,7 @@ class _Mapping:
         return rebuilt(flattened(results[0])[1], leaves)
 
 
-def _in_dim(call: str, x: Any, dim: Any) -> int | None:
+def _in_dim(call: str, x: object, dim: object) -> int | None:
     """A dim of an argument, from 0 on; `ValueError` if the argument has none."""
     if dim is None:
         return None
@@ -197,7 +198,7 @@ def _in_dim(call: str, x: Any, dim: Any) -> int | None:
     return dim % x.ndim
 
 
-def _size(leaves: Sequence[Any], dims: Sequence[int | None]) -> int:
+def _size(leaves: Sequence[PyTree], dims: Sequence[int | None]) -> int:
     """The number of examples; `ValueError` if there are none, or arguments disagree."""
     sizes = [x.shape[dim] for x, dim in zip(leaves, dims, strict=True) if dim is not None]
     if not sizes:
@@ -210,7 +211,7 @@ def _size(leaves: Sequence[Any], dims: Sequence[int | None]) -> int:
     return sizes[0]
 
 
-def _name_of(func: Callable[..., Any]) -> str:
+def _name_of(func: AnyCallable) -> str:
     if hasattr(func, "__name__"):
         return func.__name__
     return f"functools.partial({_name_of(func.func)}, ...)" if isinstance(func, partial) else repr(func)

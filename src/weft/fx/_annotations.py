@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from weft._base.types import Annotation
 from weft._tensor.tensor import Tensor
 
 
-def annotation_of(function: Any, name: str) -> Any:
+def annotation_of(function: object, name: str) -> Annotation:
     """The annotation of a parameter or of the result. Of those of this package, which are texts, only `Tensor`."""
     annotation = getattr(function, "__annotations__", {}).get(name)
     if isinstance(annotation, str) and str(function.__module__).startswith("weft."):

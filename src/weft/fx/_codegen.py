@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 
 import weft
 from weft._base.device import device
+from weft._base.types import Arg, PyTree
 from weft._tensor.tensor import Tensor
 from weft.fx import _names
 from weft.fx import _pytree as fx_pytree
@@ -62,19 +63,19 @@ class CodeGen:
             free_vars = ["self", *free_vars]
         return f"def {self._func_name}({', '.join(free_vars)}){maybe_return_annotation}:"
 
-    def generate_output(self, output_args: Argument, *, repr_fn: Callable[[Any], str] = repr) -> str:
+    def generate_output(self, output_args: Argument, *, repr_fn: Callable[[object], str] = repr) -> str:
         """The line that returns."""
         return f"return {repr_fn(output_args)}"
 
-    def process_inputs(self, *args: Any) -> Any:
+    def process_inputs(self, *args: Arg) -> PyTree:
         """The values of the placeholders, from the arguments of a call."""
         return args
 
-    def process_outputs(self, outputs: Any) -> Any:
+    def process_outputs(self, outputs: PyTree) -> PyTree:
         """The result of a call, from the value of the output."""
         return outputs
 
-    def additional_globals(self) -> list[tuple[str, Any]]:
+    def additional_globals(self) -> list[tuple[str, object]]:
         """Names, and what they stand for, that these methods use in the code."""
         return []
 
@@ -97,11 +98,11 @@ class PyTreeCodeGen(CodeGen):
     def __init__(self, pytree_info: PyTreeInfo) -> None:
         self.pytree_info = pytree_info
 
-    def process_inputs(self, *inputs: Any) -> Any:
+    def process_inputs(self, *inputs: Arg) -> PyTree:
         """The leaves of the arguments."""
         return fx_pytree.tree_flatten_spec(list(inputs), self.pytree_info.in_spec)
 
-    def process_outputs(self, outputs: Any) -> Any:
+    def process_outputs(self, outputs: PyTree) -> PyTree:
         """The tree of the results."""
         if self.pytree_info.out_spec is None:
             return outputs
@@ -119,13 +120,13 @@ class PyTreeCodeGen(CodeGen):
         flat = f"fx_pytree.tree_flatten_spec([{', '.join(inputs)}], self._in_spec)"
         return f"{head}\n    {', '.join(bare)}, = {flat}"
 
-    def generate_output(self, output_args: Argument, *, repr_fn: Callable[[Any], str] = repr) -> str:
+    def generate_output(self, output_args: Argument, *, repr_fn: Callable[[object], str] = repr) -> str:
         """The line that puts the results together."""
         if self.pytree_info.out_spec is None:
             return super().generate_output(output_args, repr_fn=repr_fn)
         return f"return pytree.tree_unflatten({repr_fn(output_args)}, self._out_spec)"
 
-    def additional_globals(self) -> list[tuple[str, Any]]:
+    def additional_globals(self) -> list[tuple[str, object]]:
         """The modules whose functions the code calls."""
         return [("pytree", pytree), ("fx_pytree", fx_pytree)]
 
@@ -248,7 +249,7 @@ class _Writer:
 
     # --- arguments --------------------------------------------------------------------------------------------
 
-    def named(self, name: str, obj: Any) -> str:
+    def named(self, name: str, obj: object) -> str:
         """The name of an object in the code, under which its globals have it."""
         if name.startswith("torch.") and _names.public_name(obj) == name:
             return name

@@ -13,12 +13,15 @@ import sys
 import types
 from collections import abc, defaultdict
 from collections.abc import Callable
-from typing import Any, ForwardRef, Literal, TypeVar
+from importlib import import_module
+from typing import ForwardRef, Literal, TypeVar
 
+from weft._base.types import Annotation, AnyCallable, Arg, AttributeValue
+from weft._import_paths.finder import children, names_of
 from weft._interop.operators import OpOverload, OpOverloadPacket
-from weft.nn import modules
 from weft.overrides import resolve_name
 
+_LAYERS = "weft.nn.modules"
 RESERVED = frozenset({"inf", "nan", "NoneType", "torch", "device", "fx_pytree", "pytree"})
 """Names that generated code has besides the builtins."""
 
@@ -31,7 +34,7 @@ class Namespace:
         self._used: set[str] = set()
         self._last_number: dict[str, int] = defaultdict(int)
 
-    def create_name(self, candidate: str, obj: Any = None) -> str:
+    def create_name(self, candidate: str, obj: object = None) -> str:
         """A new identifier like `candidate`; that of `obj`, if this object has one already."""
         if obj is not None and id(obj) in self._by_object:
             return self._by_object[id(obj)]
@@ -52,7 +55,7 @@ class Namespace:
         return candidate
 
 
-def _is_taken(name: str, obj: Any) -> bool:
+def _is_taken(name: str, obj: object) -> bool:
     if keyword.iskeyword(name) or name in RESERVED:
         return True
     missing = object()
@@ -66,7 +69,7 @@ def snake_case(text: str) -> str:
     return "".join(parts).lower()
 
 
-def node_name(target: Any) -> str:
+def node_name(target: AnyCallable | str) -> str:
     """The name that a node gets for what it calls or reads."""
     text = target if isinstance(target, str) else _own_name(target)
     if re.fullmatch(r"__.+__", text):
@@ -74,12 +77,12 @@ def node_name(target: Any) -> str:
     return snake_case(text)
 
 
-def method_name(method: Any) -> str:
+def method_name(method: AnyCallable) -> str:
     """The name of a method of tensors."""
     return (resolve_name(method) or method.__name__).rpartition(".")[2]
 
 
-def _own_name(function: Any) -> str:
+def _own_name(function: AnyCallable) -> str:
     """The name of a function without that of its module, but with it where PyTorch's functions have it."""
     path = resolve_name(function)
     if path is None:
@@ -88,7 +91,7 @@ def _own_name(function: Any) -> str:
     return f"{module}_{name}" if module in ("fft", "linalg", "special") else name
 
 
-def public_name(obj: Any) -> str | None:
+def public_name(obj: object) -> str | None:
     """The name under which a program that has imported `torch` finds an object of this package, or None."""
     if isinstance(obj, OpOverload | OpOverloadPacket):
         return f"torch.ops.{obj}"
@@ -105,7 +108,7 @@ def public_name(obj: Any) -> str | None:
     return None
 
 
-def _member(container: Any, path: str) -> Any:
+def _member(container: object, path: str) -> AttributeValue:
     for name in path.split("."):
         container = getattr(container, name, None)
     return container
@@ -113,13 +116,14 @@ def _member(container: Any, path: str) -> Any:
 
 def home_of(kind: type) -> str:
     """The module of a class; that of PyTorch's class for layers of this package, such as `torch.nn.modules.linear`."""
-    for name, module in vars(modules).items():
-        if isinstance(module, types.ModuleType) and vars(module).get(kind.__name__) is kind:
+    for name in children(_LAYERS):
+        module = f"{_LAYERS}.{name}"
+        if kind.__name__ in names_of(module)[0] and getattr(import_module(module), kind.__name__) is kind:
             return f"torch.nn.modules.{name}"
     return re.sub(r"^weft\b", "torch", kind.__module__)
 
 
-def qualified_name(function: Callable[..., Any]) -> str:
+def qualified_name(function: AnyCallable) -> str:
     """The name of a function for readers: `torch.relu`, `len`, `operator.add`, `my_module.my_function`."""
     if (name := public_name(function)) is not None:
         return name
@@ -132,7 +136,7 @@ def qualified_name(function: Callable[..., Any]) -> str:
     return f"{module}.{own}"
 
 
-def target_text(target: Any) -> str:
+def target_text(target: AnyCallable | str) -> str:
     """The target of a node as graphs print it."""
     if isinstance(target, str):
         return target
@@ -142,7 +146,7 @@ def target_text(target: Any) -> str:
     return name.replace("_operator.", "operator.", 1) if name.startswith("_operator.") else name
 
 
-def type_text(annotation: Any, named: Callable[[str, Any], str] = lambda name, _: name) -> str:
+def type_text(annotation: Annotation, named: Callable[[str, Arg], str] = lambda name, _: name) -> str:
     """An annotation as text; `named(name, part)` gives the text of each type in it."""
     if annotation is None or annotation is type(None):
         return "None"
@@ -169,7 +173,7 @@ def type_text(annotation: Any, named: Callable[[str, Any], str] = lambda name, _
     return named(str(annotation), annotation)
 
 
-def _part_texts(origin: Any, parts: tuple[Any, ...], named: Callable[[str, Any], str]) -> list[str]:
+def _part_texts(origin: object, parts: tuple[object, ...], named: Callable[[str, Arg], str]) -> list[str]:
     """The texts of the parameters of a generic type, one for each that stands between commas."""
     if origin is Literal:
         return [repr(part) for part in parts]
@@ -179,7 +183,7 @@ def _part_texts(origin: Any, parts: tuple[Any, ...], named: Callable[[str, Any],
     return texts or ["()"]  # `tuple[()]`
 
 
-def _origin_text(annotation: Any, origin: Any, form: str | None, named: Callable[[str, Any], str]) -> str:
+def _origin_text(annotation: Annotation, origin: object, form: str | None, named: Callable[[str, Arg], str]) -> str:
     """The text of a generic type without its parameters: `typing.List` or `list`, as the program has it."""
     typing = sys.modules["typing"]
     if type(annotation).__module__ == "typing" and form and hasattr(typing, form):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from weft._base.types import AttributeValue
 from weft._tensor.tensor import Tensor
 from weft.errors import LacksAttributeError
 from weft.nn._module import Module
 from weft.nn._parameter import Parameter
 
 
-def attribute_at(holder: Any, path: str) -> Any:
+def attribute_at(holder: object, path: str) -> AttributeValue:
     """The attribute at a path; `AttributeError` if there is none."""
     for name in path.split("."):
         if not hasattr(holder, name):
@@ -19,7 +18,7 @@ def attribute_at(holder: Any, path: str) -> Any:
     return holder
 
 
-def has_attribute_at(holder: Any, path: str) -> bool:
+def has_attribute_at(holder: object, path: str) -> bool:
     """Whether there is an attribute at a path."""
     try:
         attribute_at(holder, path)
@@ -28,7 +27,7 @@ def has_attribute_at(holder: Any, path: str) -> bool:
     return True
 
 
-def assign_at(module: Module, path: str, value: Any) -> None:
+def assign_at(module: Module, path: str, value: AttributeValue) -> None:
     """Set the attribute at a path, with empty modules above it where there are none; tensors become buffers."""
     *above, name = path.split(".")
     for part in above:

@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from enum import Enum
 from typing import Any, cast
 
+from weft._base.types import Json
 from weft.fx.graph import Graph
 from weft.fx.node import Node
 
@@ -43,7 +44,7 @@ class NodeSource:
         own = f"name={self.name}, pass_name={self.pass_name}, action={self._action_text()}, graph_id={self.graph_id}"
         return "".join([f"{' ' * 4 * indent}({own})\n", *[x.print_readable(indent + 1) for x in self.from_node]])
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """The source as texts, numbers, lists and dicts."""
         return {
             "name": self.name,
@@ -67,13 +68,13 @@ class NodeSource:
         return hash(_hashable(self.to_dict()))
 
 
-def _hashable(part: Any) -> Hashable:
+def _hashable(part: object) -> Hashable:
     if isinstance(part, dict):
         return tuple([(key, _hashable(value)) for key, value in cast("dict[str, Any]", part).items()])
     return tuple(map(_hashable, cast("list[Any]", part))) if isinstance(part, list) else part
 
 
-def get_graph_provenance_json(graph: Graph) -> dict[str, Any]:
+def get_graph_provenance_json(graph: Graph) -> dict[str, Json]:
     """For the name of each node that calls a function, what it was made from, as dicts."""
     calls = [node for node in graph.nodes if node.op == "call_function"]
     return {node.name: [source.to_dict() for source in node.meta.get("from_node", ())] for node in calls}

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
+from weft._base.types import PyTree
 from weft.errors import ValueRangeError
 from weft.fx.node import Node
 from weft.utils._pytree import BUILTIN_TYPES, STANDARD_DICT_TYPES, LeafSpec, TreeSpec
@@ -15,6 +16,7 @@ from weft.utils._pytree import tree_unflatten as tree_unflatten
 
 FlattenFnSpec = Callable[[Any, TreeSpec], list[Any]]
 
+# no cell: only a tracer reads it
 _FLATTEN: dict[Any, FlattenFnSpec] = {}
 
 
@@ -31,7 +33,7 @@ def register_pytree_flatten_spec(
     _FLATTEN[cls] = flatten_fn_spec
 
 
-def tree_flatten_spec(pytree: Any, spec: TreeSpec) -> list[Any]:
+def tree_flatten_spec(pytree: PyTree, spec: TreeSpec) -> list[PyTree]:
     """The parts of a tree that stand where `spec` has leaves; `ValueError` if the tree is not like it."""
     if spec.is_leaf():
         return [pytree]
@@ -42,7 +44,7 @@ def tree_flatten_spec(pytree: Any, spec: TreeSpec) -> list[Any]:
     return [leaf for part, child in parts for leaf in tree_flatten_spec(part, child)]
 
 
-def _parts_of(pytree: Any, spec: TreeSpec) -> list[Any]:
+def _parts_of(pytree: PyTree, spec: TreeSpec) -> list[PyTree]:
     kind = spec.type
     if kind in _FLATTEN:
         return _FLATTEN[kind](pytree, spec)

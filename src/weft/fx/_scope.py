@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 
 class Scope:
     """The path and the class of the module whose `forward` runs; "" and None in that of the root."""
 
-    def __init__(self, module_path: str, module_type: Any) -> None:
+    def __init__(self, module_path: str, module_type: type | None) -> None:
         self.module_path = module_path
         self.module_type = module_type
 

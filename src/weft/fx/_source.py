@@ -20,7 +20,7 @@ from weft.fx._wrapping import forget_with
 _numbers = itertools.count()
 
 
-def function_from(source: str, names: Mapping[str, Any], origin: str = "") -> FunctionType:
+def function_from(source: str, names: Mapping[str, object], origin: str = "") -> FunctionType:
     """The function `forward` of a source. Tracebacks show its lines for as long as it exists, and `origin`."""
     scope = dict(names)
     file = f"<eval_with_key>.{next(_numbers)}{origin}"
@@ -32,12 +32,12 @@ def function_from(source: str, names: Mapping[str, Any], origin: str = "") -> Fu
     return function
 
 
-def import_block(names: Mapping[str, Any]) -> str:
+def import_block(names: Mapping[str, object]) -> str:
     """Import statements that give a source its globals, under PyTorch's names for the modules of this package."""
     return "".join([f"{_import_statement(name, obj)}\n" for name, obj in names.items()])
 
 
-def _import_statement(name: str, obj: Any) -> str:
+def _import_statement(name: str, obj: object) -> str:
     if isinstance(obj, ModuleType):
         path = re.sub(r"^weft\b", "torch", obj.__name__)
         return f"import {path}" if name == path else f"import {path} as {name}"
@@ -65,7 +65,7 @@ _STATEMENT = re.compile(
 )
 
 
-def imported(block: str) -> dict[str, Any]:
+def imported(block: str) -> dict[str, object]:
     """What the statements of `import_block`, or of PyTorch's files, import. No code is run but that of the modules."""
     names = dict(BUILTINS)
     for line in filter(None, map(str.strip, block.splitlines())):

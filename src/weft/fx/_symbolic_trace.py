@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
-
+from weft._base.types import AnyCallable, PyTree
 from weft.fx._tracer import PH as PH
 from weft.fx._tracer import PHBase as PHBase
 from weft.fx._tracer import PHWithMeta as PHWithMeta
@@ -17,7 +15,7 @@ from weft.fx.graph_module import GraphModule
 from weft.nn._module import Module
 
 
-def symbolic_trace(root: Module | Callable[..., Any], concrete_args: Mapping[str, Any] | None = None) -> GraphModule:
+def symbolic_trace(root: Module | AnyCallable, concrete_args: PyTree = None) -> GraphModule:
     """A `GraphModule` that does what a module or function does, for any values of its inputs.
 
     The program runs once, on proxies. What depends on values raises `TraceError`; `concrete_args` gives arguments by

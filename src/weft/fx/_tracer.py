@@ -15,6 +15,7 @@ from typing import Any
 
 from weft._assertions import _assert
 from weft._base.overriding import has_handler
+from weft._base.types import AnyCallable, Arg, Args, AttributeValue, Kwargs, PyTree, Result
 from weft._tensor.tensor import Tensor
 from weft.errors import OutOfRangeError, PreconditionError, ValueRangeError
 from weft.fx._annotations import annotation_of
@@ -28,7 +29,9 @@ from weft.nn._module import Module
 from weft.nn._parameter import Parameter
 from weft.utils import _pytree as pytree
 from weft.utils._pytree import is_namedtuple_instance
+from weft.utils._pytree.spec import TreeSpec
 
+# no cell: set only while a program is traced
 _TRACING: ContextVar[bool] = ContextVar("weft_fx_tracing", default=False)
 
 
@@ -60,7 +63,7 @@ PH = PHBase()
 
 
 @has_side_effect
-def _assert_is_none(value: Any, msg: str) -> Any:
+def _assert_is_none(value: AttributeValue, msg: str) -> AttributeValue:
     """Raise `AssertionError` unless the value is None. For a proxy, a node that does so."""
     if isinstance(value, Proxy):
         return value.tracer.create_proxy("call_function", _assert_is_none, (value, msg), {})
@@ -74,7 +77,7 @@ class ProxyableClassMeta(type):
     def __init__(cls, name: str, bases: tuple[type, ...], attrs: dict[str, Any]) -> None:
         super().__init__(name, bases, attrs)
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __call__(cls, *args: Arg, **kwargs: Arg) -> Result:
         proxy = first_proxy(args, kwargs)
         if proxy is None or not is_fx_tracing():
             return super().__call__(*args, **kwargs)
@@ -94,7 +97,7 @@ class Tracer(TracerBase):
     def __init__(
         self,
         autowrap_modules: tuple[ModuleType, ...] = (math,),
-        autowrap_functions: tuple[Callable[..., Any], ...] = (),
+        autowrap_functions: tuple[Callable[..., object], ...] = (),
         param_shapes_constant: bool = False,
     ) -> None:
         super().__init__()
@@ -126,7 +129,7 @@ class Tracer(TracerBase):
             )
         return paths[mod]
 
-    def call_module(self, m: Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call_module(self, m: Module, forward: AnyCallable, args: Args, kwargs: Kwargs) -> Result:
         """The result of a call of a module: a node if it is a leaf, or what `forward(*args, **kwargs)` returns."""
         path = self.path_of_module(m)
         key = path if path not in self.module_stack else f"{path}@{len(self.module_stack)}"
@@ -139,7 +142,7 @@ class Tracer(TracerBase):
             finally:
                 self.module_stack.popitem()
 
-    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Proxy]) -> Any:
+    def getattr(self, attr: str, attr_val: AttributeValue, parameter_proxy_cache: dict[str, Proxy]) -> AttributeValue:
         """What the program gets that reads a parameter, buffer or child: a proxy for parameters."""
         is_traced = isinstance(attr_val, Parameter) or (self.proxy_buffer_attributes and isinstance(attr_val, Tensor))
         path = self._attributes.get(id(attr_val)) if is_traced else None
@@ -152,7 +155,7 @@ class Tracer(TracerBase):
             parameter_proxy_cache[path] = self.create_proxy("get_attr", path, (), {}, **options)
         return parameter_proxy_cache[path]
 
-    def create_node(self, *args: Any, **kwargs: Any) -> Node:
+    def create_node(self, *args: Arg, **kwargs: Arg) -> Node:
         """Add a node to the graph; it notes in which modules the program is (`meta["nn_module_stack"]`)."""
         node = super().create_node(*args, **kwargs)
         self.node_name_to_scope[node.name] = self.scope.module_path, self.scope.module_type
@@ -160,7 +163,7 @@ class Tracer(TracerBase):
             node.meta["nn_module_stack"] = copy.copy(self.module_stack)
         return node
 
-    def create_arg(self, a: Any) -> Argument:
+    def create_arg(self, a: PyTree) -> Argument:
         """What stands for an object among the arguments of a node.
 
         Parameters, buffers and modules of the root are uses of its attributes. Other tensors become such attributes,
@@ -182,7 +185,7 @@ class Tracer(TracerBase):
             return self.create_node("get_attr", self._constant(a), (), {})
         return super().create_arg(a)
 
-    def _constant(self, a: Any) -> str:
+    def _constant(self, a: PyTree) -> str:
         """The path of an attribute of the root that is this tensor or object."""
         if a not in self.tensor_attrs:
             path = self.get_fresh_qualname(
@@ -201,7 +204,7 @@ class Tracer(TracerBase):
 
     # --- tracing ----------------------------------------------------------------------------------------------
 
-    def trace(self, root: Module | Callable[..., Any], concrete_args: Any = None) -> Graph:
+    def trace(self, root: Module | AnyCallable, concrete_args: PyTree = None) -> Graph:
         """The graph of what a module or function does.
 
         `concrete_args` gives values of arguments that the program may decide by. They, and trees of values and `PH`,
@@ -242,8 +245,8 @@ class Tracer(TracerBase):
         return self.graph
 
     def create_args_for_root(
-        self, root_fn: Callable[..., Any], is_module: bool, concrete_args: Any = None
-    ) -> tuple[Any, list[Any]]:
+        self, root_fn: AnyCallable, is_module: bool, concrete_args: PyTree = None
+    ) -> tuple[AnyCallable, list[Arg]]:
         """The function to call, and its arguments: the root if it is a module, and a placeholder for each input."""
         # Parameters are those of the function below decorators, which take `*args`.
         function: Any = inspect.unwrap(root_fn)
@@ -280,7 +283,7 @@ class Tracer(TracerBase):
             return root_fn, fixed + args
         return self._flat_function(root_fn, fixed, names, spec), leaves
 
-    def _placeholder(self, name: str, concrete: Any, signature: inspect.Signature, function: Any) -> Any:
+    def _placeholder(self, name: str, concrete: PyTree, signature: inspect.Signature, function: AnyCallable) -> PyTree:
         """The argument of this name: a proxy, or what `concrete_args` says, with a check in the graph."""
         default = signature.parameters[name].default
         args = () if default is inspect.Parameter.empty else (default,)
@@ -288,7 +291,7 @@ class Tracer(TracerBase):
             return self.create_proxy("placeholder", name, args, {}, type_expr=annotation_of(function, name))
         number = 0
 
-        def input_or_value(value: Any) -> Any:
+        def input_or_value(value: AttributeValue) -> Arg:
             nonlocal number
             # Each leaf of the structure is an input of its own, as the flattened graph takes them.
             number += 1
@@ -310,7 +313,7 @@ class Tracer(TracerBase):
 
         return pytree.tree_map(input_or_value, concrete[name])
 
-    def _input(self, name: str, args: tuple[Any, ...], stand_in: Any) -> Proxy:
+    def _input(self, name: str, args: Args, stand_in: object) -> Proxy:
         """A placeholder for what `concrete_args` has there; its node gets the attributes of a `PHBase`."""
         proxy = self.create_proxy("placeholder", name, args, {})
         if isinstance(stand_in, PHBase):
@@ -319,10 +322,10 @@ class Tracer(TracerBase):
                     setattr(proxy.node, attribute, getattr(stand_in, attribute))
         return proxy
 
-    def _flat_function(self, function: Callable[..., Any], fixed: list[Any], names: list[str], spec: Any) -> Any:
+    def _flat_function(self, function: AnyCallable, fixed: list[Arg], names: list[str], spec: TreeSpec) -> AnyCallable:
         """The function of the leaves of arguments; the graph's code takes the arguments apart, and its result."""
 
-        def flat(*leaves: Any) -> Any:
+        def flat(*leaves: Arg) -> Result:
             result = function(*fixed, *pytree.tree_unflatten(list(leaves), spec))
             outputs, out_spec = pytree.tree_flatten(result)
             self.graph.set_codegen(PyTreeCodeGen(PyTreeInfo(names, spec, out_spec)))
@@ -337,20 +340,20 @@ class _Interception:
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
 
-    def module_called(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def module_called(self, module: Module, args: Args, kwargs: Kwargs) -> Result:
         self._tracer._patches.search(getattr(type(module).forward, "__globals__", {}))
 
-        def forward(*args: Any, **kwargs: Any) -> Any:
+        def forward(*args: Arg, **kwargs: Arg) -> Result:
             return _hooks.call_with_hooks(module, args, kwargs)
 
         return self._tracer.call_module(module, forward, args, kwargs)
 
-    def attribute_read(self, module: Module, name: str, value: Any) -> Any:
+    def attribute_read(self, module: Module, name: str, value: AttributeValue) -> AttributeValue:
         del module
         return self._tracer.getattr(name, value, self._tracer._proxies)
 
 
-def _tensor_attributes(module: Module, prefix: str) -> dict[Any, str]:
+def _tensor_attributes(module: Module, prefix: str) -> dict[Tensor, str]:
     """The paths of tensors that are plain attributes of a module and of those below it."""
     own = {value: prefix + name for name, value in module.__dict__.items() if isinstance(value, Tensor)}
     for name, child in module.named_children():

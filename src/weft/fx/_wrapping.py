@@ -12,12 +12,14 @@ from contextlib import contextmanager
 from types import FunctionType, ModuleType
 from typing import Any, TypeVar
 
+from weft._base.types import AnyCallable, Arg, PyTree, Result
 from weft.errors import OutOfRangeError, UnsupportedCallError
 from weft.fx.proxy import Proxy
 from weft.utils._pytree import tree_leaves
 
 F = TypeVar("F", str, Callable[..., Any])
 
+# no cell: only a tracer reads it
 _WRAPPED: dict[tuple[int, str], dict[str, Any]] = {}
 """The globals of modules in which a name is wrapped, by their id and the name."""
 
@@ -51,16 +53,16 @@ def forget_with(function: FunctionType) -> None:
         weakref.finalize(function, lambda: [_WRAPPED.pop(key, None) for key in keys])
 
 
-def first_proxy(*trees: Any) -> Proxy | None:
+def first_proxy(*trees: PyTree) -> Proxy | None:
     """A proxy among arguments, if there is one."""
     return next((leaf for leaf in tree_leaves(trees) if isinstance(leaf, Proxy)), None)
 
 
-def as_one_node(function: Callable[..., Any], name: str | None = None) -> Callable[..., Any]:
+def as_one_node(function: AnyCallable, name: str | None = None) -> AnyCallable:
     """A function whose calls with proxies are single nodes, wherever it is called from; `name` renames it."""
 
     @functools.wraps(function)
-    def public(*args: Any, **kwargs: Any) -> Any:
+    def public(*args: Arg, **kwargs: Arg) -> Result:
         proxy = first_proxy(args, kwargs)
         if proxy is None:
             return function(*args, **kwargs)
@@ -71,11 +73,11 @@ def as_one_node(function: Callable[..., Any], name: str | None = None) -> Callab
     return public
 
 
-def _stand_in(function: Callable[..., Any]) -> Callable[..., Any]:
+def _stand_in(function: AnyCallable) -> AnyCallable:
     """A function that is noted in the graph if it is called with a proxy."""
 
     @functools.wraps(function)
-    def noted(*args: Any, **kwargs: Any) -> Any:
+    def noted(*args: Arg, **kwargs: Arg) -> Result:
         proxy = first_proxy(args, kwargs)
         if proxy is None:
             return function(*args, **kwargs)
@@ -89,7 +91,7 @@ def _stand_in(function: Callable[..., Any]) -> Callable[..., Any]:
 class _Replaced:
     """A name of a module that has a stand-in, for as many blocks as need it: threads may trace at the same time."""
 
-    def __init__(self, names: dict[str, Any], name: str, function: Callable[..., Any]) -> None:
+    def __init__(self, names: dict[str, Any], name: str, function: AnyCallable) -> None:
         self.function = function
         self.users = 0
         self._names, self._name = names, name
@@ -103,6 +105,7 @@ class _Replaced:
             self._names[self._name] = self._previous
 
 
+# no cell: set only while a program is traced
 _REPLACED: dict[tuple[int, str], _Replaced] = {}
 _LOCK = threading.Lock()
 
@@ -110,14 +113,14 @@ _LOCK = threading.Lock()
 class Patches:
     """Stand-ins under names of modules, while a program is traced."""
 
-    def __init__(self, modules: Iterable[ModuleType], functions: Iterable[Callable[..., Any]]) -> None:
+    def __init__(self, modules: Iterable[ModuleType], functions: Iterable[Callable[..., object]]) -> None:
         self._modules = tuple(modules)
         of_modules = [value for module in self._modules for name, value in vars(module).items() if _is_public(name)]
         self._automatic = {id(value) for value in (*of_modules, *functions) if callable(value)}
         self._keys: list[tuple[int, str]] = []
         self._searched: set[int] = set()
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Patches:
+    def __deepcopy__(self, memo: dict[int, object]) -> Patches:
         copied = Patches((), ())
         copied._modules, copied._automatic = self._modules, self._automatic
         return copied
@@ -133,7 +136,7 @@ class Patches:
                 if _is_public(name) and id(value if replaced is None else replaced.function) in self._automatic:
                     self._replace(names, name, value)
 
-    def _replace(self, names: dict[str, Any], name: str, function: Callable[..., Any]) -> None:
+    def _replace(self, names: dict[str, Any], name: str, function: AnyCallable) -> None:
         key = id(names), name
         if key not in _REPLACED:
             _REPLACED[key] = _Replaced(names, name, function)

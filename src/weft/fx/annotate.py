@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from weft.errors import OutOfRangeError
 from weft.fx.proxy import Proxy
@@ -10,7 +10,7 @@ from weft.fx.proxy import Proxy
 T = TypeVar("T")
 
 
-def annotate(val: T, type: Any) -> T:
+def annotate(val: T, type: object) -> T:
     """Give the node of a proxy a type; other values are left alone. Returns `val`.
 
     Raises `RuntimeError` if the node has a type already: that of a parameter is written in the head of the function.

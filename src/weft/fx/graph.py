@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
+from weft._base.types import Annotation, AnyCallable, Arg, AttributeValue, PyTree
 from weft.errors import ArgumentError, LacksAttributeError, OutOfRangeError, PreconditionError
 from weft.fx import _names
 from weft.fx._codegen import CodeGen as CodeGen
@@ -45,7 +46,7 @@ class NodeList(Sequence[Node]):
             yield from [] if node._erased else [node]
             node = node._prev
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Arg) -> NoReturn:
         raise ArgumentError("the nodes of a graph have no indices, since it may change: take list(graph.nodes)")
 
     def __contains__(self, node: object) -> bool:
@@ -61,7 +62,10 @@ class Graph:
     """
 
     def __init__(
-        self, owning_module: Any = None, tracer_cls: type | None = None, tracer_extras: dict[str, Any] | None = None
+        self,
+        owning_module: Arg = None,
+        tracer_cls: type | None = None,
+        tracer_extras: Mapping[str, object] | None = None,
     ) -> None:
         self._root = Node(self, "", "output", "root", (), {})
         self._root._erased = True
@@ -76,12 +80,12 @@ class Graph:
         self._origin = ""
 
     @property
-    def owning_module(self) -> Any:
+    def owning_module(self) -> AttributeValue:
         """The `GraphModule` whose graph this is, or None if there are none or several."""
         return self._owning_module
 
     @owning_module.setter
-    def owning_module(self, mod: Any) -> None:
+    def owning_module(self, mod: Arg) -> None:
         if mod is self._owning_module:
             return
         self._owners += mod is not None
@@ -115,7 +119,7 @@ class Graph:
         args: tuple[Argument, ...] | None = None,
         kwargs: dict[str, Argument] | None = None,
         name: str | None = None,
-        type_expr: Any = None,
+        type_expr: Annotation = None,
     ) -> Node:
         """Add a node. Its name is that of its target, or `name`, with a number if there is one of this name already."""
         own = self._graph_namespace.create_name(name or self._target_to_str(target))
@@ -125,15 +129,15 @@ class Graph:
         self._len += 1
         return node
 
-    def _target_to_str(self, target: Target | None) -> str:
+    def _target_to_str(self, target: Target) -> str:
         return _names.node_name(target)
 
-    def placeholder(self, name: str, type_expr: Any = None, default_value: Any = _NO_DEFAULT) -> Node:
+    def placeholder(self, name: str, type_expr: Annotation = None, default_value: Arg = _NO_DEFAULT) -> Node:
         """Add an input. `name` may begin with `*` or `**`, as in the head of a function."""
         args = () if default_value is _NO_DEFAULT else (default_value,)
         return self.create_node("placeholder", name, args, type_expr=type_expr)
 
-    def get_attr(self, qualified_name: str, type_expr: Any = None) -> Node:
+    def get_attr(self, qualified_name: str, type_expr: Annotation = None) -> Node:
         """Add a use of the attribute at a dotted path of the module: a parameter, a buffer, a constant, a module."""
         if self.owning_module is not None and not has_attribute_at(self.owning_module, qualified_name):
             warnings.warn(
@@ -148,7 +152,7 @@ class Graph:
         module_name: str,
         args: tuple[Argument, ...] | None = None,
         kwargs: dict[str, Argument] | None = None,
-        type_expr: Any = None,
+        type_expr: Annotation = None,
     ) -> Node:
         """Add a call of the module at a dotted path."""
         if self.owning_module is not None and not has_attribute_at(self.owning_module, module_name):
@@ -162,23 +166,23 @@ class Graph:
         method_name: str,
         args: tuple[Argument, ...] | None = None,
         kwargs: dict[str, Argument] | None = None,
-        type_expr: Any = None,
+        type_expr: Annotation = None,
     ) -> Node:
         """Add a call of a method of the first argument."""
         return self.create_node("call_method", method_name, args, kwargs, type_expr=type_expr)
 
     def call_function(
         self,
-        the_function: Callable[..., Any],
+        the_function: AnyCallable,
         args: tuple[Argument, ...] | None = None,
         kwargs: dict[str, Argument] | None = None,
-        type_expr: Any = None,
+        type_expr: Annotation = None,
         name: str | None = None,
     ) -> Node:
         """Add a call of a function."""
         return self.create_node("call_function", the_function, args, kwargs, name, type_expr)
 
-    def output(self, result: Argument, type_expr: Any = None) -> Node:
+    def output(self, result: Argument, type_expr: Annotation = None) -> Node:
         """Add the output: what the program returns."""
         return self.create_node("output", "output", (result,), type_expr=type_expr)
 
@@ -210,7 +214,7 @@ class Graph:
         result.meta = copy.copy(node.meta)
         return result
 
-    def graph_copy(self, g: Graph, val_map: dict[Node, Node], return_output_node: bool = False) -> Any:
+    def graph_copy(self, g: Graph, val_map: dict[Node, Node], return_output_node: bool = False) -> Argument:
         """Add copies of the nodes of `g` but its output; returns what `g` returns, in terms of this graph.
 
         `val_map` gives the nodes of this graph for some of `g`, such as its inputs, which are then not copied; the
@@ -225,7 +229,7 @@ class Graph:
             val_map[node] = self.node_copy(node, lambda n: val_map[n])
         return None
 
-    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Graph:
+    def __deepcopy__(self, memo: dict[int, object] | None = None) -> Graph:
         memo = {} if memo is None else memo
         new = Graph(tracer_cls=self._tracer_cls, tracer_extras=self._tracer_extras)
         new._codegen = copy.deepcopy(self._codegen, memo)
@@ -344,11 +348,11 @@ class Graph:
 
         return until_end()
 
-    def process_inputs(self, *args: Any) -> Any:
+    def process_inputs(self, *args: Arg) -> PyTree:
         """The values of the placeholders, from the arguments of a call."""
         return self._codegen.process_inputs(*args)
 
-    def process_outputs(self, out: Any) -> Any:
+    def process_outputs(self, out: PyTree) -> PyTree:
         """The result of a call, from the value of the output node."""
         return self._codegen.process_outputs(out)
 

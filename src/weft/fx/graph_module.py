@@ -10,6 +10,7 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any, Self, cast
 
+from weft._base.types import Arg, AttributeValue, SavedState
 from weft.errors import OutOfRangeError, PreconditionError
 from weft.fx._paths import assign_at, attribute_at
 from weft.fx._source import function_from, import_block, imported
@@ -38,13 +39,15 @@ class GraphModule(Module):
     _graph: Graph
     _code: str
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+    def __new__(cls, *args: Arg, **kwargs: Arg) -> Self:
         del args, kwargs
         base = next(kind for kind in cls.__mro__ if not kind.__dict__.get("_is_generated"))
         own = type("GraphModuleImpl", (base,), {"_is_generated": True, "__module__": base.__module__})
         return cast("Any", object).__new__(own)  # a class of its own, whose `forward` is that of its graph
 
-    def __init__(self, root: Module | dict[str, Any], graph: Graph, class_name: str = "GraphModule") -> None:
+    def __init__(
+        self, root: Module | Mapping[str, AttributeValue], graph: Graph, class_name: str = "GraphModule"
+    ) -> None:
         super().__init__()
         type(self).__name__ = type(self).__qualname__ = class_name
         self.meta: dict[str, Any] = {}
@@ -65,7 +68,7 @@ class GraphModule(Module):
             if node.op in ("get_attr", "call_module"):
                 _copy_attr(root, self, node.target)
 
-    def _take_from_dict(self, root: Mapping[str, Any], graph: Graph) -> None:
+    def _take_from_dict(self, root: Mapping[str, AttributeValue], graph: Graph) -> None:
         targets: dict[str, None] = {}
         for node in graph.nodes:
             if node.op in ("get_attr", "call_module"):
@@ -179,16 +182,16 @@ class GraphModule(Module):
 
     # --- copies and files -------------------------------------------------------------------------------------
 
-    def _state(self) -> dict[str, Any]:
+    def _state(self) -> SavedState:
         return {name: value for name, value in self.__dict__.items() if name != "_graph"}
 
-    def _restore(self, name: str, state: dict[str, Any], graph: Graph) -> Self:
+    def _restore(self, name: str, state: SavedState, graph: Graph) -> Self:
         self.__dict__.update(state)
         type(self).__name__ = type(self).__qualname__ = name
         self.graph = graph
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> GraphModule:
+    def __deepcopy__(self, memo: dict[int, object]) -> GraphModule:
         new = memo[id(self)] = GraphModule.__new__(type(self))  # known before its parts, which may refer to it
         return new._restore(type(self).__name__, copy.deepcopy(self._state(), memo), copy.deepcopy(self._graph, memo))
 
@@ -198,7 +201,7 @@ class GraphModule(Module):
             new.__dict__[table] = dict(new.__dict__[table])
         return new
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         """The code and its imports, as in PyTorch's files: what loads it traces the code again."""
         state = {**self._state(), "_graphmodule_cls_name": type(self).__name__}
         return reduce_graph_module, (state, import_block(self._graph.python_code("self").globals))
@@ -250,7 +253,7 @@ def _construction(child: Module, name: str, folder: Path) -> str:
 class _CodeOnlyModule(Module):
     """What a saved graph module is read into, before its code is traced."""
 
-    def __init__(self, body: dict[str, Any]) -> None:
+    def __init__(self, body: SavedState) -> None:
         super().__init__()
         self.__dict__.update(body)
 
@@ -263,7 +266,7 @@ class _KeepModules(Tracer):
         return True
 
 
-def reduce_graph_module(body: dict[str, Any], import_block: str) -> GraphModule:
+def reduce_graph_module(body: SavedState, import_block: str) -> GraphModule:
     """The module of a state with the code `_code`, whose names the statements import."""
     state = dict(body)
     forward = function_from(state.get("_code") or state.pop("code"), imported(import_block))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
+from weft._base.types import Arg
 from weft.errors import ArgumentError
 from weft.utils._pytree import register_pytree_node
 
@@ -13,7 +14,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-def _refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
+def _refuse(self: object, *args: Arg, **kwargs: Arg) -> NoReturn:
     """Raises `TypeError`."""
     del args, kwargs
     raise ArgumentError(
@@ -31,10 +32,10 @@ class immutable_list(list[T]):
     def __hash__(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return hash(tuple(self))
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return immutable_list, (list(self),)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> immutable_list[T]:
+    def __deepcopy__(self, memo: dict[int, object]) -> immutable_list[T]:
         return immutable_list([copy.deepcopy(part, memo) for part in self])
 
 
@@ -46,10 +47,10 @@ class immutable_dict(dict[K, V]):
     def __hash__(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return hash(frozenset(self.items()))
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return immutable_dict, (dict(self),)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> immutable_dict[K, V]:
+    def __deepcopy__(self, memo: dict[int, object]) -> immutable_dict[K, V]:
         return immutable_dict({key: copy.deepcopy(value, memo) for key, value in self.items()})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from weft._base.types import Arg, Args, AttributeValue, Kwargs, PyTree, Result
 from weft.errors import OutOfRangeError, PreconditionError
 from weft.fx import traceback as fx_traceback
 from weft.fx._paths import attribute_at
@@ -41,7 +42,9 @@ class Interpreter:
                         seen.add(node)
                         self.user_to_last_uses.setdefault(user, []).append(node)
 
-    def run(self, *args: Any, initial_env: dict[Node, Any] | None = None, enable_io_processing: bool = True) -> Any:
+    def run(
+        self, *args: Arg, initial_env: dict[Node, Result] | None = None, enable_io_processing: bool = True
+    ) -> Result:
         """The result of the graph for these arguments, one for each placeholder.
 
         `initial_env` has results of nodes that are then not run. Without `enable_io_processing`, arguments and result
@@ -66,7 +69,7 @@ class Interpreter:
                 return self.graph.process_outputs(result) if enable_io_processing else result
         return None
 
-    def boxed_run(self, args_list: list[Any]) -> Any:
+    def boxed_run(self, args_list: list[Arg]) -> Result:
         """`run` with the arguments of a list, which is emptied, so that they can be let go of."""
         inputs = self.graph.find_nodes(op="placeholder")
         if len(args_list) != len(inputs):
@@ -78,13 +81,13 @@ class Interpreter:
         args_list.clear()
         return self.run(initial_env=env, enable_io_processing=False)
 
-    def run_node(self, n: Node) -> Any:
+    def run_node(self, n: Node) -> Result:
         """The result of a node, whose inputs are in `env`: what the method of its kind returns."""
         with fx_traceback.set_current_meta(n, f"Interpreter_{type(self).__name__}"):
             args, kwargs = self.fetch_args_kwargs_from_env(n)
             return getattr(self, n.op)(n.target, args, kwargs)
 
-    def placeholder(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
+    def placeholder(self, target: Target, args: tuple[Argument, ...], kwargs: Kwargs) -> Result:
         """The next argument of the call; for `*args`, all that are left."""
         del kwargs
         if str(target).startswith("*"):
@@ -98,46 +101,46 @@ class Interpreter:
                 f"Expected positional argument for parameter {target}, but one was not passed in!"
             ) from None
 
-    def get_attr(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
+    def get_attr(self, target: Target, args: tuple[Argument, ...], kwargs: Kwargs) -> AttributeValue:
         """The attribute of the module at a dotted path."""
         del args, kwargs
         return self.fetch_attr(str(target))
 
-    def call_function(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
+    def call_function(self, target: Target, args: tuple[Argument, ...], kwargs: Kwargs) -> Result:
         """The result of a function."""
         if isinstance(target, str):
             raise PreconditionError(f"call_function: the target must be a function, got {target!r}")
         return target(*args, **kwargs)
 
-    def call_method(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
+    def call_method(self, target: Target, args: tuple[Argument, ...], kwargs: Kwargs) -> Result:
         """The result of a method of the first argument."""
         obj, *rest = args
         return getattr(obj, str(target))(*rest, **kwargs)
 
-    def call_module(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
+    def call_module(self, target: Target, args: tuple[Argument, ...], kwargs: Kwargs) -> Result:
         """The result of a submodule."""
         return self.fetch_attr(str(target))(*args, **kwargs)
 
-    def output(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
+    def output(self, target: Target, args: tuple[Argument, ...], kwargs: Kwargs) -> Result:
         """What the graph returns."""
         del target, kwargs
         return args[0]
 
-    def fetch_attr(self, target: str) -> Any:
+    def fetch_attr(self, target: str) -> AttributeValue:
         """The object at a dotted path of the module; `RuntimeError` if there is none."""
         try:
             return attribute_at(self.module, target)
         except AttributeError as error:
             raise OutOfRangeError(f"Node referenced nonexistent target {target}: {error}") from error
 
-    def fetch_args_kwargs_from_env(self, n: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def fetch_args_kwargs_from_env(self, n: Node) -> tuple[Args, Kwargs]:
         """The arguments of a node, with results in place of nodes."""
         return self.map_nodes_to_values((n.args, dict(n.kwargs)), n)
 
-    def map_nodes_to_values(self, args: Argument, n: Node) -> Any:
+    def map_nodes_to_values(self, args: Argument, n: Node) -> PyTree:
         """Arguments of `n` with results in place of nodes."""
 
-        def value_of(node: Node) -> Any:
+        def value_of(node: Node) -> Result:
             if node not in self.env:
                 raise OutOfRangeError(
                     f"Node {n} referenced nonexistent value {node}! Run Graph.lint() to diagnose such issues"
@@ -179,22 +182,22 @@ class Transformer(Interpreter):
         self.new_graph.set_codegen(module.graph._codegen)
         self.tracer = _AppendingTracer(self.new_graph, module)
 
-    def placeholder(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Proxy:
+    def placeholder(self, target: Target, args: tuple[Argument, ...], kwargs: Kwargs) -> Proxy:
         """An input of the new graph."""
         del kwargs
         default = {"default_value": args[0]} if args else {}
         return Proxy(self.new_graph.placeholder(str(target), **default), self.tracer)
 
-    def get_attr(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Proxy:
+    def get_attr(self, target: Target, args: tuple[Argument, ...], kwargs: Kwargs) -> Proxy:
         """A use of an attribute in the new graph."""
         return self.tracer.create_proxy("get_attr", target, args, kwargs)
 
-    def call_module(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
+    def call_module(self, target: Target, args: tuple[Argument, ...], kwargs: Kwargs) -> Result:
         """A call of a module in the new graph."""
         module = self.fetch_attr(str(target))
         return self.tracer.call_module(module, module.forward, args, kwargs)
 
-    def call_function(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
+    def call_function(self, target: Target, args: tuple[Argument, ...], kwargs: Kwargs) -> Result:
         """A call of a function in the new graph."""
         return self.tracer.create_proxy("call_function", target, args, kwargs)
 

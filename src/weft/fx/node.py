@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from weft._assertions import _assert, _assert_async
 from weft._base.device import device
 from weft._base.dtype import DType
 from weft._base.layout import layout, memory_format
+from weft._base.types import Annotation, AnyCallable, Args, Kwargs
 from weft._interop.operators import Tag
 from weft._tensor.tensor import Tensor
 from weft.errors import PreconditionError, ValueRangeError
@@ -21,6 +22,9 @@ from weft.nn._conv import _ConvNd
 from weft.nn._linear import Linear
 from weft.nn._norm import _Affine
 from weft.utils._pytree import is_namedtuple_instance
+
+if TYPE_CHECKING:
+    from weft.nn._module import Module
 
 Target: TypeAlias = Callable[..., Any] | str
 """What a node calls: a function, or the name of a method or module; or what it reads."""
@@ -34,6 +38,7 @@ OPCODES = frozenset({"placeholder", "get_attr", "call_function", "call_module", 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _LAYERS_WITH_NEW_RESULTS = (_ConvNd, Linear, _Affine)
+# no cell: only a tracer reads it
 _SIDE_EFFECTS: set[Any] = {_assert, _assert_async, operator.setitem, setattr, print}
 
 
@@ -88,7 +93,7 @@ class Node:
         target: Target,
         args: tuple[Argument, ...],
         kwargs: dict[str, Argument],
-        return_type: Any = None,
+        return_type: Annotation = None,
     ) -> None:
         if op not in OPCODES:
             raise PreconditionError(f"op '{op}' is not in _legal_ops: it must be one of {', '.join(sorted(OPCODES))}")
@@ -135,7 +140,7 @@ class Node:
     def kwargs(self, k: dict[str, Argument]) -> None:
         self._set_arguments(self._args, k)
 
-    def _set_arguments(self, args: Any, kwargs: Any) -> None:
+    def _set_arguments(self, args: Args, kwargs: Kwargs) -> None:
         if not isinstance(args, tuple | list):
             raise PreconditionError(f"Node '{self.name}': expected args to be a tuple, got {type(args)}")
         if not isinstance(kwargs, dict):
@@ -198,9 +203,9 @@ class Node:
 
     def normalized_arguments(
         self,
-        root: Any,
-        arg_types: Any = None,
-        kwarg_types: Any = None,
+        root: Module | None,
+        arg_types: object = None,
+        kwarg_types: object = None,
         normalize_to_only_use_kwargs: bool = False,
     ) -> ArgsKwargsPair | None:
         """The arguments as the signature of the function or module orders them; None for other nodes."""
@@ -372,13 +377,13 @@ def _parts_text(parts: Sequence[Argument], most: int | None) -> str:
     return ", ".join(map(argument_text, parts[:most])) + rest
 
 
-def _get_qualified_name(func: Callable[..., Any]) -> str:
+def _get_qualified_name(func: AnyCallable) -> str:
     return _names.qualified_name(func)
 
 
-def _format_arg(arg: Any, max_list_len: float = math.inf) -> str:
+def _format_arg(arg: object, max_list_len: float = math.inf) -> str:
     return argument_text(arg, None if max_list_len == math.inf else int(max_list_len))
 
 
-def _type_repr(obj: Any) -> str:
+def _type_repr(obj: object) -> str:
     return _names.type_text(obj)

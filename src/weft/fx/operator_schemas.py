@@ -7,10 +7,10 @@ import numbers
 import types
 import typing
 import warnings
-from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
 from weft._base.dtype import DType
+from weft._base.types import Annotation, AnyCallable, Arg, Args, Kwargs, PyTree
 from weft.errors import OutOfRangeError
 from weft.overrides import resolve_name
 
@@ -26,7 +26,7 @@ _OTHER_NAMES = ("axis", "keepdims", "out")
 """Parameters of this package's functions by which NumPy says the same as by others, and where a result is written."""
 
 
-def get_signature_for_torch_op(op: Callable[..., Any], return_schemas: bool = False) -> list[inspect.Signature] | None:
+def get_signature_for_torch_op(op: Any, return_schemas: bool = False) -> list[inspect.Signature] | None:
     """The signatures of a function, in a list; None if it has none, as some builtins.
 
     For functions of this package, the first one is without `out` and without NumPy's names of parameters.
@@ -45,11 +45,11 @@ def get_signature_for_torch_op(op: Callable[..., Any], return_schemas: bool = Fa
 
 
 def normalize_function(
-    target: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any] | None = None,
-    arg_types: Any = None,
-    kwarg_types: Any = None,
+    target: AnyCallable | str,
+    args: Args,
+    kwargs: Kwargs | None = None,
+    arg_types: object = None,
+    kwarg_types: object = None,
     normalize_to_only_use_kwargs: bool = False,
 ) -> ArgsKwargsPair | None:
     """The arguments of `target(*args, **kwargs)` with all defaults, positional ones first, or all by keyword.
@@ -64,10 +64,10 @@ def normalize_function(
 
 
 def normalize_module(
-    root: Any,
+    root: Arg,
     target: str,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any] | None = None,
+    args: Args,
+    kwargs: Kwargs | None = None,
     normalize_to_only_use_kwargs: bool = False,
 ) -> ArgsKwargsPair | None:
     """The same for a call of the module at the path `target` of `root`."""
@@ -76,7 +76,7 @@ def normalize_module(
 
 
 def _normalized(
-    signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, only_kwargs: bool
+    signature: inspect.Signature, args: Args, kwargs: Kwargs | None, only_kwargs: bool
 ) -> ArgsKwargsPair | None:
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     if any(parameter.kind not in named for parameter in signature.parameters.values()):
@@ -92,7 +92,7 @@ def _normalized(
     return ArgsKwargsPair(values, {name: bound.arguments[name] for name in names[positional:]})
 
 
-def is_write(target: Callable[..., Any], kwargs: Mapping[str, Any]) -> bool:
+def is_write(target: AnyCallable | str, kwargs: Kwargs) -> bool:
     """Whether a call writes to an argument: the name of the function ends with `_`, or `out=` is given."""
     return is_in_place_name(getattr(target, "__name__", "")) or kwargs.get("out") is not None
 
@@ -102,7 +102,7 @@ def is_in_place_name(name: str) -> bool:
     return name.endswith("_") and not name.startswith("_") and not name.endswith("__")
 
 
-def check_for_mutable_operation(target: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+def check_for_mutable_operation(target: AnyCallable | str, args: Args, kwargs: Kwargs) -> None:
     """Raise `RuntimeError` if a function of this package would write to an argument. Other functions are not judged."""
     del args
     if resolve_name(target) is not None and is_write(target, kwargs):
@@ -112,7 +112,7 @@ def check_for_mutable_operation(target: Callable[..., Any], args: tuple[Any, ...
         )
 
 
-def create_type_hint(x: Any) -> Any:
+def create_type_hint(x: PyTree) -> Annotation:
     """`list[T]` or `tuple[T, ...]` for a list or tuple of types, where `T` is the one that all others derive from.
 
     It is `Any` if there is none. What is neither a list nor a tuple is returned as it is.
@@ -128,7 +128,7 @@ def create_type_hint(x: Any) -> Any:
     return list[common] if isinstance(x, list) else tuple[common, ...]
 
 
-def type_matches(signature_type: Any, argument_type: Any) -> bool:
+def type_matches(signature_type: Annotation, argument_type: Annotation) -> bool:
     """Whether a parameter of one type takes arguments of another.
 
     Unions take what a part of them takes. `list[T]` also takes tuples, and `list[int]` an `int`. A number takes `int`
@@ -151,7 +151,7 @@ def type_matches(signature_type: Any, argument_type: Any) -> bool:
     )
 
 
-def _list_takes(element: Any, argument_type: Any) -> bool:
+def _list_takes(element: Annotation, argument_type: Annotation) -> bool:
     """Whether a parameter of type `list[element]` takes arguments of a type."""
     if element is int and argument_type is int:
         return True

@@ -8,12 +8,13 @@ import itertools
 import operator
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from types import FrameType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import weft
 from weft._base.call_site import unpacked_count
+from weft._base.types import Annotation, AnyCallable, Arg, Args, Kwargs, PyTree
 from weft._tensor.overriding import flat
 from weft.errors import OutOfRangeError, UnsupportedCallError, ValueRangeError
 from weft.fx import traceback as fx_traceback
@@ -25,6 +26,9 @@ from weft.fx.node import Argument, Node, Target, base_types, map_aggregate
 from weft.fx.operator_schemas import check_for_mutable_operation
 from weft.overrides import is_tensor_method_or_property
 from weft.utils._pytree import is_namedtuple_instance
+
+if TYPE_CHECKING:
+    from weft.nn._parameter import Parameter
 
 _NOT_THE_PROGRAM = (str(weft.__path__[0]), "<weft")
 
@@ -57,7 +61,7 @@ class TracerBase:
         args: tuple[Argument, ...],
         kwargs: dict[str, Argument],
         name: str | None = None,
-        type_expr: Any = None,
+        type_expr: Annotation = None,
     ) -> Node:
         """Add a node to the graph. Subclasses may check or change what is added."""
         if self.check_mutable_operations and kind == "call_function" and callable(target):
@@ -77,10 +81,10 @@ class TracerBase:
         self,
         kind: str,
         target: Target,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        args: Args,
+        kwargs: Kwargs,
         name: str | None = None,
-        type_expr: Any = None,
+        type_expr: Annotation = None,
         proxy_factory_fn: Callable[[Node], Proxy] | None = None,
     ) -> Proxy:
         """Add a node whose arguments may contain proxies, and return a proxy for it."""
@@ -88,7 +92,7 @@ class TracerBase:
         node = self.create_node(kind, target, args_, kwargs_, name, type_expr)
         return (proxy_factory_fn or self.proxy)(node)
 
-    def create_arg(self, a: Any) -> Argument:
+    def create_arg(self, a: PyTree) -> Argument:
         """What stands for an object among the arguments of a node. Subclasses may take further types.
 
         Raises `NotImplementedError` for objects that generated code could not contain.
@@ -127,7 +131,7 @@ class TracerBase:
             "function that decides with torch.fx.wrap, or make its module a leaf (Tracer.is_leaf_module)"
         )
 
-    def iter(self, obj: Proxy) -> Iterator[Any]:
+    def iter(self, obj: Proxy) -> Iterator[Proxy]:
         """The parts of a proxy, whose number is not known. Subclasses may return them."""
         raise TraceError(
             "Proxy object cannot be iterated. This can be attempted when the Proxy is used in a loop or as a *args or "
@@ -135,12 +139,12 @@ class TracerBase:
             "traced. Unpack it into variables (a, b = x), or take parts by index"
         )
 
-    def keys(self, obj: Proxy) -> Any:
+    def keys(self, obj: Proxy) -> Proxy:
         """What `**proxy` and `proxy.keys()` give: a call in the graph."""
         return Attribute(obj, "keys")()
 
 
-def _key(key: Any) -> Any:
+def _key(key: object) -> Hashable:
     if isinstance(key, Node) or (isinstance(key, tuple) and any(isinstance(part, Node) for part in key)):
         raise OutOfRangeError(f"Keys for dictionaries used as an argument cannot contain a Node. Got key: {key}")
     return key
@@ -183,13 +187,13 @@ class Proxy:
             raise AttributeError(f"'Proxy' object has no attribute {k!r}")
         return Attribute(self, k)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Proxy:
+    def __deepcopy__(self, memo: dict[int, object]) -> Proxy:
         return type(self)(self.node, self.tracer)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Proxy:
+    def __call__(self, *args: Arg, **kwargs: Arg) -> Proxy:
         return self.tracer.create_proxy("call_method", "__call__", (self, *args), kwargs)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Proxy]:
         count = unpacked_count(sys._getframe(1))
         if count is not None:
             return iter([operator.getitem(cast("Any", self), at) for at in range(count)])
@@ -201,7 +205,7 @@ class Proxy:
     def __bool__(self) -> bool:
         return self.tracer.to_bool(self)
 
-    def keys(self) -> Any:
+    def keys(self) -> Proxy:
         """What `**proxy` asks for."""
         return self.tracer.keys(self)
 
@@ -214,10 +218,10 @@ class Proxy:
     @classmethod
     def __torch_function__(
         cls,
-        orig_method: Callable[..., Any],
+        orig_method: AnyCallable,
         types: tuple[type, ...],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
+        args: Args = (),
+        kwargs: Kwargs | None = None,
     ) -> Proxy:
         """Note a call of a function of this package with a proxy among its arguments."""
         kwargs = kwargs or {}
@@ -232,7 +236,7 @@ class Proxy:
         return tracer.create_proxy("call_function", orig_method, args, kwargs, name=node_name(orig_method))
 
 
-def _proxies_within(a: Any) -> list[Proxy]:
+def _proxies_within(a: PyTree) -> list[Proxy]:
     """The proxies among arguments, at any depth."""
     proxies: list[Proxy] = []
     map_aggregate(a, lambda x: proxies.append(x) if isinstance(x, Proxy) else None)
@@ -256,17 +260,17 @@ class Attribute(Proxy):
             own["_node"] = self.tracer.create_proxy("call_function", getattr, (self.root, self.attr), {}).node
         return own["_node"]
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Proxy:
+    def __call__(self, *args: Arg, **kwargs: Arg) -> Proxy:
         return self.tracer.create_proxy("call_method", self.attr, (self.root, *args), kwargs)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Attribute:
+    def __deepcopy__(self, memo: dict[int, object]) -> Attribute:
         return Attribute(self.root, self.attr)
 
 
 class ParameterProxy(Proxy):
     """A proxy of a parameter, of which the shape is known."""
 
-    def __init__(self, tracer: TracerBase, node: Node, name: str, param: Any) -> None:
+    def __init__(self, tracer: TracerBase, node: Node, name: str, param: Parameter) -> None:
         super().__init__(node, tracer)
         self.__dict__.update(name=name, param=param)
 
@@ -274,7 +278,7 @@ class ParameterProxy(Proxy):
         return f"ParameterProxy({self.__dict__['name']})"
 
     @property
-    def shape(self) -> Any:
+    def shape(self) -> Proxy:
         """The sizes of the parameter."""
         return self.__dict__["param"].shape
 
@@ -283,7 +287,7 @@ class ParameterProxy(Proxy):
         """The number of dims of the parameter."""
         return self.__dict__["param"].ndim
 
-    def size(self, *args: Any) -> Any:
+    def size(self, *args: Arg) -> Proxy:
         """The sizes of the parameter, or that of one dim."""
         return self.__dict__["param"].size(*args)
 
@@ -309,8 +313,8 @@ _REFLECTABLE = (
 def _define_operators() -> None:
     """Give `Proxy` the special methods of operators, which note calls of the functions of the module `operator`."""
 
-    def method(name: str, function: Callable[..., Any], *, reflected: bool = False) -> None:
-        def special(self: Proxy, *operands: Any) -> Proxy:
+    def method(name: str, function: AnyCallable, *, reflected: bool = False) -> None:
+        def special(self: Proxy, *operands: object) -> Proxy:
             args = (*operands, self) if reflected else (self, *operands)
             return self.tracer.create_proxy("call_function", function, args, {})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from weft.errors import PreconditionError
 from weft.fx._paths import assign_at, attribute_at, has_attribute_at
@@ -15,6 +15,8 @@ from weft.fx.graph_module import GraphModule
 from weft.fx.node import Node
 from weft.fx.passes.utils.matcher_utils import InternalMatch, SubgraphMatcher
 from weft.nn._module import Module
+
+T = TypeVar("T")
 
 Pattern: TypeAlias = Callable[..., Any] | Graph | GraphModule
 """A program to look for, or to put in: it is traced unless it is a graph."""
@@ -122,7 +124,7 @@ def _replace(graph: Graph, match: InternalMatch, new: Graph, successors: dict[No
     return ReplacedPatterns(match.anchors[0], match.nodes_map, added)
 
 
-def _latest(x: Any, successors: dict[Node, Node]) -> Any:
+def _latest(x: T, successors: dict[Node, Node]) -> T:
     while isinstance(x, Node) and x in successors:
         x = successors[x]
     return x

@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
+from weft._base.types import AttributeValue, Kwargs
 from weft.fx._provenance import NodeSource as NodeSource
 from weft.fx._provenance import NodeSourceAction as NodeSourceAction
 from weft.fx._provenance import get_graph_provenance_json as get_graph_provenance_json
@@ -17,13 +18,16 @@ from weft.fx.node import Node
 P = ParamSpec("P")
 R = TypeVar("R")
 
+# no cell: set only while a program is traced
 _preserving: ContextVar[bool] = ContextVar("weft_fx_preserving", default=False)
+# no cell: set only while a program is traced
 _current: ContextVar[dict[str, Any]] = ContextVar("weft_fx_meta", default={})  # noqa: B039  never written to
+# no cell: set only while a program is traced
 _replayed: ContextVar[Node | None] = ContextVar("weft_fx_replayed", default=None)
 
 
 @contextmanager
-def _using(variable: ContextVar[Any], value: Any) -> Iterator[None]:
+def _using(variable: ContextVar[Any], value: AttributeValue) -> Iterator[None]:
     token = variable.set(value)
     try:
         yield
@@ -56,12 +60,12 @@ def set_current_meta(node: Node, pass_name: str = "") -> Iterator[None]:
         yield
 
 
-def get_current_meta() -> dict[str, Any]:
+def get_current_meta() -> Kwargs:
     """A copy of what is noted about the node that is run."""
     return dict(_current.get())
 
 
-def meta_of_new_node() -> dict[str, Any]:
+def meta_of_new_node() -> Kwargs:
     """What a node that is made now gets noted, in a block of `preserve_node_meta`."""
     meta = get_current_meta()
     if (replayed := get_current_replay_node()) is not None:
@@ -71,7 +75,7 @@ def meta_of_new_node() -> dict[str, Any]:
 
 
 @contextmanager
-def annotate(annotation_dict: dict[str, Any]) -> Iterator[None]:
+def annotate(annotation_dict: Kwargs) -> Iterator[None]:
     """A block whose nodes have these entries in `meta["custom"]`, if they are made under `preserve_node_meta`.
 
     Blocks may be nested: the inner one adds to the entries of the outer one, or replaces them.
@@ -81,7 +85,7 @@ def annotate(annotation_dict: dict[str, Any]) -> Iterator[None]:
         yield
 
 
-def annotate_fn(annotation_dict: dict[str, Any]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def annotate_fn(annotation_dict: Kwargs) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """A decorator: all calls of the function are such a block."""
 
     def decorator(function: Callable[P, R]) -> Callable[P, R]:

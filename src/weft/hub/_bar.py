@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Self
+from typing import Self
 
 try:
     from tqdm.auto import tqdm as tqdm  # pyright: ignore[reportAssignmentType, reportMissingModuleSource]
@@ -12,7 +12,7 @@ except ImportError:
     class tqdm:
         """Counts what is done, and shows the number on stderr at the end."""
 
-        def __init__(self, total: float | None = None, disable: bool = False, **_: Any) -> None:
+        def __init__(self, total: float | None = None, disable: bool = False, **_: object) -> None:
             self.total = total
             self.disable = disable
             self.n = 0
@@ -21,7 +21,7 @@ except ImportError:
             """Count `n` more."""
             self.n += n
 
-        def set_description(self, *_: Any, **__: Any) -> None:
+        def set_description(self, *_: object, **__: object) -> None:
             """Does nothing."""
 
         def close(self) -> None:

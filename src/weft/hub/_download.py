@@ -73,7 +73,7 @@ def _fetch(url: str, file: IO[bytes], headers: Mapping[str, str], *, progress: b
 def _request(url: str, file: IO[bytes], headers: Mapping[str, str], bar: Any) -> None:
     answers: list[Any] = []  # includes redirections
 
-    def note(answer: Any, **_: Any) -> None:
+    def note(answer: object, **_: object) -> None:
         answers.append(answer)
 
     get = HTTPDownloader(bar, READ_DATA_CHUNK, headers={**_HEADERS, **headers}, hooks={"response": note})

@@ -5,12 +5,12 @@ from __future__ import annotations
 import builtins
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from types import ModuleType
-from typing import Any
 
+from weft._base.types import AnyCallable, Arg, Result
 from weft.errors import HubError, ValueRangeError
 from weft.hub._repository import Trust, cached
 
@@ -55,14 +55,14 @@ def help(
 def load(
     repo_or_dir: str,
     model: str,
-    *args: Any,
+    *args: Arg,
     source: str = "github",
     trust_repo: Trust = "check",
     force_reload: bool = False,
     verbose: bool = True,
     skip_validation: bool = False,
-    **kwargs: Any,
-) -> Any:
+    **kwargs: Arg,
+) -> Result:
     """Call the entry point `model` of a repository with `args` and `kwargs`. This runs the repository's code.
 
     With `source="local"`, `repo_or_dir` is the path of a folder with a `hubconf.py`. With `source="github"` it is
@@ -108,7 +108,7 @@ def _hubconf(folder: str | os.PathLike[str]) -> Iterator[ModuleType]:
         sys.path.remove(folder)
 
 
-def _entry(module: ModuleType, model: str) -> Callable[..., Any]:
+def _entry(module: ModuleType, model: str) -> AnyCallable:
     if not isinstance(model, str):
         raise ValueRangeError("Invalid input: model should be a string of function name")
     missing = [name for name in getattr(module, VAR_DEPENDENCY, None) or () if not _is_installed(name)]

@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 from errno import EINVAL
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import quote
 
 from weft._base.files import doubt
 from weft._base.temporary import remove_folder, temporary_folder
+from weft._base.types import Json
 from weft.errors import DownloadError, HubError, ValueRangeError, WeftError
 from weft.hub._archive_limits import excess
 from weft.hub._download import download_url_to_file, read
@@ -121,7 +122,7 @@ def _check_ref(repository: _Repository) -> None:
     )
 
 
-def _ask(url: str) -> list[dict[str, Any]]:
+def _ask(url: str) -> list[dict[str, Json]]:
     headers = {"Accept": "application/vnd.github.v3+json"}
     token = os.environ.get(ENV_GITHUB_TOKEN)
     if token is not None:

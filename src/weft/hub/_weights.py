@@ -9,14 +9,18 @@ import sys
 import warnings
 import zipfile
 import zlib
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from weft._base.types import SavedState
 from weft.errors import CheckpointError, ValueRangeError
 from weft.hub._archive_limits import excess
 from weft.hub._download import check_digest, download_url_to_file
 from weft.hub._folder import get_dir
 from weft.serialization import load
+
+if TYPE_CHECKING:
+    from weft._checkpoint.map_location import MapLocation
 
 HASH_REGEX = re.compile(r"-([a-f0-9]{8,64})\.")  # `bfd8deac` of `resnet18-bfd8deac.weft`
 
@@ -24,12 +28,12 @@ HASH_REGEX = re.compile(r"-([a-f0-9]{8,64})\.")  # `bfd8deac` of `resnet18-bfd8d
 def load_state_dict_from_url(
     url: str,
     model_dir: str | None = None,
-    map_location: Any = None,
+    map_location: MapLocation = None,
     progress: bool = True,
     check_hash: bool = False,
     file_name: str | None = None,
     weights_only: bool = True,
-) -> dict[str, Any]:
+) -> SavedState:
     """`weft.load` of the file at a URL, which is downloaded unless it is in `model_dir` already.
 
     `model_dir` defaults to the folder `checkpoints` in `get_dir()`, and `file_name` to the name in the URL. With

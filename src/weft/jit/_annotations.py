@@ -5,9 +5,9 @@ from __future__ import annotations
 import builtins
 import types
 import typing
-from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar, cast
 
+from weft._base.types import Annotation, AnyCallable, Arg, PyTree
 from weft._base.usage import log_api_usage_once
 from weft.errors import ArgumentError
 
@@ -20,10 +20,10 @@ class Error(Exception):
 
 def script(
     obj: T,
-    optimize: Any = None,
+    optimize: object = None,
     _frames_up: int = 0,
-    _rcb: Any = None,
-    example_inputs: Any = None,
+    _rcb: object = None,
+    example_inputs: PyTree = None,
 ) -> T:
     """`obj` itself: a function, a module or a class, which runs as it is written.
 
@@ -72,7 +72,7 @@ def unused(fn: T) -> T:
     return fn
 
 
-def ignore(drop: Any = False, **kwargs: Any) -> Any:
+def ignore(drop: object = False, **kwargs: Arg) -> AnyCallable:
     """The decorated function itself; with or without arguments."""
     del kwargs
     if callable(drop):
@@ -80,7 +80,7 @@ def ignore(drop: Any = False, **kwargs: Any) -> Any:
     if not builtins.isinstance(drop, bool):
         raise ArgumentError(f"Argument to @torch.jit.ignore must be a bool or a function but got {drop}")
 
-    def same(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def same(fn: AnyCallable) -> AnyCallable:
         return fn
 
     return same
@@ -91,7 +91,7 @@ def is_scripting() -> bool:
     return False
 
 
-def annotate(the_type: Any, the_value: T) -> T:
+def annotate(the_type: Annotation, the_value: T) -> T:
     """The value. The type is for TorchScript's compiler."""
     del the_type
     return the_value
@@ -104,7 +104,7 @@ class Attribute(NamedTuple):
     type: Any
 
 
-def isinstance(obj: Any, target_type: Any) -> bool:
+def isinstance(obj: PyTree, target_type: Annotation) -> bool:
     """Whether an object has a type such as `List[int]`, `Optional[Tensor]` or a tuple of types; contents count.
 
     An empty container has any type of its kind.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from weft._base.types import AnyCallable, Arg, Result
 from weft.errors import ArgumentError
 from weft.futures import Future
 
 
-def fork(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
+def fork(func: AnyCallable, *args: Arg, **kwargs: Arg) -> Future[Result]:
     """A future with the result of `func(*args, **kwargs)`, which has run, or with its exception."""
     future: Future[Any] = Future()
     try:
@@ -19,7 +19,7 @@ def fork(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
     return future
 
 
-def wait(future: Future[Any]) -> Any:
+def wait(future: Future[object]) -> Result:
     """The result of a future; raises its exception."""
     if not isinstance(future, Future):
         raise ArgumentError(f"jit.wait: expected the future that jit.fork returned, got {type(future).__name__}")

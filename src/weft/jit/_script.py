@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from weft._base.types import Arg, FileLike, Result
 from weft.errors import ModuleError
 from weft.export._file import save as save_program
 from weft.export._program import ExportedProgram
@@ -18,7 +18,7 @@ class ScriptFunction:
         self.program = program
         self.__name__ = self.name = program.name
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Arg, **kwargs: Arg) -> Result:
         """Run the program."""
         return self.program(*args, **kwargs)
 
@@ -30,7 +30,7 @@ class ScriptFunction:
     inlined_graph = graph
     code = graph
 
-    def save(self, f: Any, _extra_files: Mapping[str, str | bytes] | None = None) -> None:
+    def save(self, f: FileLike, _extra_files: Mapping[str, str | bytes] | None = None) -> None:
         """Write it to a file, as `weft.jit.save` does."""
         save_program(self.program, f, extra_files=_extra_files)
 
@@ -63,6 +63,6 @@ class ScriptModule(Module):
         """The same as `graph`."""
         return self.graph
 
-    def save(self, f: Any, _extra_files: Mapping[str, str | bytes] | None = None) -> None:
+    def save(self, f: FileLike, _extra_files: Mapping[str, str | bytes] | None = None) -> None:
         """Write it to a file, as `weft.jit.save` does."""
         save_program(self._traced(), f, extra_files=_extra_files)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping
-from typing import Any
+from collections.abc import Mapping, MutableMapping
 
+from weft._base.device import DeviceLike
+from weft._base.types import AnyCallable, Arg, Args, FileLike, Kwargs, PyTree, Result
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ModuleError, NameKeyError, ProgramError
 from weft.export._dims import Dim
@@ -27,19 +28,19 @@ class TopLevelTracedModule(ScriptModule, ProgramModule):
 
 
 def trace(
-    func: Callable[..., Any],
-    example_inputs: Any = None,
-    optimize: Any = None,
+    func: AnyCallable,
+    example_inputs: PyTree = None,
+    optimize: object = None,
     check_trace: bool = True,
-    check_inputs: Any = None,
+    check_inputs: object = None,
     check_tolerance: float = 1e-5,
     strict: bool = True,
     _force_outplace: bool = False,
-    _module_class: Any = None,
-    _compilation_unit: Any = None,
-    example_kwarg_inputs: Mapping[str, Any] | None = None,
+    _module_class: object = None,
+    _compilation_unit: object = None,
+    example_kwarg_inputs: Mapping[str, object] | None = None,
     _store_inputs: bool = True,
-) -> Any:
+) -> Result:
     """A module or function as a program: what it does for inputs like these, given as a tuple or one tensor.
 
     Python's control flow is that of the example. Sizes may change in later calls where the function does the same for
@@ -60,7 +61,7 @@ def trace(
     return TopLevelTracedModule(program) if isinstance(func, Module) else ScriptFunction(program)
 
 
-def trace_module(mod: Module, inputs: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+def trace_module(mod: Module, inputs: Mapping[str, PyTree], *args: Arg, **kwargs: Arg) -> Result:
     """Trace a module's `forward`, with `inputs` `{"forward": example_inputs}`."""
     if not isinstance(mod, Module):
         raise NameKeyError("expected torch.nn.Module as the first argument")
@@ -72,7 +73,7 @@ def trace_module(mod: Module, inputs: Mapping[str, Any], *args: Any, **kwargs: A
     return trace(mod, inputs["forward"], *args, **kwargs)
 
 
-def save(m: Any, f: Any, _extra_files: Mapping[str, str | bytes] | None = None) -> None:
+def save(m: object, f: FileLike, _extra_files: Mapping[str, str | bytes] | None = None) -> None:
     """Write a traced function or module to a path, or to a file open for binary writing."""
     if not isinstance(m, (ScriptFunction, ScriptModule)):
         raise ModuleError(
@@ -83,11 +84,11 @@ def save(m: Any, f: Any, _extra_files: Mapping[str, str | bytes] | None = None) 
 
 
 def load(
-    f: Any,
-    map_location: Any = None,
-    _extra_files: MutableMapping[str, Any] | None = None,
+    f: FileLike,
+    map_location: DeviceLike | None = None,
+    _extra_files: MutableMapping[str, bytes] | None = None,
     _restore_shapes: bool = False,
-) -> Any:
+) -> Result:
     """Read what `save` wrote: a module if one was traced, else a function. Gradients do not flow through it.
 
     `_extra_files` gets, for each of its names, the bytes of the extra file.
@@ -100,12 +101,12 @@ def load(
     return TopLevelTracedModule(program) if program.of_module else ScriptFunction(program)
 
 
-def _program(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
+def _program(func: AnyCallable, args: Args, kwargs: Kwargs) -> ExportedProgram:
     shapes = (*map(_sizes, args), *map(_sizes, kwargs.values()))
     return export(func, args, kwargs, dynamic_shapes=shapes)
 
 
-def _sizes(x: Any) -> Any:
+def _sizes(x: PyTree) -> PyTree:
     """That all dims of the tensors in an argument may change, except for sizes of one after the first."""
     if isinstance(x, Tensor):
         return {dim: Dim.AUTO for dim in range(x.dim()) if dim == 0 or x.shape[dim] > 1}  # often a batch of one
@@ -116,7 +117,7 @@ def _sizes(x: Any) -> Any:
     return None
 
 
-def _as_tuple(example_inputs: Any) -> tuple[Any, ...]:
+def _as_tuple(example_inputs: PyTree) -> Args:
     if example_inputs is None:
         return ()
     return tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from weft._base.device import device as Device
 from weft._base.dtype import DTYPES, DType, bool_
 from weft._base.site import warn_user
 from weft._base.size import Size
+from weft._base.types import AnyCallable, Arg, Args, AttributeValue, Kwargs, PyTree, Result
 from weft._tensor.assemble import PUBLIC
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, NotDefinedError, ValueRangeError
@@ -78,7 +80,7 @@ class MaskedTensor:
 
     if TYPE_CHECKING:
 
-        def __getattr__(self, name: str) -> Any:
+        def __getattr__(self, name: str) -> AttributeValue:
             """The operators, which are defined below."""
 
     # --- what it is -----------------------------------------------------------------------------------------------
@@ -91,7 +93,7 @@ class MaskedTensor:
         """Where elements are valid: booleans."""
         return self._mask
 
-    def to_tensor(self, value: Any) -> Tensor:
+    def to_tensor(self, value: Arg) -> Tensor:
         """A tensor with the number `value` in place of masked elements."""
         return self.get_data().masked_fill(~self._mask, value)
 
@@ -100,7 +102,7 @@ class MaskedTensor:
         """Sizes of the dims."""
         return self._data.shape
 
-    def size(self, dim: int | None = None) -> Any:
+    def size(self, dim: int | None = None) -> Size | int:
         """Sizes of the dims, or of one of them."""
         return self._data.size(dim)
 
@@ -126,7 +128,7 @@ class MaskedTensor:
         return self._data.dtype
 
     @property
-    def device(self) -> Any:
+    def device(self) -> Device:
         """The device of the elements."""
         return self._data.device
 
@@ -137,12 +139,12 @@ class MaskedTensor:
 
     is_sparse = False
 
-    def to(self, *args: Any, **options: Any) -> MaskedTensor:
+    def to(self, *args: Arg, **options: Arg) -> MaskedTensor:
         """The elements with another type, on another device, or both."""
         data = self.get_data().to(*args, **options)
         return _wrapped(data, self._mask.to(data.device))
 
-    def item(self) -> Any:
+    def item(self) -> float | int | bool | complex | None:
         """The only element, as a Python number; `ValueError` if it is masked."""
         if not bool(self._mask.all()):
             raise ValueRangeError("item(): the element is masked; use get_data() or to_tensor(value)")
@@ -166,7 +168,7 @@ class MaskedTensor:
         return self._data.is_leaf
 
     @property
-    def grad_fn(self) -> Any:
+    def grad_fn(self) -> Arg:
         """The recorded application that has made it, or None for a leaf."""
         return self._data.grad_fn
 
@@ -175,7 +177,7 @@ class MaskedTensor:
         """The sum of the gradients of all backward passes, with this tensor's mask, or None."""
         return None if self._data.grad is None else _wrapped(self._data.grad, self._mask)
 
-    def backward(self, gradient: Any = None, **options: Any) -> None:
+    def backward(self, gradient: Arg = None, **options: Arg) -> None:
         """Run a backward pass from this tensor."""
         self._data.backward(gradient.get_data() if is_masked_tensor(gradient) else gradient, **options)
 
@@ -189,12 +191,14 @@ class MaskedTensor:
         """The logarithm of the softmax along `dim` of the valid elements."""
         return _wrapped(PUBLIC["masked"]["log_softmax"](self.get_data(), dim, dtype=dtype, mask=self._mask), self._mask)
 
-    def split(self, split_size: Any, dim: int = 0) -> tuple[MaskedTensor, ...]:
+    def split(self, split_size: int | Sequence[int], dim: int = 0) -> tuple[MaskedTensor, ...]:
         """Views of consecutive parts."""
         return tuple(map(_wrapped, self.get_data().split(split_size, dim), self._mask.split(split_size, dim)))
 
     @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        cls, func: AnyCallable, types: Sequence[type], args: Args = (), kwargs: Kwargs | None = None
+    ) -> Result:
         """A public function of which an argument is a masked tensor: the method of that name."""
         name, options = getattr(func, "__name__", str(func)).rpartition(".")[2], dict(kwargs or {})
         if name in ("cat", "stack", "concat", "concatenate"):
@@ -237,7 +241,7 @@ def as_masked_tensor(data: Tensor, mask: Tensor) -> MaskedTensor:
     return _wrapped(data.clone(), mask)
 
 
-def is_masked_tensor(obj: Any, /) -> bool:
+def is_masked_tensor(obj: object, /) -> bool:
     """Whether `obj` is a `MaskedTensor`."""
     return isinstance(obj, MaskedTensor)
 
@@ -251,11 +255,11 @@ def _wrapped(data: Tensor, mask: Tensor) -> MaskedTensor:
 # --- texts ------------------------------------------------------------------------------------------------------
 
 
-def _spelled(x: Any) -> str:
+def _spelled(x: Arg) -> str:
     return f"{x:8.4f}" if isinstance(x, float) else str(x)
 
 
-def _text(data: Any, mask: Any, ndim: int) -> str:
+def _text(data: PyTree, mask: PyTree, ndim: int) -> str:
     if ndim > 1:
         rows = [_text(row, valid, ndim - 1) for row, valid in zip(data, mask, strict=True)]
         return "[\n" + ",\n".join(["\n".join([f"  {line}" for line in row.split("\n")]) for row in rows]) + "\n]"
@@ -267,11 +271,11 @@ def _text(data: Any, mask: Any, ndim: int) -> str:
 # --- operators --------------------------------------------------------------------------------------------------
 
 
-def _data_of(x: Any) -> Any:
+def _data_of(x: Arg) -> Arg:
     return x.get_data() if is_masked_tensor(x) else x
 
 
-def _refuse_others(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+def _refuse_others(name: str, args: Args, options: Kwargs) -> None:
     if options:
         raise ValueRangeError(f"{name}: masked tensors take no keyword arguments here, got {', '.join(options)}")
     if any(isinstance(x, Tensor) or is_masked_tensor(x) for x in args):
@@ -279,14 +283,14 @@ def _refuse_others(name: str, args: tuple[Any, ...], options: dict[str, Any]) ->
 
 
 def _unary(name: str) -> Callable[..., MaskedTensor]:
-    def method(self: MaskedTensor, *args: Any, **options: Any) -> MaskedTensor:
+    def method(self: MaskedTensor, *args: Arg, **options: Arg) -> MaskedTensor:
         _refuse_others(name, args, options)
         return _wrapped(getattr(self.get_data(), name)(*args), self.get_mask())
 
     return method
 
 
-def _common_mask(name: str, a: Any, b: Any) -> Tensor:
+def _common_mask(name: str, a: Arg, b: Arg) -> Tensor:
     """The mask of an operator's arguments, of which one at least has one. Waits for masks that are not one tensor."""
     masks = [x.get_mask() for x in (a, b) if is_masked_tensor(x)]
     if len(masks) > 1 and masks[0] is not masks[1] and not masks[0].equal(masks[1]):
@@ -294,7 +298,7 @@ def _common_mask(name: str, a: Any, b: Any) -> Tensor:
     return masks[0]
 
 
-def _paired(name: str, a: Any, b: Any, *args: Any, **options: Any) -> MaskedTensor:
+def _paired(name: str, a: Arg, b: Arg, *args: Arg, **options: Arg) -> MaskedTensor:
     """An operator of two tensors."""
     _refuse_others(name, args, options)
     mask = _common_mask(name, a, b)
@@ -304,7 +308,7 @@ def _paired(name: str, a: Any, b: Any, *args: Any, **options: Any) -> MaskedTens
 
 
 def _binary(name: str) -> Callable[..., MaskedTensor]:
-    def method(self: MaskedTensor, other: Any, *args: Any, **options: Any) -> MaskedTensor:
+    def method(self: MaskedTensor, other: Arg, *args: Arg, **options: Arg) -> MaskedTensor:
         return _paired(name, self, other, *args, **options)
 
     return method
@@ -313,7 +317,7 @@ def _binary(name: str) -> Callable[..., MaskedTensor]:
 def _in_place(name: str) -> Callable[..., MaskedTensor]:
     """The form that replaces the elements of the masked tensor, which may require no gradient."""
 
-    def method(self: MaskedTensor, *args: Any, **options: Any) -> MaskedTensor:
+    def method(self: MaskedTensor, *args: Arg, **options: Arg) -> MaskedTensor:
         result = getattr(self, name)(*args, **options)
         self._data.copy_(result.get_data())
         return self
@@ -321,8 +325,8 @@ def _in_place(name: str) -> Callable[..., MaskedTensor]:
     return method
 
 
-def _symbol(name: str) -> Callable[..., Any]:
-    def method(self: MaskedTensor, other: Any) -> Any:
+def _symbol(name: str) -> AnyCallable:
+    def method(self: MaskedTensor, other: Arg) -> Result:
         mask = _common_mask(name, self, other)
         result = getattr(self.get_data(), name)(_data_of(other))
         return result if result is NotImplemented else _wrapped(result, mask.expand_as(result))
@@ -333,20 +337,20 @@ def _symbol(name: str) -> Callable[..., Any]:
 def _moving(name: str) -> Callable[..., MaskedTensor]:
     """An operator that moves elements, of data and mask alike."""
 
-    def method(self: MaskedTensor, *args: Any, **options: Any) -> MaskedTensor:
+    def method(self: MaskedTensor, *args: Arg, **options: Arg) -> MaskedTensor:
         return _wrapped(*[getattr(x, name)(*args, **options) for x in (self.get_data(), self.get_mask())])
 
     return method
 
 
-def _joined(function: Callable[..., Tensor], tensors: Any, *args: Any, **options: Any) -> MaskedTensor:
+def _joined(function: Callable[..., Tensor], tensors: Sequence[Arg], *args: Arg, **options: Arg) -> MaskedTensor:
     """`cat` or `stack`, of tensors that have masks or are valid as a whole."""
     data = [_data_of(x) for x in tensors]
     masks = [x.get_mask() if is_masked_tensor(x) else x.new_ones(x.shape, dtype=bool_) for x in tensors]
     return _wrapped(function(data, *args, **options), function(masks, *args, **options))
 
 
-def _chosen(condition: Tensor, input: Any, other: Any) -> MaskedTensor:
+def _chosen(condition: Tensor, input: Arg, other: Arg) -> MaskedTensor:
     """Elements and masks of `input` where a condition is true, else of `other`."""
     choose = PUBLIC[""]["where"]
     masks = [x.get_mask() if is_masked_tensor(x) else True for x in (input, other)]
@@ -354,7 +358,9 @@ def _chosen(condition: Tensor, input: Any, other: Any) -> MaskedTensor:
 
 
 def _reducing(name: str) -> Callable[..., MaskedTensor]:
-    def method(self: MaskedTensor, dim: Any = None, keepdim: bool = False, dtype: DType | None = None) -> MaskedTensor:
+    def method(
+        self: MaskedTensor, dim: int | Sequence[int] | None = None, keepdim: bool = False, dtype: DType | None = None
+    ) -> MaskedTensor:
         data, mask = self.get_data(), self.get_mask()
         if name == "all":
             filled = data.masked_fill(~mask, 1)
@@ -371,8 +377,8 @@ def _choosing(name: str) -> Callable[..., MaskedTensor]:
     return lambda self, condition, other: _chosen(condition, self, other)
 
 
-def _refused(name: str) -> Callable[..., Any]:
-    def method(self: MaskedTensor, *args: Any) -> Any:
+def _refused(name: str) -> AnyCallable:
+    def method(self: MaskedTensor, *args: Arg) -> Result:
         raise NotDefinedError(f"{name} is not defined for masked tensors; use get_data(), or to_tensor(value)")
 
     return method

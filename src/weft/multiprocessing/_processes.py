@@ -21,6 +21,7 @@ from typing import IO, Any, NoReturn
 
 from weft._base.failing import follows_another, report_failures_by
 from weft._base.signals import restore_defaults
+from weft._base.types import Args
 from weft.errors import ArgumentError, ProcessExitedException, ProcessRaisedException, ValueRangeError
 
 _log = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ class _ErrorFile:
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _attached, (DupFd(self._file.fileno()),)
 
     def write(self, error: BaseException | None) -> None:
@@ -70,7 +71,7 @@ def _attached(file: Any) -> _ErrorFile:
     return _ErrorFile(os.fdopen(file.detach(), "w+b"))
 
 
-def _run(fn: Callable[..., Any], index: int, args: tuple[Any, ...], error_file: _ErrorFile) -> None:
+def _run(fn: Callable[..., object], index: int, args: Args, error_file: _ErrorFile) -> None:
     """The main function of a process."""
     restore_defaults(signal.SIGINT)
     threading.Thread(target=_end_with_parent, name="end with the parent", daemon=True).start()
@@ -198,8 +199,8 @@ class SpawnContext(ProcessContext):
 
 
 def start_processes(
-    fn: Callable[..., Any],
-    args: tuple[Any, ...] = (),
+    fn: Callable[..., object],
+    args: Args = (),
     nprocs: int = 1,
     join: bool = True,
     daemon: bool = False,
@@ -239,7 +240,7 @@ def start_processes(
     return None
 
 
-def require_calls(args: Any, nprocs: Any) -> None:
+def require_calls(args: object, nprocs: object) -> None:
     """Raise `TypeError` unless `args` is an iterable of arguments and `nprocs` an int."""
     if not isinstance(args, Iterable):
         raise ArgumentError(
@@ -256,8 +257,8 @@ def _xla_runs() -> bool:
 
 
 def spawn(
-    fn: Callable[..., Any],
-    args: tuple[Any, ...] = (),
+    fn: Callable[..., object],
+    args: Args = (),
     nprocs: int = 1,
     join: bool = True,
     daemon: bool = False,

@@ -1,12 +1,11 @@
 """Layers, losses, and the base class of models."""
 
 from weft._base.exports import on_first_use as _on_first_use
+from weft._import_paths.finder import serve_below as _serve_below
 from weft.nn import _optimized as _optimized
 from weft.nn import functional as functional
 from weft.nn import init as init
-from weft.nn import modules as modules
 from weft.nn import parallel as parallel
-from weft.nn import parameter as parameter
 from weft.nn import utils as utils
 from weft.nn._activation import CELU as CELU
 from weft.nn._activation import ELU as ELU
@@ -176,8 +175,5 @@ from weft.nn._transformer import TransformerEncoder as TransformerEncoder
 from weft.nn._transformer import TransformerEncoderLayer as TransformerEncoderLayer
 from weft.nn.parallel import DataParallel as DataParallel
 
-__getattr__, __dir__ = _on_first_use(
-    __name__,
-    {"weft.distributed._sync_norm": ("SyncBatchNorm",)},
-    ("attention", "intrinsic", "qat", "quantizable", "quantized"),
-)
+__getattr__, __dir__ = _on_first_use(__name__, {"weft.distributed._sync_norm": ("SyncBatchNorm",)}, ("attention",))
+_serve_below(__name__)

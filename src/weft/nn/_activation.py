@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING
 
 from weft._base.device import DeviceLike
 from weft._base.dtype import DType
+from weft._base.types import AnyCallable, Arg
 from weft._tensor.tensor import Tensor
 from weft.errors import PreconditionError, ValueRangeError
 from weft.nn import functional as F
@@ -15,8 +16,11 @@ from weft.nn._linear import fresh
 from weft.nn._module import Module
 from weft.nn.init import constant_
 
+if TYPE_CHECKING:
+    from weft.nn._layer import LayerClass
 
-def _make(name: str, function: Any, doc: str, repr_format: str | None = "", **fields: Any) -> Any:
+
+def _make(name: str, function: AnyCallable, doc: str, repr_format: str | None = "", **fields: Arg) -> LayerClass:
     return layer(name, __name__, function, doc, repr_format, **fields)
 
 
@@ -81,7 +85,7 @@ Softplus = _make(
 GLU = _make("GLU", F.glu, "One half along `dim`, times the sigmoid of the other.", "dim={dim}", dim=-1)
 
 
-def _settle_bounds(hardtanh: Any) -> None:
+def _settle_bounds(hardtanh: Module) -> None:
     for old, name in (("min_value", "min_val"), ("max_value", "max_val")):
         if getattr(hardtanh, old) is not None:
             warnings.warn(

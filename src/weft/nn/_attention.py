@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from weft._base.device import DeviceLike
+from weft._base.dtype import DType
 from weft._tensor.composite.attention import Projections, attend, batch_first, is_batched, require_mask, require_width
 from weft._tensor.tensor import Tensor
 from weft.errors import PreconditionError, ValueRangeError
@@ -35,8 +35,8 @@ class MultiheadAttention(Module):
         kdim: int | None = None,
         vdim: int | None = None,
         batch_first: bool = False,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__()
         if embed_dim <= 0 or num_heads <= 0:
@@ -58,7 +58,7 @@ class MultiheadAttention(Module):
         self._register(bias, add_bias_kv, device, dtype)
         self.reset_parameters()
 
-    def _register(self, bias: bool, add_bias_kv: bool, device: Any, dtype: Any) -> None:
+    def _register(self, bias: bool, add_bias_kv: bool, device: DeviceLike | None, dtype: DType | None) -> None:
         size = self.embed_dim
         same = self._qkv_same_embed_dim
         columns = {"q": size, "k": self.kdim, "v": self.vdim}
@@ -86,8 +86,8 @@ class MultiheadAttention(Module):
     def forward(
         self,
         query: Tensor,
-        key: Any,
-        value: Any,
+        key: Tensor,
+        value: Tensor,
         key_padding_mask: Tensor | None = None,
         need_weights: bool = True,
         attn_mask: Tensor | None = None,

@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from operator import index as as_int
-from typing import Any, TypeVar
+from typing import Any, Self, SupportsIndex, TypeVar
 
+from weft._base.types import Arg, AttributeValue, Result
 from weft.errors import ArgumentError, DimError, PreconditionError, ValueRangeError
+from weft.nn._lookup import AnyModule as AnyModule
 from weft.nn._lookup import indented
 from weft.nn._module import Module
 
 _S = TypeVar("_S", bound="Sequential")
 _L = TypeVar("_L", bound="ModuleList")
 
+Modules = Mapping[str, Module] | Iterable[tuple[str, Module]]
+"""Modules by name, or pairs of name and module."""
 
-def position(index: Any, size: int) -> int:
+
+def position(index: SupportsIndex, size: int) -> int:
     """An index counted from the front; `IndexError` if it is out of range."""
     value = as_int(index)
     if not -size <= value < size:
@@ -29,27 +34,27 @@ class _IndexedModules(Module):
     def __len__(self) -> int:
         return len(self._modules)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[AnyModule]:
         return iter(self._modules.values())
 
     def _renumber(self, modules: Iterable[Module | None]) -> None:
         self._modules = {str(at): module for at, module in enumerate(modules)}
 
-    def _as_list(self) -> list[Any]:
+    def _as_list(self) -> list[AnyModule]:
         return list(self._modules.values())
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: int | slice) -> AttributeValue:
         if isinstance(index, slice):
             return type(self)(*self._for_init(self._as_list()[index]))
         return self._as_list()[position(index, len(self))]
 
-    def _for_init(self, modules: list[Any]) -> Iterable[Any]:
+    def _for_init(self, modules: list[Module]) -> Iterable[Arg]:
         return (modules,)
 
     def __setitem__(self, index: int, module: Module) -> None:
         setattr(self, list(self._modules)[position(index, len(self))], module)
 
-    def __delitem__(self, index: Any) -> None:
+    def __delitem__(self, index: int | slice) -> None:
         modules = self._as_list()
         del modules[index if isinstance(index, slice) else position(index, len(self))]
         self._renumber(modules)
@@ -59,12 +64,12 @@ class _IndexedModules(Module):
         modules.insert(index, module)
         self._renumber(modules)
 
-    def append(self, module: Module) -> Any:
+    def append(self, module: Module) -> Self:
         """Add a module at the end; returns the container."""
         self.add_module(str(len(self)), module)
         return self
 
-    def extend(self, modules: Any) -> Any:
+    def extend(self, modules: Iterable[Module]) -> Self:
         """Add modules at the end; returns the container."""
         if not isinstance(modules, Iterable):
             name = type(self).__name__
@@ -80,7 +85,7 @@ class _IndexedModules(Module):
 class Sequential(_IndexedModules):
     """Modules called one after another, given in order or as a dict by name."""
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: Arg) -> None:
         super().__init__()
         if len(args) == 1 and isinstance(args[0], dict):
             for name, module in args[0].items():
@@ -89,18 +94,18 @@ class Sequential(_IndexedModules):
             for at, module in enumerate(args):
                 self.add_module(str(at), module)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Arg) -> Result:
         """The result of the last module."""
         for module in self:
             input = module(input)
         return input
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: int | slice) -> AttributeValue:
         if isinstance(index, slice):
             return type(self)(dict(list(self._modules.items())[index]))
         return super().__getitem__(index)
 
-    def __delitem__(self, index: Any) -> None:
+    def __delitem__(self, index: int | slice) -> None:
         if not isinstance(index, slice):
             index = position(index, len(self))
         super().__delitem__(index)
@@ -114,16 +119,16 @@ class Sequential(_IndexedModules):
         self._insert(index, module)
         return self
 
-    def pop(self, key: Any) -> Any:
+    def pop(self, key: int | slice) -> Module:
         """Take one module out, and return it."""
         module = self[key]
         del self[key]
         return module
 
-    def __add__(self, other: Any) -> Sequential:
+    def __add__(self, other: Sequential) -> Sequential:
         return Sequential(*self, *_sequential(other))
 
-    def __iadd__(self: _S, other: Any) -> _S:
+    def __iadd__(self: _S, other: Sequential) -> _S:
         return self.extend(list(_sequential(other)))
 
     def __mul__(self, times: int) -> Sequential:
@@ -134,7 +139,7 @@ class Sequential(_IndexedModules):
     def __imul__(self: _S, times: int) -> _S:
         return self.extend(self._as_list() * (self._factor(times) - 1))
 
-    def _factor(self, times: Any) -> int:
+    def _factor(self, times: object) -> int:
         if not isinstance(times, int):
             raise ArgumentError(f"unsupported operand type(s) for *: {type(self)} and {type(times)}")
         if times <= 0:
@@ -142,7 +147,7 @@ class Sequential(_IndexedModules):
         return times
 
 
-def _sequential(other: Any) -> Sequential:
+def _sequential(other: object) -> Sequential:
     if not isinstance(other, Sequential):
         raise ValueRangeError(f"add operator supports only objects of Sequential class, but {type(other)} is given.")
     return other
@@ -160,7 +165,7 @@ class ModuleList(_IndexedModules):
         """Put a module in front of the one at `index`."""
         self._insert(index, module)
 
-    def pop(self, key: Any) -> Any:
+    def pop(self, key: int | slice) -> Module:
         """Take one module (or a slice of them) out, and return it."""
         module = self[key]
         del self[key]
@@ -192,12 +197,12 @@ class ModuleList(_IndexedModules):
 class ModuleDict(Module):
     """Modules by name. It has no `forward`: the caller calls them."""
 
-    def __init__(self, modules: Any = None) -> None:
+    def __init__(self, modules: Modules | None = None) -> None:
         super().__init__()
         if modules is not None:
             self.update(modules)
 
-    def __getitem__(self, key: str) -> Any:
+    def __getitem__(self, key: str) -> AnyModule:
         return self._modules[key]
 
     def __setitem__(self, key: str, module: Module) -> None:
@@ -219,11 +224,11 @@ class ModuleDict(Module):
         """The names."""
         return self._modules.keys()
 
-    def values(self) -> Iterable[Any]:
+    def values(self) -> Iterable[AnyModule]:
         """The modules."""
         return self._modules.values()
 
-    def items(self) -> Iterable[tuple[str, Any]]:
+    def items(self) -> Iterable[tuple[str, AnyModule]]:
         """Names and modules."""
         return self._modules.items()
 
@@ -231,13 +236,13 @@ class ModuleDict(Module):
         """Take all modules out."""
         self._modules.clear()
 
-    def pop(self, key: str) -> Any:
+    def pop(self, key: str) -> Module:
         """Take one module out, and return it."""
         module = self[key]
         del self[key]
         return module
 
-    def update(self, modules: Any) -> None:
+    def update(self, modules: Modules) -> None:
         """Add modules from a mapping or from pairs of name and module."""
         for name, module in pairs("ModuleDict", modules):
             self[name] = module

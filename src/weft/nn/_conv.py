@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from weft._base.device import DeviceLike
+from weft._base.dtype import DType
 from weft._tensor.tensor import Tensor
 from weft.errors import ValueRangeError
 from weft.nn import functional as F
@@ -34,14 +36,14 @@ class _ConvNd(Module):
         out_channels: int,
         kernel_size: int | Sequence[int],
         stride: int | Sequence[int],
-        padding: Any,
+        padding: str | int | Sequence[int],
         output_padding: int | Sequence[int],
         dilation: int | Sequence[int],
         groups: int,
         bias: bool,
         padding_mode: str,
-        device: Any,
-        dtype: Any,
+        device: DeviceLike | None,
+        dtype: DType | None,
     ) -> None:
         super().__init__()
         n = self._dims
@@ -107,13 +109,13 @@ class _Conv(_ConvNd):
         out_channels: int,
         kernel_size: int | Sequence[int],
         stride: int | Sequence[int] = 1,
-        padding: Any = 0,
+        padding: str | int | Sequence[int] = 0,
         dilation: int | Sequence[int] = 1,
         groups: int = 1,
         bias: bool = True,
         padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
     ) -> None:
         self._setup(
             in_channels,
@@ -184,14 +186,14 @@ class _ConvTranspose(_ConvNd):
         out_channels: int,
         kernel_size: int | Sequence[int],
         stride: int | Sequence[int] = 1,
-        padding: Any = 0,
+        padding: str | int | Sequence[int] = 0,
         output_padding: int | Sequence[int] = 0,
         groups: int = 1,
         bias: bool = True,
         dilation: int | Sequence[int] = 1,
         padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
     ) -> None:
         if padding_mode != "zeros":
             raise ValueRangeError(f'Only "zeros" padding mode is supported for {type(self).__name__}')
@@ -210,7 +212,7 @@ class _ConvTranspose(_ConvNd):
             dtype,
         )
 
-    def forward(self, input: Tensor, output_size: Any = None) -> Tensor:
+    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """(batch, in_channels, ...) to (batch, out_channels, ...), of the sizes `output_size` if given."""
         extra = self.output_padding if output_size is None else self._output_padding(input, tuple(output_size))
         convolve = getattr(F, f"conv_transpose{self._dims}d")

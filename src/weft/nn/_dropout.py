@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from weft._tensor.tensor import Tensor
 from weft.errors import ValueRangeError
 from weft.nn import functional as F
 from weft.nn._module import Module
+
+if TYPE_CHECKING:
+    from weft.nn._layer import LayerClass
 
 
 class _Dropout(Module):
@@ -31,7 +34,7 @@ class _Dropout(Module):
         return f"p={self.p}, inplace={self.inplace}"
 
 
-def _dropout(name: str, function: str, doc: str) -> Any:
+def _dropout(name: str, function: str, doc: str) -> LayerClass:
     return type(name, (_Dropout,), {"_function": function, "__doc__": doc, "__module__": __name__})
 
 

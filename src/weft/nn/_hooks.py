@@ -6,22 +6,25 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
+from weft._base.cell import LocalCell, Registry
 from weft._base.handles import Handle
-from weft._lazy.tape import Tape
+from weft._base.types import AnyCallable, Arg, Args, AttributeValue, Kwargs, Result
+from weft._lazy.role import Interior
 from weft._lazy.value import Value
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import as_cotangent, as_gradient_of
 from weft.errors import GradientError, ModuleError
 
+T = TypeVar("T")
+
 
 class HasForward(Protocol):
     """What a call between hooks needs of a module, whose tables of hooks stand in its `__dict__`."""
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: Arg, **kwargs: Arg) -> Result:
         """What the module computes."""
         ...
 
@@ -59,7 +62,9 @@ def empty_tables() -> dict[str, Hooks]:
     return {name: OrderedDict() for name in (*OF_CALLS, *OF_STATE_DICTS)}
 
 
-def register(hooks: Hooks, hook: Any, *, prepend: bool = False, options: Sequence[dict[int, bool]] = ()) -> Handle:
+def register(
+    hooks: Hooks, hook: AnyCallable, *, prepend: bool = False, options: Sequence[dict[int, bool]] = ()
+) -> Handle:
     """Add a hook after (or before) all others in its table, and note its key in each dict of `options`."""
     handle = Handle(hooks, hook)
     key = next(reversed(hooks))
@@ -80,12 +85,15 @@ class AttributeHook:
     def _attribute(self) -> str:
         raise NotImplementedError
 
-    def _current(self, module: Any) -> Any:
+    def _current(self, module: Arg) -> Tensor:
         """The attribute's value now; the module is not changed."""
         raise NotImplementedError
 
 
-def attribute_hooks(module: Any, kind: type[AttributeHook], name: str) -> dict[int, Any]:
+KindOfHook = TypeVar("KindOfHook", bound=AttributeHook)
+
+
+def attribute_hooks(module: Arg, kind: type[KindOfHook], name: str) -> dict[int, KindOfHook]:
     """The hooks of a kind that compute an attribute of a module, by key."""
     hooks = module._forward_pre_hooks.items()
     return {key: hook for key, hook in hooks if isinstance(hook, kind) and hook._attribute == name}
@@ -102,46 +110,44 @@ class GlobalHook(NamedTuple):
     regular: bool = False
 
 
-GLOBAL_HOOKS: OrderedDict[int, GlobalHook] = OrderedDict()
+GLOBAL_HOOKS = Registry[int, GlobalHook]("hooks on the calls of all modules")
 """Hooks on the calls of all modules, of all kinds: in one table, because every call checks whether it is empty."""
 
-_REGISTRATION: dict[str, Hooks] = {kind: OrderedDict() for kind in ("parameter", "buffer", "module")}
+_REGISTRATION = {
+    kind: Registry[int, Any](f"hooks on the registration of {kind}s") for kind in ("parameter", "buffer", "module")
+}
 
 
-def _register_globally(
-    kind: str, hook: Callable[..., Any], with_kwargs: bool = False, always_call: bool = False
-) -> Handle:
+def _register_globally(kind: str, hook: AnyCallable, with_kwargs: bool = False, always_call: bool = False) -> Handle:
     return Handle(GLOBAL_HOOKS, GlobalHook(kind, Hook(hook, with_kwargs, always_call, is_global=True)))
 
 
-def register_module_forward_pre_hook(hook: Callable[..., Any]) -> Handle:
+def register_module_forward_pre_hook(hook: AnyCallable) -> Handle:
     """Call `hook(module, args)` before the `forward` of every module, ahead of the module's own hooks."""
     return _register_globally("forward_pre", hook)
 
 
-def register_module_forward_hook(
-    hook: Callable[..., Any], *, with_kwargs: bool = False, always_call: bool = False
-) -> Handle:
+def register_module_forward_hook(hook: AnyCallable, *, with_kwargs: bool = False, always_call: bool = False) -> Handle:
     """Call `hook(module, args, output)` after the `forward` of every module, ahead of the module's own hooks."""
     return _register_globally("forward", hook, with_kwargs, always_call)
 
 
-def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> Handle:
+def register_module_full_backward_pre_hook(hook: AnyCallable) -> Handle:
     """Call `hook(module, grad_output)` in every module's backward pass."""
     return _register_globally("backward_pre", hook)
 
 
-def register_module_full_backward_hook(hook: Callable[..., Any]) -> Handle:
+def register_module_full_backward_hook(hook: AnyCallable) -> Handle:
     """Call `hook(module, grad_input, grad_output)` in every module's backward pass."""
     return _register_backward_hook(hook, regular=False)
 
 
-def register_module_backward_hook(hook: Callable[..., Any]) -> Handle:
+def register_module_backward_hook(hook: AnyCallable) -> Handle:
     """As `register_module_full_backward_hook`. The two cannot be used at the same time: `RuntimeError`."""
     return _register_backward_hook(hook, regular=True)
 
 
-def _register_backward_hook(hook: Callable[..., Any], *, regular: bool) -> Handle:
+def _register_backward_hook(hook: AnyCallable, *, regular: bool) -> Handle:
     if any(entry.kind == "backward" and entry.regular is not regular for entry in GLOBAL_HOOKS.values()):
         raise ModuleError(
             "Cannot use both regular backward hooks and full backward hooks as a global Module hook. Please use only "
@@ -155,22 +161,22 @@ def has_any_global_hook() -> bool:
     return bool(GLOBAL_HOOKS)
 
 
-def register_module_parameter_registration_hook(hook: Callable[..., Any]) -> Handle:
+def register_module_parameter_registration_hook(hook: AnyCallable) -> Handle:
     """Call `hook(module, name, parameter)` before every registration; what it returns, if anything, replaces it."""
     return Handle(_REGISTRATION["parameter"], hook)
 
 
-def register_module_buffer_registration_hook(hook: Callable[..., Any]) -> Handle:
+def register_module_buffer_registration_hook(hook: AnyCallable) -> Handle:
     """Call `hook(module, name, buffer)` before every registration; what it returns, if anything, replaces it."""
     return Handle(_REGISTRATION["buffer"], hook)
 
 
-def register_module_module_registration_hook(hook: Callable[..., Any]) -> Handle:
+def register_module_module_registration_hook(hook: AnyCallable) -> Handle:
     """Call `hook(module, name, submodule)` before every registration; what it returns, if anything, replaces it."""
     return Handle(_REGISTRATION["module"], hook)
 
 
-def registering(kind: str, module: object, name: str, what: Any) -> Any:
+def registering(kind: str, module: object, name: str, what: T) -> T:
     """The object to register, after the global hooks, which may replace it."""
     for hook in list(_REGISTRATION[kind].values()):
         replacement = hook(module, name, what)
@@ -193,39 +199,36 @@ def _on_calls(module: object, kind: str) -> list[Hook]:
 class Interceptor(Protocol):
     """Takes over what a program does with modules, as a tracer of programs does."""
 
-    def module_called(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def module_called(self, module: Arg, args: Args, kwargs: Kwargs) -> Result:
         """What a call of a module returns."""
         ...
 
-    def attribute_read(self, module: Any, name: str, value: Any) -> Any:
+    def attribute_read(self, module: Arg, name: str, value: AttributeValue) -> AttributeValue:
         """What a program gets as a parameter, buffer or child of a module."""
         ...
 
 
-_INTERCEPTOR: ContextVar[Interceptor | None] = ContextVar("weft_module_interceptor", default=None)
+_INTERCEPTOR = LocalCell[Interceptor | None]("what takes over the calls of modules", None)
 
 
 @contextmanager
 def intercepting(interceptor: Interceptor | None) -> Iterator[None]:
     """A block in which an object takes over the calls of modules in this thread, and what is read from them."""
-    token = _INTERCEPTOR.set(interceptor)
-    try:
+    with _INTERCEPTOR.within(interceptor):
         if interceptor is None:
             yield
         else:
             with Handle(GLOBAL_HOOKS, GlobalHook("interceptor", Hook(interceptor.module_called))):
                 yield
-    finally:
-        _INTERCEPTOR.reset(token)
 
 
-def read(module: object, name: str, value: Any) -> Any:
+def read(module: object, name: str, value: AttributeValue) -> AttributeValue:
     """What a program gets that reads a parameter, buffer or child of a module, while there are global hooks."""
     interceptor = _INTERCEPTOR.get()
     return value if interceptor is None else interceptor.attribute_read(module, name, value)
 
 
-def call(module: HasForward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call(module: HasForward, args: Args, kwargs: Kwargs) -> Result:
     """Call a module, or the interceptor in its stead."""
     interceptor = _INTERCEPTOR.get()
     if interceptor is not None:
@@ -233,7 +236,7 @@ def call(module: HasForward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     return call_with_hooks(module, args, kwargs)
 
 
-def call_with_hooks(module: HasForward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_with_hooks(module: HasForward, args: Args, kwargs: Kwargs) -> Result:
     """Call `module.forward` and its hooks. After an error, the forward hooks with `always_call` still run."""
     waiting: list[Hook] | None = None
     result = None
@@ -255,7 +258,7 @@ def call_with_hooks(module: HasForward, args: tuple[Any, ...], kwargs: dict[str,
         raise
 
 
-def _before(module: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _before(module: object, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
     for hook in _on_calls(module, "forward_pre"):
         if not hook.with_kwargs:
             replacement = hook.function(module, args)
@@ -273,13 +276,13 @@ def _before(module: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
     return args, kwargs
 
 
-def _after(module: object, hook: Hook, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+def _after(module: object, hook: Hook, args: Args, kwargs: Kwargs, result: Result) -> Result:
     arguments = (args, kwargs, result) if hook.with_kwargs else (args, result)
     replacement = hook.function(module, *arguments)
     return result if replacement is None else replacement
 
 
-def _silenced(module: object, hook: Hook, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+def _silenced(module: object, hook: Hook, args: Args, kwargs: Kwargs, result: Result) -> Result:
     try:
         return _after(module, hook, args, kwargs, result)
     except Exception as error:
@@ -310,7 +313,7 @@ class BackwardHookCall:
         self.arguments = 0
         self.grad_output: tuple[Tensor | None, ...] = ()
 
-    def wrap_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def wrap_inputs(self, args: Args) -> Args:
         """The arguments, with tensors that need a gradient replaced by the results of the first identity."""
         if not self.after:
             return args
@@ -320,7 +323,7 @@ class BackwardHookCall:
             self.inputs = at
         return passed
 
-    def wrap_outputs(self, result: Any) -> Any:
+    def wrap_outputs(self, result: Result) -> Result:
         """The result, with tensors that need a gradient replaced by the results of the second identity."""
         if not (self.before or self.after):
             return result
@@ -353,7 +356,9 @@ class BackwardHookCall:
         return grads
 
 
-def _replaced(which: str, what: str, grads: tuple[Tensor | None, ...], replacement: Any) -> tuple[Tensor | None, ...]:
+def _replaced(
+    which: str, what: str, grads: tuple[Tensor | None, ...], replacement: Tensor | tuple[Tensor | None, ...] | None
+) -> tuple[Tensor | None, ...]:
     if replacement is None:
         return grads
     items = replacement if isinstance(replacement, tuple) else (replacement,)
@@ -364,7 +369,9 @@ def _replaced(which: str, what: str, grads: tuple[Tensor | None, ...], replaceme
     return items
 
 
-def _pass(items: Sequence[Any], hook: Callable[..., Any]) -> tuple[list[int], tuple[Any, ...]]:
+def _pass(
+    items: Args, hook: Callable[[tuple[Tensor | None, ...]], tuple[Tensor | None, ...]]
+) -> tuple[list[int], Args]:
     """The positions of the tensors that need a gradient, and all items, with these tensors passed through an identity.
 
     `hook` is called once, with a gradient (or None) for each item, and returns the gradients to propagate.
@@ -381,7 +388,7 @@ def _pass(items: Sequence[Any], hook: Callable[..., Any]) -> tuple[list[int], tu
             grads[at[index]] = wrap(as_gradient_of(avals[index], grad))
         replacements = hook(tuple(grads))
         return [
-            None if replacements[i] is None else as_cotangent(replacements[i]._read(), aval, "the result of a hook")
+            None if (grad := replacements[i]) is None else as_cotangent(grad._read(), aval, "the result of a hook")
             for i, aval in zip(at, avals, strict=True)
         ]
 
@@ -390,7 +397,6 @@ def _pass(items: Sequence[Any], hook: Callable[..., Any]) -> tuple[list[int], tu
     for i, tensor in zip(at, behind if isinstance(behind, tuple) else (behind,), strict=True):
         value = tensor._read()
         if value.tape is not None:  # it is None outside of grad mode
-            value.tape = Tape()
-            value.tape.custom = on_values
+            value.tape = Interior(custom=on_values)
         passed[i] = tensor
     return at, tuple(passed)

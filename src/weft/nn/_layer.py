@@ -5,26 +5,34 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from itertools import takewhile
-from typing import Any
+from typing import Any, TypeAlias
 
+from weft._base.generated import execute
 from weft._base.overriding import acts_for_user
+from weft._base.types import AnyCallable, Arg, Kwargs
 from weft.nn._module import Module
 
 REQUIRED: Any = inspect.Parameter.empty
+
+LayerClass: TypeAlias = Any
+"""A class of layers that a line of a table makes: a checker knows neither its constructor nor its attributes."""
+
+Settle = Callable[[Module], None]
+"""Completes the attributes of a new layer."""
 
 
 def layer(
     name: str,
     module: str,
-    function: Callable[..., Any],
+    function: AnyCallable,
     doc: str,
     repr_format: str | None = "",
     *,
-    settle: Callable[[Any], None] | None = None,
+    settle: Settle | None = None,
     hidden: tuple[str, ...] = (),
     by_keyword: bool = False,
-    **fields: Any,
-) -> Any:
+    **fields: Arg,
+) -> LayerClass:
     """A class of layers without tensors. `module` is the name of the module that defines it, for pickling.
 
     `fields` are the constructor's parameters with their defaults, keyword-only if `by_keyword`. They become attributes,
@@ -47,12 +55,12 @@ def layer(
 
 def _methods(
     name: str,
-    function: Callable[..., Any],
-    fields: dict[str, Any],
+    function: AnyCallable,
+    fields: Kwargs,
     hidden: tuple[str, ...],
     by_keyword: bool,
-    settle: Callable[[Any], None] | None,
-) -> dict[str, Any]:
+    settle: Settle | None,
+) -> dict[str, AnyCallable]:
     """The constructor and `forward`, generated as source, so that Python itself words the errors about arguments."""
     parameters = inspect.signature(function).parameters
     leading = takewhile(lambda parameter: parameter.name not in fields, parameters.values())
@@ -70,7 +78,7 @@ def _methods(
     ]
     scope = {"_Module": Module, "_function": function, "_settle": settle}
     scope |= {f"d_{name}": default for name, default in defaults.items()}
-    exec(compile("\n".join(source), f"<weft {name}>", "exec"), scope)
+    execute("\n".join(source), f"nn.{name}", scope)
     methods: dict[str, Any] = {method: scope[method] for method in ("__init__", "forward")}
     for method, compiled in methods.items():
         compiled.__qualname__ = f"{name}.{method}"
@@ -78,5 +86,5 @@ def _methods(
     return methods
 
 
-def _spelled(name: str, defaults: dict[str, Any]) -> str:
+def _spelled(name: str, defaults: Kwargs) -> str:
     return name if defaults[name] is REQUIRED else f"{name}=d_{name}"

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft._base.dtype import int64
+from weft._base.device import DeviceLike
+from weft._base.dtype import DType, int64
 from weft._base.state import using
+from weft._base.types import Arg
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.errors import PreconditionError, ShapeError, ValueRangeError
@@ -24,7 +26,7 @@ class _LazyLayer(LazyModuleMixin):
     _parameters: dict[str, Any]
     _buffers: dict[str, Any]
 
-    def _defer(self, weight: bool, bias: bool, device: Any, dtype: Any) -> None:
+    def _defer(self, weight: bool, bias: bool, device: DeviceLike | None, dtype: DType | None) -> None:
         """Replace the empty weight and bias, which the constructor made, by uninitialised parameters."""
         for name, present in (("weight", weight), ("bias", bias)):
             self._parameters[name] = UninitializedParameter(device=device, dtype=dtype) if present else None
@@ -49,7 +51,9 @@ class LazyLinear(_LazyLayer, Linear):
     cls_to_become = Linear
     _inputs = "in_features"
 
-    def __init__(self, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None) -> None:
+    def __init__(
+        self, out_features: int, bias: bool = True, device: DeviceLike | None = None, dtype: DType | None = None
+    ) -> None:
         super().__init__(0, 0, False)
         self.out_features = out_features
         self._defer(True, bias, device, dtype)
@@ -75,7 +79,7 @@ class _LazyConvNd(_LazyLayer):
     groups: int
     _dims: int
 
-    def initialize_parameters(self, input: Tensor, *args: Any, **kwargs: Any) -> None:
+    def initialize_parameters(self, input: Tensor, *args: Arg, **kwargs: Arg) -> None:
         """Set `in_channels`, and the shapes of weight and bias, from the input."""
         del args, kwargs
         if not self.has_uninitialized_params():
@@ -102,13 +106,13 @@ class _LazyConv(_LazyConvNd):
         out_channels: int,
         kernel_size: int | Sequence[int],
         stride: int | Sequence[int] = 1,
-        padding: Any = 0,
+        padding: str | int | Sequence[int] = 0,
         dilation: int | Sequence[int] = 1,
         groups: int = 1,
         bias: bool = True,
         padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__(0, 0, kernel_size, stride, padding, dilation, groups, False, padding_mode)
         self.out_channels = out_channels
@@ -139,14 +143,14 @@ class _LazyConvTranspose(_LazyConvNd):
         out_channels: int,
         kernel_size: int | Sequence[int],
         stride: int | Sequence[int] = 1,
-        padding: Any = 0,
+        padding: str | int | Sequence[int] = 0,
         output_padding: int | Sequence[int] = 0,
         groups: int = 1,
         bias: bool = True,
         dilation: int | Sequence[int] = 1,
         padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__(0, 0, kernel_size, stride, padding, output_padding, groups, False, dilation, padding_mode)
         self.out_channels = out_channels
@@ -180,8 +184,8 @@ class _LazyNorm(_LazyLayer):
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
         *,
         bias: bool = True,
     ) -> None:

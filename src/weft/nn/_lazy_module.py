@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from weft._base.types import Arg, Args, Kwargs
 from weft.errors import ModuleError
 from weft.nn._lazy_parameter import is_lazy
 
@@ -20,12 +21,12 @@ class LazyModuleMixin:
 
     cls_to_become: type[Any] | None = None
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Arg, **kwargs: Arg) -> None:
         super().__init__(*args, **kwargs)
         module: Any = self
         self._initialize_hook = module.register_forward_pre_hook(self._infer_parameters, with_kwargs=True)
 
-    def initialize_parameters(self, *args: Any, **kwargs: Any) -> None:
+    def initialize_parameters(self, *args: Arg, **kwargs: Arg) -> None:
         """Set the shapes of all parameters and buffers from the first call's arguments. Subclasses must override it."""
         raise NotImplementedError(f"initialize_parameters is not implemented for {type(self).__name__}")
 
@@ -34,7 +35,7 @@ class LazyModuleMixin:
         module: Any = self
         return any(map(is_lazy, (*module._parameters.values(), *module._buffers.values())))
 
-    def _infer_parameters(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
+    def _infer_parameters(self, module: Module, args: Args, kwargs: Kwargs | None = None) -> None:
         module.initialize_parameters(*args, **(kwargs or {}))
         if module.has_uninitialized_params():
             raise ModuleError(f"module {module._get_name()} has not been fully initialized")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import Any, NoReturn, Self, SupportsIndex
 
 from weft._base.device import DeviceLike, device
 from weft._base.dtype import DType
 from weft._base.state import default_dtype
+from weft._base.types import AnyCallable, Arg, Args, Result
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor, operand
 from weft._tensor.view import own
@@ -15,10 +16,10 @@ from weft.errors import ShapeError, ValueRangeError
 from weft.nn._parameter import Buffer, Parameter
 
 
-def _delegated(name: str) -> Callable[..., Any]:
+def _delegated(name: str) -> AnyCallable:
     """A method that is called on the empty tensor that stands for an uninitialised one."""
 
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def method(self: UninitializedTensorMixin, *args: Arg, **kwargs: Arg) -> Result:
         return getattr(self._blank, name)(*args, **kwargs)
 
     return method
@@ -34,7 +35,7 @@ class UninitializedTensorMixin:
     cls_to_become: type[Tensor]
     _blank: Any
 
-    def _begin(self, requires_grad: bool, device: Any, dtype: Any) -> None:
+    def _begin(self, requires_grad: bool, device: DeviceLike | None, dtype: DType | None) -> None:
         self._value = None
         self._blank = op.zeros((0,), dtype=dtype or default_dtype(), device=device)
         self._wanted = requires_grad
@@ -46,7 +47,7 @@ class UninitializedTensorMixin:
             "`forward` with a dummy batch to initialize the parameters before calling torch functions"
         )
 
-    def materialize(self, shape: Any, device: DeviceLike | None = None, dtype: DType | None = None) -> None:
+    def materialize(self, shape: Sequence[int], device: DeviceLike | None = None, dtype: DType | None = None) -> None:
         """Become an ordinary tensor of this shape, whose elements are arbitrary. Type and device stay unless given."""
         value = op.zeros(shape, dtype=dtype or self.dtype, device=device or self.device)
         requires_grad = self._wanted
@@ -92,7 +93,7 @@ class UninitializedTensorMixin:
     def requires_grad(self, wanted: bool) -> None:
         self._wanted = wanted
 
-    def requires_grad_(self, requires_grad: bool = True) -> Any:
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Set whether a gradient is accumulated once there are elements."""
         self._wanted = requires_grad
         return self
@@ -121,13 +122,13 @@ class UninitializedTensorMixin:
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+    def __deepcopy__(self, memo: dict[int, Tensor]) -> Tensor:
         if id(self) not in memo:
             make, arguments = self.__reduce_ex__(4)
             memo[id(self)] = make(*arguments)
         return memo[id(self)]
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[AnyCallable, Args]:
         del protocol
         return type(self), (self.requires_grad, self.device, self.dtype)
 
@@ -137,7 +138,9 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):  # pyright: i
 
     cls_to_become = Parameter
 
-    def __init__(self, requires_grad: bool = True, device: Any = None, dtype: Any = None) -> None:
+    def __init__(
+        self, requires_grad: bool = True, device: DeviceLike | None = None, dtype: DType | None = None
+    ) -> None:
         self._begin(requires_grad, device, dtype)
 
 
@@ -147,16 +150,20 @@ class UninitializedBuffer(UninitializedTensorMixin, Buffer):  # pyright: ignore[
     cls_to_become = Tensor
 
     def __init__(
-        self, requires_grad: bool = False, device: Any = None, dtype: Any = None, persistent: bool = True
+        self,
+        requires_grad: bool = False,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
+        persistent: bool = True,
     ) -> None:
         self._begin(requires_grad, device, dtype)
         self.persistent = persistent
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[AnyCallable, Args]:
         make, arguments = super().__reduce_ex__(protocol)
         return make, (*arguments, self.persistent)
 
 
-def is_lazy(param: Any) -> bool:
+def is_lazy(param: object) -> bool:
     """Whether this is an uninitialised parameter or buffer."""
     return isinstance(param, UninitializedTensorMixin)

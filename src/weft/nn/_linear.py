@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from weft._base.device import DeviceLike
 from weft._base.dtype import DType
 from weft._base.state import default_dtype
+from weft._base.types import Arg
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ValueRangeError
@@ -25,11 +25,11 @@ def fresh(size: tuple[int, ...], device: DeviceLike | None = None, dtype: DType 
 class Identity(Module):
     """The input. Arguments of the constructor are ignored."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Arg, **kwargs: Arg) -> None:
         del args, kwargs
         super().__init__()
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Arg) -> Arg:
         """The input."""
         return input
 

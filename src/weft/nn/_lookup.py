@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias, TypeVar
 
 from weft._base.of_pytorch import registers_in_pytorch
+from weft._base.types import AttributeValue
 from weft._tensor.kind_names import advice
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ValueRangeError
 from weft.nn._parameter import Parameter
+
+T = TypeVar("T", Parameter, Tensor)
+
+
+AnyModule: TypeAlias = Any
+"""A module, whose attributes only its user knows."""
 
 
 class Lookup:
@@ -35,9 +42,9 @@ class Lookup:
 
     # --- by path ----------------------------------------------------------------------------------------------
 
-    def get_submodule(self, target: str) -> Any:
+    def get_submodule(self, target: str) -> AttributeValue:
         """The module at a dotted path; `AttributeError` if there is none."""
-        module: Any = self
+        module: AttributeValue = self
         for name in target.split(".") if target else ():
             module = _attribute(module, name)
             if not isinstance(module, Lookup):
@@ -76,24 +83,25 @@ class Lookup:
     # --- by iteration -----------------------------------------------------------------------------------------
 
     def named_modules(
-        self, memo: set[Any] | None = None, prefix: str = "", remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Any]]:
+        self, memo: set[AnyModule] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, AnyModule]]:
         """This module and all below it, with their paths; each once unless `remove_duplicate` is false."""
         seen = set() if memo is None else memo
-        if self in seen:
+        own: Any = self  # every object with these methods is a module
+        if own in seen:
             return
         if remove_duplicate:
-            seen.add(self)
-        yield prefix, self
+            seen.add(own)
+        yield prefix, own
         for name, module in self._modules.items():
             if module is not None:
                 yield from module.named_modules(seen, f"{prefix}.{name}" if prefix else name, remove_duplicate)
 
-    def modules(self, remove_duplicate: bool = True) -> Iterator[Any]:
+    def modules(self, remove_duplicate: bool = True) -> Iterator[AnyModule]:
         """This module and all below it; each once unless `remove_duplicate` is false."""
         return (module for _, module in self.named_modules(remove_duplicate=remove_duplicate))
 
-    def named_children(self) -> Iterator[tuple[str, Any]]:
+    def named_children(self) -> Iterator[tuple[str, AnyModule]]:
         """The direct children of this module, with their names, each once."""
         seen = set()
         for name, module in self._modules.items():
@@ -101,15 +109,20 @@ class Lookup:
                 seen.add(module)
                 yield name, module
 
-    def children(self) -> Iterator[Any]:
+    def children(self) -> Iterator[AnyModule]:
         """The direct children of this module, each once."""
         return (module for _, module in self.named_children())
 
     def _named_members(
-        self, members: Callable[[Any], Iterable[tuple[str, Any]]], prefix: str, recurse: bool, remove_duplicate: bool
-    ) -> Iterator[tuple[str, Any]]:
-        seen = set()
-        walk = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
+        self,
+        members: Callable[[AnyModule], Iterable[tuple[str, T | None]]],
+        prefix: str,
+        recurse: bool,
+        remove_duplicate: bool,
+    ) -> Iterator[tuple[str, T]]:
+        seen: set[T] = set()
+        own: Any = self
+        walk = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, own)]
         for path, module in walk:
             for name, member in members(module):
                 if member is None or member in seen:
@@ -147,7 +160,7 @@ class Lookup:
         """The text in the parentheses of `repr`, before the child modules."""
         return ""
 
-    def _shown_modules(self) -> Iterable[tuple[str, Any]]:
+    def _shown_modules(self) -> Iterable[tuple[str, Lookup | None]]:
         """The child modules that `repr` shows."""
         return self._modules.items()
 
@@ -166,7 +179,7 @@ class Lookup:
         return sorted(name for name in names if not name[0].isdigit())
 
 
-def options_repr(module: Any, **usual: Any) -> str:
+def options_repr(module: object, **usual: object) -> str:
     """The attributes that differ from these defaults, for `repr`, each after a comma."""
     own = {name: getattr(module, name) for name in usual}
     return "".join(f", {name}={value}" for name, value in own.items() if value != usual[name])
@@ -177,7 +190,7 @@ def indented(text: str) -> str:
     return text.replace("\n", "\n  ")
 
 
-def _attribute(module: Any, name: str) -> Any:
+def _attribute(module: Lookup, name: str) -> AttributeValue:
     if not hasattr(module, name):
         raise AttributeError(f"{module._get_name()} has no attribute `{name}`")
     return getattr(module, name)
@@ -191,7 +204,7 @@ def name_of_type(x: object) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def require_name(module: Any, kind: str, name: Any, registered: dict[str, Any] | None) -> None:
+def require_name(module: object, kind: str, name: object, registered: Mapping[str, object] | None) -> None:
     """Refuse a name under which nothing can be registered."""
     if registered is None:
         raise AttributeError(f"cannot assign {kind} before Module.__init__() call")
@@ -206,7 +219,7 @@ def require_name(module: Any, kind: str, name: Any, registered: dict[str, Any] |
         raise KeyError(f"attribute '{name}' already exists")
 
 
-def assignable(kind: str, name: str, value: Any) -> None:
+def assignable(kind: str, name: str, value: object) -> None:
     """Refuse a value that cannot replace the object registered under a name, and PyTorch's modules and parameters.
 
     These would be plain attributes, so that an optimizer, a state dict or `train()` would silently pass them over.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from weft._base.types import AnyCallable, Arg
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ValueRangeError
 from weft.nn import functional as F
@@ -14,26 +14,29 @@ from weft.nn._module import Module
 from weft.nn._shape import PairwiseDistance
 from weft.ops._neural import reduction_name
 
+if TYPE_CHECKING:
+    from weft.nn._layer import LayerClass, Settle
+
 _OLD: dict[str, Any] = {"size_average": None, "reduce": None, "reduction": "mean"}
 
 
-def _settle(loss: Any) -> None:
+def _settle(loss: Module) -> None:
     loss.reduction = reduction_name(loss.reduction, loss.size_average, loss.reduce)
     del loss.size_average, loss.reduce
 
 
-def _require_margin(loss: Any) -> None:
+def _require_margin(loss: Module) -> None:
     if loss.margin <= 0:
         name = type(loss).__name__
         raise ValueRangeError(f"{name}: expected margin to be greater than 0, got {loss.margin} instead")
 
 
-def _settle_margin(loss: Any) -> None:
+def _settle_margin(loss: Module) -> None:
     _require_margin(loss)
     _settle(loss)
 
 
-def _require_delta(loss: Any) -> None:
+def _require_delta(loss: Module) -> None:
     if not isinstance(loss.delta, (float, int)):
         raise ArgumentError(f"delta must be a float or int, got: {type(loss.delta)}")
 
@@ -41,7 +44,7 @@ def _require_delta(loss: Any) -> None:
 _HIDDEN = ("size_average", "reduce")
 
 
-def _loss(name: str, function: Any, doc: str, settle: Callable[[Any], None] = _settle, **fields: Any) -> Any:
+def _loss(name: str, function: AnyCallable, doc: str, settle: Settle = _settle, **fields: Arg) -> LayerClass:
     """A class of losses whose fields include the reduction and PyTorch's two older arguments for it."""
     return layer(name, __name__, function, doc, settle=settle, hidden=_HIDDEN, **fields)
 
@@ -129,7 +132,9 @@ class _Weighted(Module):
     _options: tuple[str, ...] = ()
     weight: Tensor | None
 
-    def _setup(self, weight: Tensor | None, size_average: Any, reduce: Any, reduction: str, **options: Any) -> None:
+    def _setup(
+        self, weight: Tensor | None, size_average: bool | None, reduce: bool | None, reduction: str, **options: Arg
+    ) -> None:
         super().__init__()
         self.reduction = reduction_name(reduction, size_average, reduce)
         self.register_buffer("weight", weight)
@@ -150,9 +155,9 @@ class CrossEntropyLoss(_Weighted):
     def __init__(
         self,
         weight: Tensor | None = None,
-        size_average: Any = None,
+        size_average: bool | None = None,
         ignore_index: int = -100,
-        reduce: Any = None,
+        reduce: bool | None = None,
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ) -> None:
@@ -168,9 +173,9 @@ class NLLLoss(_Weighted):
     def __init__(
         self,
         weight: Tensor | None = None,
-        size_average: Any = None,
+        size_average: bool | None = None,
         ignore_index: int = -100,
-        reduce: Any = None,
+        reduce: bool | None = None,
         reduction: str = "mean",
     ) -> None:
         self._setup(weight, size_average, reduce, reduction, ignore_index=ignore_index)
@@ -179,7 +184,7 @@ class NLLLoss(_Weighted):
 class NLLLoss2d(NLLLoss):
     """The deprecated name of `NLLLoss`."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Arg, **kwargs: Arg) -> None:
         warnings.warn(
             "`NLLLoss2d` has been deprecated. Please use `NLLLoss` instead as a drop-in replacement and see "
             "https://pytorch.org/docs/main/nn.html#torch.nn.NLLLoss for more details.",
@@ -195,7 +200,11 @@ class BCELoss(_Weighted):
     _function = "binary_cross_entropy"
 
     def __init__(
-        self, weight: Tensor | None = None, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
     ) -> None:
         self._setup(weight, size_average, reduce, reduction)
 
@@ -209,8 +218,8 @@ class BCEWithLogitsLoss(_Weighted):
     def __init__(
         self,
         weight: Tensor | None = None,
-        size_average: Any = None,
-        reduce: Any = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
         reduction: str = "mean",
         pos_weight: Tensor | None = None,
     ) -> None:
@@ -224,7 +233,11 @@ class MultiLabelSoftMarginLoss(_Weighted):
     _function = "multilabel_soft_margin_loss"
 
     def __init__(
-        self, weight: Tensor | None = None, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
     ) -> None:
         self._setup(weight, size_average, reduce, reduction)
 
@@ -240,8 +253,8 @@ class MultiMarginLoss(_Weighted):
         p: int = 1,
         margin: float = 1.0,
         weight: Tensor | None = None,
-        size_average: Any = None,
-        reduce: Any = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
         reduction: str = "mean",
     ) -> None:
         if p not in (1, 2):
@@ -253,7 +266,7 @@ class MultiMarginLoss(_Weighted):
         self._setup(weight, size_average, reduce, reduction, p=p, margin=margin)
 
 
-def _settle_distance(loss: Any) -> None:
+def _settle_distance(loss: Module) -> None:
     _require_margin(loss)
     if loss.distance_function is None:
         loss.distance_function = PairwiseDistance()

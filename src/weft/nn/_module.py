@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Self
 
 from weft.__future__ import get_overwrite_module_params_on_conversion, get_swap_module_params_on_conversion
 from weft._base.device import DeviceLike
@@ -13,6 +13,7 @@ from weft._base.dtype import DType, as_dtype, bfloat16, float16, float32, float6
 from weft._base.handles import Handle
 from weft._base.site import end_at_user
 from weft._base.state import ambient, peek
+from weft._base.types import AnyCallable, Arg, Args, AttributeValue, Kwargs, PyTree, Result, SavedState
 from weft._base.usage import log_api_usage_once
 from weft._tensor.compile import compile
 from weft._tensor.composite.create import empty_like, order_by_name
@@ -25,8 +26,7 @@ from weft.nn._hooks import GLOBAL_HOOKS, AttributeHook
 from weft.nn._lazy_parameter import is_lazy
 from weft.nn._lookup import Lookup, assignable, name_of_type, require_name
 from weft.nn._parameter import Buffer, Parameter
-
-Self = TypeVar("Self", bound="Module")
+from weft.nn._state_dict import IncompatibleKeys, Metadata
 
 
 class Module(Lookup):
@@ -49,7 +49,7 @@ class Module(Lookup):
     call_super_init: bool = False
     """Whether `Module.__init__` passes its arguments on to the next base class, for models with several bases."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Arg, **kwargs: Arg) -> None:
         log_api_usage_once("python.nn_module")
         if not self.call_super_init and (args or kwargs):
             raise ArgumentError(_surplus(type(self).__name__, args, kwargs))
@@ -67,11 +67,11 @@ class Module(Lookup):
 
     # --- calling ----------------------------------------------------------------------------------------------
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: Arg, **kwargs: Arg) -> Result:
         """Compute the module's result. Every subclass overrides it."""
         raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Arg, **kwargs: Arg) -> Result:
         own = self.__dict__
         # An absent attribute would be searched for among parameters, buffers and submodules, in every call.
         if "_compiled_call_impl" in own:
@@ -79,7 +79,7 @@ class Module(Lookup):
         state = peek()
         if state is not None and state.capture is not None:
             # Adding a hook, or changing what the call reads, has to invalidate replays, which do not come by here.
-            state.capture.called(self, GLOBAL_HOOKS)
+            state.capture.called(self)
         if (
             own["_forward_hooks"]
             or own["_forward_pre_hooks"]
@@ -94,19 +94,19 @@ class Module(Lookup):
             end_at_user(error)
             raise
 
-    def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
+    def _call_impl(self, *args: Arg, **kwargs: Arg) -> Result:
         """A call without compilation, even if the module is compiled."""
         capture = ambient().capture
         if capture is not None:
-            capture.called(self, GLOBAL_HOOKS)
+            capture.called(self)
         return _hooks.call(self, args, kwargs)
 
-    def compile(self, *args: Any, **kwargs: Any) -> None:
+    def compile(self, *args: Arg, **kwargs: Arg) -> None:
         """Compile the calls of this module, in place. The arguments are those of `weft.compile` after the model."""
         self.__dict__["_compiled_call_impl"] = compile(self._call_impl, *args, **kwargs)
 
     def register_forward_pre_hook(
-        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+        self, hook: AnyCallable, *, prepend: bool = False, with_kwargs: bool = False
     ) -> Handle:
         """Call `hook(module, args)` before `forward`; a result other than None replaces the arguments.
 
@@ -116,7 +116,7 @@ class Module(Lookup):
         return _hooks.register(self._forward_pre_hooks, hook, prepend=prepend, options=options)
 
     def register_forward_hook(
-        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
+        self, hook: AnyCallable, *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
     ) -> Handle:
         """Call `hook(module, args, output)` after `forward`; a result other than None replaces the output.
 
@@ -126,22 +126,22 @@ class Module(Lookup):
         options += [self._forward_hooks_always_called] if always_call else []
         return _hooks.register(self._forward_hooks, hook, prepend=prepend, options=options)
 
-    def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
+    def register_full_backward_pre_hook(self, hook: AnyCallable, prepend: bool = False) -> Handle:
         """Call `hook(module, grad_output)` when the gradients of the outputs are known; it may replace them."""
         return _hooks.register(self._backward_pre_hooks, hook, prepend=prepend)
 
-    def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
+    def register_full_backward_hook(self, hook: AnyCallable, prepend: bool = False) -> Handle:
         """Call `hook(module, grad_input, grad_output)` when the gradients of the inputs are known; it may replace them.
 
         Both are tuples, with None for arguments that have no gradient.
         """
         return self._register_backward_hook(hook, full=True, prepend=prepend)
 
-    def register_backward_hook(self, hook: Callable[..., Any]) -> Handle:
+    def register_backward_hook(self, hook: AnyCallable) -> Handle:
         """The older name of `register_full_backward_hook`, which cannot be used together with it."""
         return self._register_backward_hook(hook, full=False)
 
-    def _register_backward_hook(self, hook: Callable[..., Any], full: bool, prepend: bool = False) -> Handle:
+    def _register_backward_hook(self, hook: AnyCallable, full: bool, prepend: bool = False) -> Handle:
         if self._is_full_backward_hook is (not full):
             raise ModuleError(
                 "Cannot use both regular backward hooks and full backward hooks on a single Module. Please use only "
@@ -189,7 +189,7 @@ class Module(Lookup):
         """An alias of `add_module`."""
         self.add_module(name, module)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> AttributeValue:
         own = self.__dict__
         for kind in ("_parameters", "_buffers", "_modules"):
             table = own.get(kind)
@@ -197,7 +197,7 @@ class Module(Lookup):
                 return _hooks.read(self, name, table[name]) if GLOBAL_HOOKS else table[name]
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: AttributeValue) -> None:
         own = self.__dict__
         kind = _kind_of(value)
         if kind:
@@ -236,11 +236,11 @@ class Module(Lookup):
                 return
         object.__delattr__(self, name)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> SavedState:
         left_out = {"_compiled_call_impl", *(hook._attribute for hook in self._attribute_hooks())}
         return {name: value for name, value in self.__dict__.items() if name not in left_out}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: SavedState) -> None:
         self.__dict__.update(state)
         for hook in self._attribute_hooks():
             setattr(self, hook._attribute, hook._current(self))
@@ -253,14 +253,14 @@ class Module(Lookup):
 
     # --- the whole tree ---------------------------------------------------------------------------------------
 
-    def apply(self: Self, fn: Callable[[Module], Any]) -> Self:
+    def apply(self, fn: Callable[[Module], object]) -> Self:
         """Call `fn` with every module below this one, then with this one."""
         for module in self.children():
             module.apply(fn)
         fn(self)
         return self
 
-    def _apply(self: Self, fn: Callable[[Any], Any], recurse: bool = True) -> Self:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Replace the contents of all tensors and of their gradients; the tensor objects stay the same.
 
         After `weft.__future__.set_overwrite_module_params_on_conversion(True)`, parameters are other objects.
@@ -287,7 +287,7 @@ class Module(Lookup):
                 new = self._parameters[name] = Parameter(old.detach(), old.requires_grad)
                 new.grad = old.grad
 
-    def to(self: Self, *args: Any, **kwargs: Any) -> Self:
+    def to(self, *args: Arg, **kwargs: Arg) -> Self:
         """Move all tensors to a device, and cast the floating ones: `to(device, dtype)`, `to(dtype)`, `to(tensor)`."""
         if "copy" in kwargs or len(args) > (2 if isinstance(args[0] if args else None, DType | Tensor) else 3):
             raise ModuleError(".to() does not accept copy argument")
@@ -310,10 +310,9 @@ class Module(Lookup):
             )
         others = tuple(a for a in args if not isinstance(a, DType))
         only_moved = {name: value for name, value in kwargs.items() if name not in ("dtype", "memory_format")}
-        order = kwargs.get("memory_format")
-        order_by_name(order)  # also where no tensor has an order
+        order_by_name(order := kwargs.get("memory_format"))  # also where no tensor has an order
 
-        def convert(tensor: Tensor) -> Any:
+        def convert(tensor: Tensor) -> Tensor:
             if order is not None and tensor.ndim in (4, 5):
                 tensor = tensor.to(memory_format=order)
             moved = tensor.to(*others, **only_moved) if others or only_moved else tensor
@@ -321,52 +320,52 @@ class Module(Lookup):
 
         return self._apply(convert)
 
-    def _cast(self: Self, dtype: DType) -> Self:
+    def _cast(self, dtype: DType) -> Self:
         return self._apply(lambda t: t.to(dtype) if t.is_floating_point() else t)
 
-    def float(self: Self) -> Self:
+    def float(self) -> Self:
         """Cast the floating tensors to float32."""
         return self._cast(float32)
 
-    def double(self: Self) -> Self:
+    def double(self) -> Self:
         """Cast the floating tensors to float64."""
         return self._cast(float64)
 
-    def half(self: Self) -> Self:
+    def half(self) -> Self:
         """Cast the floating tensors to float16."""
         return self._cast(float16)
 
-    def bfloat16(self: Self) -> Self:
+    def bfloat16(self) -> Self:
         """Cast the floating tensors to bfloat16."""
         return self._cast(bfloat16)
 
-    def type(self: Self, dst_type: Any) -> Self:
+    def type(self, dst_type: DType | str) -> Self:
         """Cast all tensors."""
         return self._apply(lambda t: t.type(dst_type))
 
-    def cpu(self: Self) -> Self:
+    def cpu(self) -> Self:
         """Move all tensors to the CPU."""
         return self._apply(lambda t: t.to("cpu"))
 
-    def cuda(self: Self, device: DeviceLike | None = None) -> Self:
+    def cuda(self, device: DeviceLike | None = None) -> Self:
         """Move all tensors to a GPU."""
         return self._apply(lambda t: t.to("cuda" if device is None else device))
 
-    def xpu(self: Self, device: DeviceLike | None = None) -> Self:
+    def xpu(self, device: DeviceLike | None = None) -> Self:
         """Move all tensors to an Intel GPU."""
         return self._apply(lambda t: t.to("xpu" if device is None else device))
 
-    def to_empty(self: Self, *, device: DeviceLike, recurse: bool = True) -> Self:
+    def to_empty(self, *, device: DeviceLike, recurse: bool = True) -> Self:
         """Replace all tensors by uninitialised ones of the same shapes and types on a device."""
         return self._apply(lambda t: empty_like(t, device=device), recurse)
 
-    def share_memory(self: Self) -> Self:
+    def share_memory(self) -> Self:
         """Return the module unchanged: elements belong to one process, as `Tensor.share_memory_` says."""
         for tensor in (*self.parameters(), *self.buffers()):
             tensor.share_memory_()  # raises for parameters that have no elements yet
         return self
 
-    def train(self: Self, mode: bool = True) -> Self:
+    def train(self, mode: bool = True) -> Self:
         """Set training mode on or off, for this module and all below it."""
         if not isinstance(mode, bool):
             raise ValueRangeError("training mode is expected to be boolean")
@@ -375,11 +374,11 @@ class Module(Lookup):
             module.train(mode)
         return self
 
-    def eval(self: Self) -> Self:
+    def eval(self) -> Self:
         """Set evaluation mode, for this module and all below it."""
         return self.train(False)
 
-    def requires_grad_(self: Self, requires_grad: bool = True) -> Self:
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Set whether gradients are accumulated, for all parameters."""
         for parameter in self.parameters():
             parameter.requires_grad_(requires_grad)
@@ -392,21 +391,23 @@ class Module(Lookup):
 
     # --- state dicts ------------------------------------------------------------------------------------------
 
-    def get_extra_state(self) -> Any:
+    def get_extra_state(self) -> PyTree:
         """The state that a subclass saves besides its tensors."""
         raise ModuleError(
             "Reached a code path in Module.get_extra_state() that should never be called. Override it with "
             "set_extra_state() in the module."
         )
 
-    def set_extra_state(self, state: Any) -> None:
+    def set_extra_state(self, state: PyTree) -> None:
         """Restore what `get_extra_state` returned."""
         raise ModuleError(
             "Reached a code path in Module.set_extra_state() that should never be called. Override it with "
             "get_extra_state() in the module."
         )
 
-    def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
+    def state_dict(
+        self, *args: Arg, destination: SavedState | None = None, prefix: str = "", keep_vars: bool = False
+    ) -> SavedState:
         """Parameters and persistent buffers by name; detached views unless `keep_vars`.
 
         If a dict `destination` is given, they are put into it. Their names start with `prefix`.
@@ -417,13 +418,13 @@ class Module(Lookup):
             destination, prefix, keep_vars = arguments
         return _state_dict.collect(self, destination, prefix, keep_vars)
 
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+    def _save_to_state_dict(self, destination: SavedState, prefix: str, keep_vars: bool) -> None:
         for name, tensor in _state_dict.local_state(self):
             destination[prefix + name] = tensor if keep_vars or is_lazy(tensor) else tensor.detach()
         if type(self).get_extra_state is not Module.get_extra_state:
             destination[prefix + _state_dict.EXTRA] = self.get_extra_state()
 
-    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+    def load_state_dict(self, state_dict: SavedState, strict: bool = True, assign: bool = False) -> IncompatibleKeys:
         """Copy a state dict into the module's tensors; with `assign`, replace the tensors by those of the dict.
 
         Returns `(missing_keys, unexpected_keys)`. Raises `StateDictError` if a tensor does not fit or, with `strict`,
@@ -433,9 +434,9 @@ class Module(Lookup):
 
     def _load_from_state_dict(
         self,
-        state_dict: Any,
+        state_dict: SavedState,
         prefix: str,
-        local_metadata: dict[str, Any],
+        local_metadata: Metadata,
         strict: bool,
         missing_keys: list[str],
         unexpected_keys: list[str],
@@ -461,7 +462,7 @@ class Module(Lookup):
         # was.
         _state_dict.write_or_plan(writes, local_metadata)
 
-    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> Handle:
+    def register_state_dict_pre_hook(self, hook: AnyCallable) -> Handle:
         """Call `hook(module, prefix, keep_vars)` before the state is collected."""
         return Handle(self._state_dict_pre_hooks, hook)
 
@@ -469,15 +470,15 @@ class Module(Lookup):
         """Call `hook(module, state_dict, prefix, local_metadata)` after the state was collected; must return None."""
         return Handle(self._state_dict_hooks, _state_dict.PostHook(hook))
 
-    def _register_state_dict_hook(self, hook: Callable[..., Any]) -> Handle:
+    def _register_state_dict_hook(self, hook: AnyCallable) -> Handle:
         """As `register_state_dict_post_hook`, but a result other than None replaces the state dict."""
         return Handle(self._state_dict_hooks, hook)
 
-    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> Handle:
+    def register_load_state_dict_pre_hook(self, hook: AnyCallable) -> Handle:
         """Call `hook(module, state_dict, prefix, metadata, strict, missing, unexpected, errors)` before loading."""
         return self._register_load_state_dict_pre_hook(hook, with_module=True)
 
-    def _register_load_state_dict_pre_hook(self, hook: Callable[..., Any], with_module: bool = False) -> Handle:
+    def _register_load_state_dict_pre_hook(self, hook: AnyCallable, with_module: bool = False) -> Handle:
         """As `register_load_state_dict_pre_hook`; the hook gets the module only if `with_module`."""
         return Handle(self._load_state_dict_pre_hooks, partial(hook, self) if with_module else hook)
 
@@ -486,13 +487,13 @@ class Module(Lookup):
         return Handle(self._load_state_dict_post_hooks, hook)
 
 
-def _surplus(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def _surplus(name: str, args: Args, kwargs: Kwargs) -> str:
     """The error's text for arguments that the constructor does not take."""
     if kwargs:
         return f"{name}.__init__() got an unexpected keyword argument '{next(iter(kwargs))}'"
     return f"{name}.__init__() takes 1 positional argument but {len(args) + 1} were given"
 
 
-def _kind_of(value: Any) -> str:
+def _kind_of(value: object) -> str:
     """The table in which a value is registered when it is assigned to an attribute, or ""."""
     return "_parameters" if isinstance(value, Parameter) else "_modules" if isinstance(value, Module) else ""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft._base.dtype import int64
+from weft._base.device import DeviceLike
+from weft._base.dtype import DType, int64
 from weft._base.state import default_dtype
+from weft._base.types import SavedState
 from weft._tensor.codegen import op
 from weft._tensor.convert import from_numpy_array
 from weft._tensor.tensor import Tensor
@@ -20,12 +23,21 @@ from weft.nn._linear import fresh
 from weft.nn._module import Module
 from weft.ops._neural import ntuple
 
+if TYPE_CHECKING:
+    from weft.nn._state_dict import Metadata
+
 
 class _Affine(Module):
     """Layers with a weight of ones and a bias of zeros, which are both optional."""
 
     def _register(
-        self, size: tuple[int, ...], weight: bool, bias: bool, device: Any, dtype: Any, names: tuple[str, ...]
+        self,
+        size: tuple[int, ...],
+        weight: bool,
+        bias: bool,
+        device: DeviceLike | None,
+        dtype: DType | None,
+        names: tuple[str, ...],
     ) -> None:
         for name, present in zip(names, (weight, bias), strict=False):
             self.register_parameter(name, fresh(size, device, dtype) if present else None)
@@ -44,12 +56,12 @@ class LayerNorm(_Affine):
 
     def __init__(
         self,
-        normalized_shape: Any,
+        normalized_shape: int | Sequence[int],
         eps: float = 1e-5,
         elementwise_affine: bool = True,
         bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__()
         self.normalized_shape = ntuple(normalized_shape, 1)
@@ -75,11 +87,11 @@ class RMSNorm(_Affine):
 
     def __init__(
         self,
-        normalized_shape: Any,
+        normalized_shape: int | Sequence[int],
         eps: float | None = None,
         elementwise_affine: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__()
         self.normalized_shape = ntuple(normalized_shape, 1)
@@ -106,8 +118,8 @@ class GroupNorm(_Affine):
         num_channels: int,
         eps: float = 1e-5,
         affine: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
         *,
         bias: bool = True,
     ) -> None:
@@ -146,8 +158,8 @@ class _NormBase(_Affine):
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
         *,
         bias: bool = True,
     ) -> None:
@@ -184,9 +196,9 @@ class _NormBase(_Affine):
 
     def _load_from_state_dict(
         self,
-        state_dict: Any,
+        state_dict: SavedState,
         prefix: str,
-        local_metadata: dict[str, Any],
+        local_metadata: Metadata,
         strict: bool,
         missing_keys: list[str],
         unexpected_keys: list[str],
@@ -260,8 +272,8 @@ class _InstanceNorm(_NormBase):
         momentum: float = 0.1,
         affine: bool = False,
         track_running_stats: bool = False,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
         *,
         bias: bool = True,
     ) -> None:

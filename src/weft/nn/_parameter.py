@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Self, TypeVar
 
+from weft._base.types import Arg
 from weft._tensor.base import new_handle
 from weft._tensor.convert import tensor
 from weft._tensor.copying import handle_on
@@ -13,14 +14,16 @@ from weft._tensor.sharing import share
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, GradientError
 
-
-def _new(cls: type[Tensor], data: Any) -> Any:
-    """An object of the class or, for a sharded tensor, of a class that is also that of sharded tensors."""
-    sharding = data._read().aval.sharding if isinstance(data, Tensor) else None
-    return new_handle(cls if sharding is None else sharding.type_like(cls))
+T = TypeVar("T", bound=Tensor)
 
 
-def _share(target: Tensor, data: Any, kind: str) -> None:
+def _new(cls: type[T], data: object) -> T:
+    """An object of the class or, for a tensor with an owner, of a class that is also that of its tensors."""
+    owner = data._read().aval.owner if isinstance(data, Tensor) else None
+    return new_handle(cls if owner is None else owner.type_like(cls))
+
+
+def _share(target: Tensor, data: Tensor | None, kind: str) -> None:
     if data is None:
         data = tensor([])
     if not isinstance(data, Tensor):
@@ -36,8 +39,8 @@ class Parameter(Tensor):
 
     __torch_function__ = disabled
 
-    def __new__(cls, data: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """A parameter that has the elements of `data`; it is sharded if `data` is."""
+    def __new__(cls, data: object = None, *args: Arg, **kwargs: Arg) -> Self:
+        """A parameter that has the elements of `data`; it is distributed if `data` is."""
         return _new(cls, data)
 
     def __init__(self, data: Tensor | None = None, requires_grad: bool = True) -> None:
@@ -46,7 +49,7 @@ class Parameter(Tensor):
             raise GradientError("Only Tensors of floating point and complex dtype can require gradients")
         self.requires_grad_(requires_grad)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+    def __deepcopy__(self, memo: dict[int, Tensor]) -> Tensor:
         if id(self) not in memo:
             memo[id(self)] = handle_on(type(self), self, self.requires_grad)  # as in PyTorch, the copy has no gradient
         return memo[id(self)]
@@ -62,8 +65,8 @@ class Buffer(Tensor):
 
     persistent: bool
 
-    def __new__(cls, data: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """A buffer that has the elements of `data`; it is sharded if `data` is."""
+    def __new__(cls, data: object = None, *args: Arg, **kwargs: Arg) -> Self:
+        """A buffer that has the elements of `data`; it is distributed if `data` is."""
         return _new(cls, data)
 
     def __init__(self, data: Tensor | None = None, *, persistent: bool = True) -> None:

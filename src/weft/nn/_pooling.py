@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from weft._base.types import Arg
 from weft._tensor.tensor import Tensor
 from weft.errors import ValueRangeError
 from weft.nn import functional as F
@@ -12,19 +13,22 @@ from weft.nn._layer import REQUIRED, layer
 from weft.nn._module import Module
 from weft.ops._neural import ntuple
 
+if TYPE_CHECKING:
+    from weft.nn._layer import LayerClass
 
-def _stride_of_kernel(pool: Any) -> None:
+
+def _stride_of_kernel(pool: Module) -> None:
     if pool.stride is None:
         pool.stride = pool.kernel_size
 
 
-def _one_tuples(pool: Any) -> None:
+def _one_tuples(pool: Module) -> None:
     _stride_of_kernel(pool)
     for field in ("kernel_size", "stride", "padding"):
         setattr(pool, field, ntuple(getattr(pool, field), 1))
 
 
-def _max_pool(n: int) -> Any:
+def _max_pool(n: int) -> LayerClass:
     return layer(
         f"MaxPool{n}d",
         __name__,
@@ -41,7 +45,7 @@ def _max_pool(n: int) -> Any:
     )
 
 
-def _avg_pool(n: int) -> Any:
+def _avg_pool(n: int) -> LayerClass:
     extra: dict[str, Any] = {} if n == 1 else {"divisor_override": None}
     return layer(
         f"AvgPool{n}d",
@@ -59,7 +63,7 @@ def _avg_pool(n: int) -> Any:
     )
 
 
-def _adaptive(kind: str, n: int, **extra: Any) -> Any:
+def _adaptive(kind: str, n: int, **extra: Arg) -> LayerClass:
     name = f"Adaptive{kind.capitalize()}Pool{n}d"
     function = getattr(F, f"adaptive_{kind}_pool{n}d")
     doc = f"`{kind}` over windows such that there are `output_size` of them."
@@ -72,7 +76,7 @@ AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d = (_adaptive("avg", n) f
 AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d = (_adaptive("max", n, return_indices=False) for n in (1, 2, 3))
 
 
-def _lp_pool(n: int) -> Any:
+def _lp_pool(n: int) -> LayerClass:
     return layer(
         f"LPPool{n}d",
         __name__,
@@ -95,7 +99,10 @@ class _MaxUnpool(Module):
     _sides: int
 
     def __init__(
-        self, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None = None, padding: Any = 0
+        self,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] | None = None,
+        padding: int | Sequence[int] = 0,
     ) -> None:
         super().__init__()
         self.kernel_size = ntuple(kernel_size, self._sides)
@@ -140,7 +147,7 @@ class _FractionalMaxPool(Module):
         self,
         kernel_size: int | Sequence[int],
         output_size: int | Sequence[int] | None = None,
-        output_ratio: Any = None,
+        output_ratio: float | Sequence[float] | None = None,
         return_indices: bool = False,
         _random_samples: Tensor | None = None,
     ) -> None:
@@ -160,7 +167,7 @@ class _FractionalMaxPool(Module):
         if self.output_ratio is not None and not all(0 < ratio < 1 for ratio in self.output_ratio):
             raise ValueRangeError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
 
-    def forward(self, input: Tensor) -> Any:
+    def forward(self, input: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         """The largest element of each window, and its position if `return_indices`."""
         function = getattr(F, f"fractional_max_pool{self._sides}d")
         return function(

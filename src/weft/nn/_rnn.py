@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import numbers
 import warnings
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
+from weft._base.device import DeviceLike
+from weft._base.dtype import DType
+from weft._base.types import Arg, Kwargs
 from weft._tensor import packing
 from weft._tensor.arguments import refuse_of_other_library
 from weft._tensor.codegen import op
@@ -17,6 +21,9 @@ from weft.nn._lookup import options_repr
 from weft.nn._module import Module
 from weft.nn._parameter import Parameter
 from weft.nn.utils.rnn import PackedSequence, packed_like, padded_of
+
+States: TypeAlias = Any
+"""First or last states: a tensor, or those of an LSTM as a pair (hidden states, cells)."""
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
 _NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
@@ -40,8 +47,8 @@ class RNNBase(Module):
         dropout: float = 0.0,
         bidirectional: bool = False,
         proj_size: int = 0,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__()
         self.mode = mode
@@ -57,7 +64,7 @@ class RNNBase(Module):
         self._all_weights = self._register(device, dtype)
         self.reset_parameters()
 
-    def _register(self, device: Any, dtype: Any) -> list[list[str]]:
+    def _register(self, device: DeviceLike | None, dtype: DType | None) -> list[list[str]]:
         """Create the parameters; returns their names by layer and direction."""
         state, rows = self.proj_size or self.hidden_size, _GATES[self.mode] * self.hidden_size
         names = []
@@ -98,7 +105,7 @@ class RNNBase(Module):
 
     # --- checks ---------------------------------------------------------------------------------------------------
 
-    def check_input(self, input: Any, batch_sizes: Tensor | None) -> None:
+    def check_input(self, input: Tensor, batch_sizes: Tensor | None) -> None:
         """Refuse an input of another type or size. With `batch_sizes`, the input is packed data."""
         own = self.weight_ih_l0.dtype
         if input.dtype != own:
@@ -114,31 +121,31 @@ class RNNBase(Module):
                 f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {input.shape[-1]}"
             )
 
-    def _expected_size(self, input: Any, batch_sizes: Tensor | None, size: int) -> tuple[int, int, int]:
+    def _expected_size(self, input: Tensor, batch_sizes: Tensor | None, size: int) -> tuple[int, int, int]:
         batch = input.shape[0 if self.batch_first else 1] if batch_sizes is None else int(batch_sizes.numpy()[0])
         return self.num_layers * (1 + self.bidirectional), batch, size
 
-    def get_expected_hidden_size(self, input: Any, batch_sizes: Tensor | None) -> tuple[int, int, int]:
+    def get_expected_hidden_size(self, input: Tensor, batch_sizes: Tensor | None) -> tuple[int, int, int]:
         """The size of the initial hidden state."""
         return self._expected_size(input, batch_sizes, self.proj_size or self.hidden_size)
 
     def check_hidden_size(
-        self, hx: Any, expected_hidden_size: tuple[int, int, int], msg: str = "Expected hidden size {}, got {}"
+        self, hx: States, expected_hidden_size: tuple[int, int, int], msg: str = "Expected hidden size {}, got {}"
     ) -> None:
         """Refuse an initial state of another size."""
         if tuple(hx.shape) != tuple(expected_hidden_size):
             raise ShapeError(msg.format(tuple(expected_hidden_size), list(hx.shape)))
 
-    def check_forward_args(self, input: Any, hidden: Any, batch_sizes: Any) -> None:
+    def check_forward_args(self, input: Tensor, hidden: States, batch_sizes: Tensor | None) -> None:
         """Refuse an input and an initial state that do not fit."""
         self.check_input(input, batch_sizes)
         self.check_hidden_size(hidden, self.get_expected_hidden_size(input, batch_sizes))
 
-    def permute_hidden(self, hx: Any, permutation: Tensor | None) -> Any:
+    def permute_hidden(self, hx: States, permutation: Tensor | None) -> States:
         """The state with the batch in another order."""
         return hx if permutation is None else op.index_select(hx, 1, permutation)
 
-    def _check_hidden_dims(self, hx: Any, batched: bool) -> None:
+    def _check_hidden_dims(self, hx: States, batched: bool) -> None:
         if batched and hx.ndim != 3:
             raise ShapeError(f"For batched 3-D input, hx should also be 3-D but got {hx.ndim}-D tensor")
         if not batched and hx.ndim != 2:
@@ -146,7 +153,7 @@ class RNNBase(Module):
 
     # --- running --------------------------------------------------------------------------------------------------
 
-    def _run(self, input: Any, hx: Any) -> tuple[Any, Any]:
+    def _run(self, input: Tensor | PackedSequence, hx: States) -> tuple[Tensor | PackedSequence, States]:
         """The outputs and the last states, of packed or padded input."""
         if isinstance(input, PackedSequence):
             return self._run_packed(input, hx)
@@ -169,14 +176,14 @@ class RNNBase(Module):
             return output, hx
         return output.squeeze(batch_dim), _each(hx, lambda state: state.squeeze(1))
 
-    def _run_packed(self, packed: PackedSequence, hx: Any) -> tuple[Any, Any]:
+    def _run_packed(self, packed: PackedSequence, hx: States) -> tuple[PackedSequence, States]:
         data, batch_sizes, order, back = packed
         hx = self._zeros(data, int(batch_sizes.numpy()[0])) if hx is None else self.permute_hidden(hx, order)
         self.check_forward_args(data, hx, batch_sizes)
         output, hx = self._stack(padded_of(packed), hx, packing.lengths_on_device_of(batch_sizes, data))
         return packed_like(output, batch_sizes, order, back), self.permute_hidden(hx, back)
 
-    def _stack(self, padded: Tensor, hx: Any, lengths: Any) -> tuple[Any, Any]:
+    def _stack(self, padded: Tensor, hx: States, lengths: Tensor | None) -> tuple[Tensor, States]:
         """Run all layers on (length, batch, …)."""
         weights = []
         for names in self._all_weights:
@@ -195,7 +202,7 @@ class RNNBase(Module):
         )
         return output, ends if self.mode == "LSTM" else ends[0]
 
-    def _zeros(self, input: Any, batch: int) -> Any:
+    def _zeros(self, input: Tensor, batch: int) -> States:
         """The initial state that is used where none is given."""
         layers = self.num_layers * (1 + self.bidirectional)
         return input.new_zeros((layers, batch, self.hidden_size))
@@ -207,12 +214,12 @@ class RNNBase(Module):
         )
 
 
-def _each(states: Any, fn: Any) -> Any:
+def _each(states: States, fn: Callable[[Tensor], Tensor]) -> States:
     """`fn` applied to a state, or to both states of an LSTM."""
     return tuple(map(fn, states)) if isinstance(states, tuple | list) else fn(states)
 
 
-def _check_options(net: RNNBase, dropout: Any) -> None:
+def _check_options(net: RNNBase, dropout: object) -> None:
     if not isinstance(dropout, numbers.Number) or isinstance(dropout, bool) or not 0 <= net.dropout <= 1:
         raise ValueRangeError(
             "dropout should be a number in range [0, 1] representing the probability of an element being zeroed"
@@ -238,7 +245,7 @@ def _check_options(net: RNNBase, dropout: Any) -> None:
         raise ValueRangeError(f"Unrecognized RNN mode: {net.mode}")
 
 
-def _refuse_projections(options: dict[str, Any]) -> None:
+def _refuse_projections(options: Kwargs) -> None:
     if "proj_size" in options:
         raise ValueRangeError("proj_size argument is only supported for LSTM, not RNN or GRU")
 
@@ -246,7 +253,7 @@ def _refuse_projections(options: dict[str, Any]) -> None:
 class RNN(RNNBase):
     """h' = tanh(x weight_ih' + bias_ih + h weight_hh' + bias_hh), or with ReLU if `nonlinearity` is "relu"."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Arg, **kwargs: Arg) -> None:
         _refuse_projections(kwargs)
         if len(args) > 3:
             nonlinearity, args = args[3], args[:3] + args[4:]
@@ -258,7 +265,7 @@ class RNN(RNNBase):
         super().__init__(modes[nonlinearity], *args, **kwargs)
         self.nonlinearity = nonlinearity
 
-    def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:
+    def forward(self, input: Tensor | PackedSequence, hx: States = None) -> tuple[Tensor | PackedSequence, States]:
         """The outputs of the last layer, and the last state of each layer and direction."""
         return self._run(input, hx)
 
@@ -269,11 +276,11 @@ class GRU(RNNBase):
     The reset gate scales the projected state.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Arg, **kwargs: Arg) -> None:
         _refuse_projections(kwargs)
         super().__init__("GRU", *args, **kwargs)
 
-    def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:
+    def forward(self, input: Tensor | PackedSequence, hx: States = None) -> tuple[Tensor | PackedSequence, States]:
         """The outputs of the last layer, and the last state of each layer and direction."""
         return self._run(input, hx)
 
@@ -284,18 +291,18 @@ class LSTM(RNNBase):
     With `proj_size`, hidden states are projected to that size (Sak et al., https://arxiv.org/abs/1402.1128).
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Arg, **kwargs: Arg) -> None:
         super().__init__("LSTM", *args, **kwargs)
 
-    def forward(self, input: Any, hx: Any = None) -> tuple[Any, tuple[Any, Any]]:
+    def forward(self, input: Tensor | PackedSequence, hx: States = None) -> tuple[Tensor | PackedSequence, States]:
         """The outputs of the last layer, and the last hidden state and cell of each layer and direction."""
         return self._run(input, hx)
 
-    def get_expected_cell_size(self, input: Any, batch_sizes: Tensor | None) -> tuple[int, int, int]:
+    def get_expected_cell_size(self, input: Tensor, batch_sizes: Tensor | None) -> tuple[int, int, int]:
         """The size of the initial cell."""
         return self._expected_size(input, batch_sizes, self.hidden_size)
 
-    def check_forward_args(self, input: Any, hidden: Any, batch_sizes: Any) -> None:
+    def check_forward_args(self, input: Tensor, hidden: States, batch_sizes: Tensor | None) -> None:
         """Refuse an input and initial states that do not fit."""
         self.check_input(input, batch_sizes)
         sizes = (
@@ -305,11 +312,11 @@ class LSTM(RNNBase):
         for at, (state, size) in enumerate(zip(hidden, sizes, strict=True)):
             self.check_hidden_size(state, size, f"Expected hidden[{at}] size {{}}, got {{}}")
 
-    def permute_hidden(self, hx: Any, permutation: Tensor | None) -> Any:
+    def permute_hidden(self, hx: States, permutation: Tensor | None) -> States:
         """Both states with the batch in another order."""
         return hx if permutation is None else _each(hx, lambda state: op.index_select(state, 1, permutation))
 
-    def _check_hidden_dims(self, hx: Any, batched: bool) -> None:
+    def _check_hidden_dims(self, hx: States, batched: bool) -> None:
         if not isinstance(hx, tuple | list | Tensor) or (len(hx) != 2 and not isinstance(hx, Tensor)):
             raise ArgumentError(f"LSTM: hx must be a pair (h_0, c_0) of tensors, got {type(hx).__name__}")
         h, c = hx[0].ndim, hx[1].ndim
@@ -320,7 +327,7 @@ class LSTM(RNNBase):
         if isinstance(hx, Tensor):  # PyTorch also checks the parts of a tensor before it refuses it
             raise ArgumentError("lstm(): argument 'hx' must be tuple of Tensors, not Tensor")
 
-    def _zeros(self, input: Any, batch: int) -> Any:
+    def _zeros(self, input: Tensor, batch: int) -> States:
         cell = super()._zeros(input, batch)
         if not self.proj_size:
             return cell, cell

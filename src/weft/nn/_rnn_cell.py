@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft._base.device import DeviceLike
 from weft._base.dtype import DType
+from weft._base.types import AnyCallable
 from weft._tensor.arguments import refuse_of_other_library
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
@@ -54,7 +53,9 @@ class RNNCellBase(Module):
         if x.ndim not in (1, 2):
             raise ValueRangeError(f"{type(self).__name__}: Expected {what} to be 1D or 2D, got {x.ndim}D instead")
 
-    def _step(self, row: Any, input: Any, states: tuple[Any, ...] | None, count: int = 1) -> tuple[Any, ...]:
+    def _step(
+        self, row: AnyCallable, input: Tensor, states: tuple[Tensor, ...] | None, count: int = 1
+    ) -> tuple[Tensor, ...]:
         """`row(input, states, …)` with a batch dim, which is removed again where the input has none."""
         batched = input.ndim == 2
         x = input if batched else input.unsqueeze(0)
@@ -67,7 +68,7 @@ class RNNCellBase(Module):
         return tuple(result) if batched else tuple(state.squeeze(0) for state in result)
 
 
-def _of_one(row: Any) -> Any:
+def _of_one(row: AnyCallable) -> AnyCallable:
     """A row with a single state, wrapped so that it takes and returns states as tuples."""
     return lambda x, states, *weights: (row(x, *states, *weights),)
 

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from weft._base.types import Arg
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ValueRangeError
 from weft.nn import functional as F
 from weft.nn._layer import REQUIRED, layer
 from weft.ops._neural import ntuple
 
+if TYPE_CHECKING:
+    from weft.nn._layer import LayerClass
+    from weft.nn._module import Module
 
-def _flatten(input: Tensor, start_dim: Any, end_dim: Any, out_dim: str | None) -> Tensor:
+
+def _flatten(
+    input: Tensor, start_dim: int | str | Sequence[int | str], end_dim: int | str, out_dim: str | None
+) -> Tensor:
     if isinstance(start_dim, (list, tuple)):
         return input.flatten(dims=start_dim, out_dim=out_dim)
     return input.flatten(start_dim, end_dim, *([] if out_dim is None else [out_dim]))
@@ -30,11 +38,11 @@ Flatten = layer(
 Flatten.out_dim = None  # for layers that were pickled without it
 
 
-def _unflatten(input: Tensor, dim: Any, unflattened_size: Any) -> Tensor:
+def _unflatten(input: Tensor, dim: int | str, unflattened_size: Sequence[int] | Sequence[tuple[str, int]]) -> Tensor:
     return input.unflatten(dim, tuple(unflattened_size))
 
 
-def _settle_unflatten(module: Any) -> None:
+def _settle_unflatten(module: Module) -> None:
     size = module.unflattened_size
     if not isinstance(size, (tuple, list)):
         raise ArgumentError(f"unflattened_size must be a tuple of ints, but found type {type(size).__name__}")
@@ -109,7 +117,7 @@ CosineSimilarity = layer(
 )
 
 
-def _settle_distance(distance: Any) -> None:
+def _settle_distance(distance: Module) -> None:
     distance.norm = distance.p  # PyTorch's name
 
 
@@ -128,7 +136,7 @@ PairwiseDistance = layer(
 # --- resizing -------------------------------------------------------------------------------------------------
 
 
-def _settle_upsample(upsample: Any) -> None:
+def _settle_upsample(upsample: Module) -> None:
     upsample.name = type(upsample).__name__
     factor = upsample.scale_factor
     if isinstance(factor, tuple):
@@ -162,29 +170,33 @@ class Upsample(
 class UpsamplingNearest2d(Upsample):
     """Resizes images by nearest-neighbour interpolation."""
 
-    def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
+    def __init__(
+        self, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None
+    ) -> None:
         super().__init__(size, scale_factor, mode="nearest")
 
 
 class UpsamplingBilinear2d(Upsample):
     """Resizes images by bilinear interpolation, with aligned corners."""
 
-    def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
+    def __init__(
+        self, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None
+    ) -> None:
         super().__init__(size, scale_factor, mode="bilinear", align_corners=True)
 
 
 # --- padding --------------------------------------------------------------------------------------------------
 
 
-def _padding(name: str, mode: str, n: int, repr_format: str = "{padding}", **fields: Any) -> Any:
+def _padding(name: str, mode: str, n: int, repr_format: str = "{padding}", **fields: Arg) -> LayerClass:
     """A class of padding over `n` dims; `fields` may include the value to pad with."""
 
-    def padded(input: Tensor, padding: Any, value: float | None = None) -> Tensor:
+    def padded(input: Tensor, padding: int | Sequence[int], value: float | None = None) -> Tensor:
         if mode == "circular" and input.ndim not in (n + 1, n + 2):
             raise ValueRangeError(f"expected {n + 1}D or {n + 2}D input (got {input.ndim}D input)")
         return F.pad(input, padding, mode, value)
 
-    def settle(pad: Any) -> None:
+    def settle(pad: Module) -> None:
         pad.padding = ntuple(pad.padding, 2 * n)
 
     doc = f"The last {n} dims made longer."
@@ -204,7 +216,7 @@ class _ZeroPad:
 
     padding: tuple[int, ...]
 
-    def __init__(self, padding: Any) -> None:
+    def __init__(self, padding: int | Sequence[int]) -> None:
         super().__init__(padding, 0.0)  # pyright: ignore[reportCallIssue]  the constant padding behind this class
 
     def extra_repr(self) -> str:

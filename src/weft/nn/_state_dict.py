@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from weft._base.device import META
 from weft._base.site import warn_user
 from weft._base.state import using
+from weft._base.types import Arg, SavedState
 from weft._tensor.dim_names import names_of
 from weft._tensor.kind_names import advice
 from weft._tensor.tensor import Tensor, placed_with
@@ -17,6 +18,9 @@ from weft.nn._lazy_parameter import is_lazy
 from weft.nn._parameter import Parameter
 
 EXTRA = "_extra_state"
+
+Metadata: TypeAlias = dict[str, Any]
+"""Facts about a module's part of a state dict: the version of its layout, and, while it is loaded, how."""
 
 
 class HasState(Protocol):
@@ -33,17 +37,17 @@ class HasState(Protocol):
     @property
     def _modules(self) -> Mapping[str, HasState | None]: ...
 
-    def state_dict(self, *, destination: Any, prefix: str, keep_vars: bool) -> Any:
+    def state_dict(self, *, destination: SavedState | None, prefix: str, keep_vars: bool) -> SavedState:
         """The state of this module and of all below it, put into `destination`."""
         ...
 
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None: ...
+    def _save_to_state_dict(self, destination: SavedState, prefix: str, keep_vars: bool) -> None: ...
 
     def _load_from_state_dict(
         self,
-        state_dict: Any,
+        state_dict: SavedState,
         prefix: str,
-        local_metadata: dict[str, Any],
+        local_metadata: Metadata,
         strict: bool,
         missing_keys: list[str],
         unexpected_keys: list[str],
@@ -72,15 +76,14 @@ class StateDict(OrderedDict[str, Any]):
 
     _metadata: dict[str, dict[str, Any]]
 
-    def __init__(self, *args: Any, metadata: dict[str, dict[str, Any]] | None = None) -> None:
+    def __init__(self, *args: Arg, metadata: dict[str, Metadata] | None = None) -> None:
         super().__init__(*args)
         self._metadata = {} if metadata is None else metadata
 
 
-def collect(module: HasState, destination: Any, prefix: str, keep_vars: bool) -> Any:
+def collect(module: HasState, destination: Any, prefix: str, keep_vars: bool) -> SavedState:
     """Put the state of a module and of all modules below it into `destination`."""
-    if destination is None:
-        destination = StateDict()
+    destination = StateDict() if destination is None else destination
     metadata = getattr(destination, "_metadata", None)
     local = {"version": module._version}
     if metadata is not None:
@@ -103,7 +106,7 @@ class PostHook(NamedTuple):
 
     function: Callable[..., None]
 
-    def __call__(self, *args: Any) -> None:
+    def __call__(self, *args: Arg) -> None:
         if self.function(*args) is not None:
             raise StateDictError("state_dict post-hook must return None")
 
@@ -118,7 +121,7 @@ def local_state(module: HasState) -> Iterator[tuple[str, Tensor]]:
 Writes = list[Callable[[], None]]
 
 
-def load(module: HasState, state_dict: Any, strict: bool, assign: bool) -> IncompatibleKeys:
+def load(module: HasState, state_dict: object, strict: bool, assign: bool) -> IncompatibleKeys:
     """Load a state dict into a module. Nothing is written unless all of it fits."""
     if not isinstance(state_dict, Mapping):
         raise ArgumentError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
@@ -127,7 +130,7 @@ def load(module: HasState, state_dict: Any, strict: bool, assign: bool) -> Incom
     errors: list[str] = []
     writes: Writes = []
 
-    def plan(at: HasState, state: Any, prefix: str) -> None:
+    def plan(at: HasState, state: SavedState, prefix: str) -> None:
         local = {**(metadata or {}).get(prefix[:-1], {}), "assign_to_params_buffers": assign, "writes": writes}
         at._load_from_state_dict(state, prefix, local, True, keys.missing_keys, keys.unexpected_keys, errors)
         for name, child in at._modules.items():
@@ -146,7 +149,7 @@ def load(module: HasState, state_dict: Any, strict: bool, assign: bool) -> Incom
     return keys
 
 
-def write_or_plan(writes: Writes, local: dict[str, Any]) -> None:
+def write_or_plan(writes: Writes, local: Metadata) -> None:
     """Within `load`, keep a module's writes until everything is known to fit; elsewhere, make them at once."""
     if "writes" in local:
         local["writes"].extend(writes)
@@ -185,7 +188,7 @@ def _refuse(module: HasState, keys: IncompatibleKeys, errors: list[str]) -> None
 
 
 def plan_tensors(
-    module: HasState, state: Any, prefix: str, local: dict[str, Any], errors: list[str], writes: Writes
+    module: HasState, state: SavedState, prefix: str, local: Metadata, errors: list[str], writes: Writes
 ) -> list[str]:
     """Plan the writes of one module's own tensors; returns the keys that are missing."""
     missing = []
@@ -236,7 +239,7 @@ def _may_be_copied(source: Tensor, tensor: Tensor) -> bool:
     return not (source.has_names() and tensor.has_names()) or names_of(source) == names_of(tensor)
 
 
-def _copy(tensor: Any, source: Any) -> Callable[[], None]:
+def _copy(tensor: Any, source: Tensor) -> Callable[[], None]:
     def put() -> None:
         if is_lazy(tensor):
             tensor.materialize(source.shape)
@@ -256,7 +259,7 @@ def _assignment(module: HasState, name: str, tensor: Tensor, source: Tensor) -> 
     return put
 
 
-def unexpected(module: HasState, state: Any, prefix: str, extra_key: str) -> Iterator[str]:
+def unexpected(module: HasState, state: SavedState, prefix: str, extra_key: str) -> Iterator[str]:
     """Keys under `prefix` that belong to no tensor and no child of the module."""
     own = {name for name, _ in local_state(module)}
     for key in state:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
 
 from weft._base.device import DeviceLike
 from weft._base.dtype import DType, float32
+from weft._base.types import Kwargs
 from weft._base.usage import log_api_usage_once
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
@@ -24,7 +24,7 @@ from weft.nn._norm import LayerNorm
 _ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
 
 
-def _get_activation_fn(activation: Any) -> Callable[[Any], Any]:
+def _get_activation_fn(activation: str | Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     if callable(activation):
         return activation
     if activation not in _ACTIVATIONS:
@@ -46,7 +46,7 @@ class _TransformerLayer(Module):
         nhead: int,
         dim_feedforward: int = 2048,
         dropout: float = 0.1,
-        activation: Any = F.relu,
+        activation: str | Callable[[Tensor], Tensor] = F.relu,
         layer_norm_eps: float = 1e-5,
         batch_first: bool = False,
         norm_first: bool = False,
@@ -55,7 +55,7 @@ class _TransformerLayer(Module):
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
-        factory_kwargs = {"device": device, "dtype": dtype}
+        factory_kwargs: Kwargs = {"device": device, "dtype": dtype}
         for name in self._attentions:
             attention = MultiheadAttention(
                 d_model, nhead, dropout, bias=bias, batch_first=batch_first, **factory_kwargs
@@ -72,7 +72,9 @@ class _TransformerLayer(Module):
             self.add_module(f"dropout{at}", Dropout(dropout))
         self.activation = _get_activation_fn(activation)
 
-    def _attend(self, at: int, x: Tensor, keys: Any, mask: Any, padding: Any, is_causal: bool) -> Tensor:
+    def _attend(
+        self, at: int, x: Tensor, keys: Tensor | None, mask: Tensor | None, padding: Tensor | None, is_causal: bool
+    ) -> Tensor:
         """The attention sublayer number `at`, with its residual; self-attention if `keys` is None."""
         attention = getattr(self, self._attentions[at - 1])
 
@@ -84,7 +86,7 @@ class _TransformerLayer(Module):
 
         return self._residual(at, x, attend)
 
-    def _residual(self, at: int, x: Tensor, sublayer: Callable[[Any], Any]) -> Tensor:
+    def _residual(self, at: int, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         norm, dropout = getattr(self, f"norm{at}"), getattr(self, f"dropout{at}")
         if self.norm_first:
             return x + dropout(sublayer(norm(x)))
@@ -161,7 +163,11 @@ class TransformerEncoder(Module):
         self.mask_check = mask_check
 
     def forward(
-        self, src: Tensor, mask: Any = None, src_key_padding_mask: Tensor | None = None, is_causal: bool | None = None
+        self,
+        src: Tensor,
+        mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool | None = None,
     ) -> Tensor:
         """The result has the shape of `src`."""
         for layer in self.layers:
@@ -216,7 +222,7 @@ class Transformer(Module):
         num_decoder_layers: int = 6,
         dim_feedforward: int = 2048,
         dropout: float = 0.1,
-        activation: Any = F.relu,
+        activation: str | Callable[[Tensor], Tensor] = F.relu,
         custom_encoder: Module | None = None,
         custom_decoder: Module | None = None,
         layer_norm_eps: float = 1e-5,
@@ -229,7 +235,7 @@ class Transformer(Module):
         log_api_usage_once(f"torch.nn.modules.{type(self).__name__}")
         super().__init__()
         options = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
-        factory_kwargs = {"device": device, "dtype": dtype}
+        factory_kwargs: Kwargs = {"device": device, "dtype": dtype}
 
         def norm() -> LayerNorm:
             return LayerNorm(d_model, layer_norm_eps, bias=bias, **factory_kwargs)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
+from weft._base.types import Arg
 from weft._tensor.codegen import op
 from weft._tensor.gradients import grad
 from weft._tensor.tensor import Tensor
@@ -19,7 +19,7 @@ def _zeros(size: Sequence[int], like: Tensor) -> Tensor:
 
 
 def _gradient(
-    convolution: Callable[..., Tensor], of: Tensor, input: Tensor, weight: Tensor, grad_output: Tensor, *options: Any
+    convolution: Callable[..., Tensor], of: Tensor, input: Tensor, weight: Tensor, grad_output: Tensor, *options: Arg
 ) -> Tensor:
     keeps = is_grad_enabled()
     with enable_grad():

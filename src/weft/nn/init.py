@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Concatenate, ParamSpec, TypeVar
 
 from weft._base.state import using
 from weft._tensor.codegen import op
@@ -29,14 +29,15 @@ _GAINS = {
     "selu": 3 / 4,
 }
 
-Init = Callable[..., Any]
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-def _untaped(fill: Init) -> Init:
+def _untaped(fill: Callable[Concatenate[Tensor, P], object]) -> Callable[Concatenate[Tensor, P], Tensor]:
     """The function, run without recording on the tape."""
 
     @wraps(fill)
-    def filled(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def filled(tensor: Tensor, *args: P.args, **kwargs: P.kwargs) -> Tensor:
         with using(grad=False):
             fill(tensor, *args, **kwargs)
         return tensor
@@ -44,7 +45,7 @@ def _untaped(fill: Init) -> Init:
     return filled
 
 
-def calculate_gain(nonlinearity: str, param: Any = None) -> float:
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """The factor by which to scale weights in front of a nonlinearity."""
     if nonlinearity == "leaky_relu":
         if param is None:
@@ -59,14 +60,14 @@ def calculate_gain(nonlinearity: str, param: Any = None) -> float:
 
 @overridable
 @_untaped
-def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Any:
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> None:
     """Uniform numbers from [a, b)."""
     tensor.uniform_(a, b, generator=generator)
 
 
 @overridable
 @_untaped
-def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Any:
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> None:
     """Normal numbers."""
     tensor.normal_(mean, std, generator=generator)
 
@@ -79,7 +80,7 @@ def trunc_normal_(
     a: float = -2.0,
     b: float = 2.0,
     generator: Generator | None = None,
-) -> Any:
+) -> None:
     """Normal numbers restricted to [a, b]."""
     if mean < a - 2 * std or mean > b + 2 * std:
         warnings.warn(
@@ -100,7 +101,7 @@ def trunc_normal_(
 
 @overridable
 @_untaped
-def constant_(tensor: Tensor, val: float) -> Any:
+def constant_(tensor: Tensor, val: float) -> None:
     """One number everywhere."""
     tensor.fill_(val)
 
@@ -116,7 +117,7 @@ def zeros_(tensor: Tensor) -> Tensor:
 
 
 @_untaped
-def eye_(tensor: Tensor) -> Any:
+def eye_(tensor: Tensor) -> None:
     """The identity matrix."""
     if tensor.ndim != 2:
         raise ValueRangeError("Only tensors with 2 dimensions are supported")
@@ -124,7 +125,7 @@ def eye_(tensor: Tensor) -> Any:
 
 
 @_untaped
-def dirac_(tensor: Tensor, groups: int = 1) -> Any:
+def dirac_(tensor: Tensor, groups: int = 1) -> None:
     """Weights of a convolution that copies input channels to output channels, as many as there are, in each group."""
     if tensor.ndim not in (3, 4, 5):
         raise ValueRangeError("Only tensors with 3, 4, or 5 dimensions are supported")
@@ -205,7 +206,7 @@ def kaiming_normal_(
 
 
 @_untaped
-def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Any:
+def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> None:
     """A matrix with orthonormal rows or columns, whichever are fewer, times `gain`; later dims count as columns."""
     if tensor.ndim < 2:
         raise ValueRangeError("Only tensors with 2 or more dimensions are supported")
@@ -221,7 +222,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
 
 
 @_untaped
-def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Any:
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> None:
     """Normal numbers, with the share `sparsity` of zeros in each column (Martens, 2010)."""
     if tensor.ndim != 2:
         raise ValueRangeError("Only tensors with 2 dimensions are supported")
@@ -231,12 +232,12 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
     tensor.mul_(placed_with(tensor, drawn).argsort(0).argsort(0) >= math.ceil(sparsity * rows))
 
 
-def _deprecated(fill: Init) -> Init:
+def _deprecated(fill: Callable[P, R]) -> Callable[P, R]:
     """The function under its deprecated name."""
     name = fill.__name__.removesuffix("_")
 
     @wraps(fill)
-    def filled(*args: Any, **kwargs: Any) -> Tensor:
+    def filled(*args: P.args, **kwargs: P.kwargs) -> R:
         warnings.warn(f"`nn.init.{name}` is now deprecated in favor of `nn.init.{name}_`.", FutureWarning, stacklevel=2)
         return fill(*args, **kwargs)
 

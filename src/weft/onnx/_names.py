@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from weft.errors import UnsupportedCallError, WeftError
 
@@ -30,7 +30,7 @@ class TensorProtoDataType(IntEnum):
     BFLOAT16 = 16
 
 
-def export(*args: Any, **kwargs: Any) -> NoReturn:
+def export(*args: object, **kwargs: object) -> NoReturn:
     """Raises `NotImplementedError`, which says what to use instead."""
     raise UnsupportedCallError(
         "torch.onnx.export: no ONNX files are written here. weft.export.save(weft.export.export(module, args), path) "
@@ -63,7 +63,7 @@ class OnnxExporterError(WeftError, RuntimeError):
 class ONNXProgram:
     """Would be the result of `export`; making one raises `NotImplementedError`."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         export()
 
 
@@ -72,7 +72,7 @@ def is_in_onnx_export() -> bool:
     return False
 
 
-def register_custom_op_symbolic(symbolic_name: str, symbolic_fn: Any, opset_version: int) -> None:
+def register_custom_op_symbolic(symbolic_name: str, symbolic_fn: object, opset_version: int) -> None:
     """Does nothing: nothing is written as ONNX, so the function would never be called."""
 
 

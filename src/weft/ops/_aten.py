@@ -22,10 +22,10 @@ def _refuse_call(text: str, name: str) -> NoReturn:
     """Raise `TypeError` for a call, and say which public function there is."""
     op = TABLE.get(name)
     instead = "the function of torch or torch.nn.functional that computes it"
-    if op is not None and op.function:
-        instead = f"torch.{op.module}.{name}()" if op.module else f"torch.{name}()"
-    elif op is not None and op.method:
-        instead = f"x.{op.method}()"
+    if op is not None and op.public.function:
+        instead = f"torch.{op.public.module}.{name}()" if op.public.module else f"torch.{name}()"
+    elif op is not None and op.public.method:
+        instead = f"x.{op.public.method}()"
     raise ArgumentError(
         f"torch.ops.{text} is the name of an operator, for policies and counts, and cannot be called: call {instead}"
     )

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from weft.ops._kinds import Array
 from weft.ops._reduce import wide
-from weft.ops._table import Array
 
 
 class Dropout(NamedTuple):

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from weft.ops._jax import vjp
+from weft.ops._kinds import Array
 from weft.ops._native import Native
-from weft.ops._table import Array
 
 _MOST_FEATURES = 128  # of a head, on every GPU that has this kernel
 _HALVES = (jnp.float16, jnp.bfloat16)

@@ -152,6 +152,12 @@ def along(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((letters,), (letters,), frozenset(_dims_of(static.get("dim"), ndim)))
 
 
+def given_names(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    """For the row that names dims: those of the result have the names in the argument `names`."""
+    letters = tuple(range(len(shapes[0])))
+    return Factors((letters,), (tuple(map(Called, letters, static["names"])),))
+
+
 def from_size(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     """For rows without tensor inputs: no output dim comes from an input dim."""
     del shapes

@@ -19,6 +19,7 @@ from jax.extend.random import define_prng_impl, threefry2x32_p, threefry_prng_im
 from weft.ops._dims import Sizes, broadcast_shapes
 
 _WORD = np.uint64(32)  # bits
+# no cell: a cache, keyed by all that its entries depend on
 _sizes: dict[str, Sizes] = {}
 _threefry: Any = threefry2x32_p
 

@@ -30,7 +30,7 @@ class Finding(Protocol):
         ...
 
     def text(self, template: str, code: int) -> str:
-        """The error's text, from the row's `check_text`."""
+        """The error's text, from the row's `Check.text`."""
         ...
 
 

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 from jax import lax
 
-from weft.ops._table import Array
+from weft.ops._kinds import Array
 
 _LEAST_NORMAL = np.float32(2.0**-126)  # XLA treats smaller numbers as zeros
 _MOST = 448.0  # of float8_e4m3fn

@@ -13,8 +13,9 @@ import jax.numpy as jnp
 from weft._base.dtype import from_numpy
 from weft.errors import ShapeError, UnsupportedDTypeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, pointwise
+from weft.ops._kinds import Array, Key, Real, Scalar, Shape
 from weft.ops._reduce import wide
-from weft.ops._table import Array, Cast, Key, Real, Scalar, Shape, defop
+from weft.ops._table import IN_FLOAT32, Shards, defop
 from weft.ops._type_names import scalar_name
 
 FLOAT_MEAN = "mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype."
@@ -155,7 +156,7 @@ def partial_loss(static: Mapping[str, Any]) -> str:
     return {"sum": "sum", "mean": "avg"}.get(reduction_of(static), "")
 
 
-element_row = partial(defop, dims=element_loss, partial=partial_loss, cast=Cast.FLOAT32)
+element_row = partial(defop, dims=element_loss, shards=Shards(partial=partial_loss), types=IN_FLOAT32)
 """`defop` for losses of single elements that are then reduced. Autocast computes them in float32."""
 
 

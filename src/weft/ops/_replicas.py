@@ -26,6 +26,7 @@ AXIS = "replicas"
 Groups = tuple[tuple[int, ...], ...] | None
 
 
+# no cell: set once, when the process joins a job
 class _Job:
     """The number of replicas with which this process runs programs."""
 

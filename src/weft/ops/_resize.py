@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft.errors import ArgumentError, OutOfRangeError, UnsupportedShapeError, ValueRangeError
-from weft.ops._table import Array, Shape
+from weft.ops._kinds import Array, Shape
 
 Taps = list[tuple[Array, Array | None]]  # source positions and weights, both for every output position
 

@@ -13,9 +13,11 @@ from jax import lax
 
 from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER, from_numpy
 from weft.errors import DTypeError, GradientError, UnsupportedDTypeError
+from weft.ops._autocast import Cast, CastClass, PerDevice
 from weft.ops._dims import from_size, pointwise
 from weft.ops._jax import jvp
-from weft.ops._table import TABLE, Array, OpDef, Promote, defop
+from weft.ops._kinds import Array
+from weft.ops._table import PLAIN, TABLE, Derivative, OpDef, Promote, Public, Types, defop
 from weft.ops._type_names import c_name, scalar_name
 
 
@@ -24,10 +26,11 @@ def alias(row: OpDef, *names: str) -> None:
     for name in names:
         if name in TABLE:
             raise ValueError(f"operator {name!r} has two rows; give one of them another name")
-        TABLE[name] = replace(row, name=name, method=name if row.method else "", dunder=())
+        public = replace(row.public, method=name if row.public.method else "", dunder=())
+        TABLE[name] = replace(row, name=name, public=public)
 
 
-factory = partial(defop, dims=from_size, factory=True)
+factory = partial(defop, dims=from_size, public=Public(function=False, factory=True))
 """Decorator for a row that makes a tensor from sizes and numbers."""
 
 
@@ -124,7 +127,14 @@ def documented(body: Callable[..., Any], name: str, doc: str) -> Callable[..., A
 
 
 def function_row(
-    name: str, function: Callable[[jax.Array], jax.Array], doc: str, *, real: str = "", **options: Any
+    name: str,
+    function: Callable[[jax.Array], jax.Array],
+    doc: str,
+    *,
+    real: str = "",
+    autocast: CastClass | PerDevice = Cast.NONE,
+    vjp: Callable[..., Any] | None = None,
+    public: Public = PLAIN,
 ) -> OpDef:
     """A row that maps each element. `real` is the kernel's name in errors, if it takes no complex numbers."""
 
@@ -133,7 +143,14 @@ def function_row(
             require(input, real, FLOAT)
         return in_float32(function, input)
 
-    return defop(name, dims=pointwise, promote=Promote.FLOAT, **options)(documented(body, name, doc))
+    row = defop(
+        name,
+        dims=pointwise,
+        types=Types(promote=Promote.FLOAT, autocast=autocast),
+        derivative=Derivative(vjp=vjp),
+        public=public,
+    )
+    return row(documented(body, name, doc))
 
 
 def unbroadcast(g: jax.Array, like: jax.Array) -> jax.Array:

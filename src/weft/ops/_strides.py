@@ -1,6 +1,6 @@
 """Layouts of views: where a view's elements lie in the storage of its base.
 
-A rule, the field `view` of a row, maps the layout of the first input and the row's other parameters to the layout of
+A rule, the `layout` of a `View`, maps the layout of the first input and the row's other parameters to the layout of
 the result. It returns None where PyTorch would have to copy. Dims are given as non-negative numbers, and the row's body
 has already checked all parameters.
 """

@@ -1,66 +1,37 @@
 """The operator table: one row per operator.
 
-A row is a function over jax arrays under `@defop`. Its parameters are PyTorch's, in PyTorch's order, and their
-annotations say what they are:
+A row is a function over jax arrays under `@defop`. Its parameters are PyTorch's, in PyTorch's order; their annotations
+say what they are (see `_kinds`). What else is to be known stands in records, one for each purpose:
 
-    Array            a tensor
-    Array | None     a tensor that may be missing
-    Operand          a tensor or a Python number
-    Filling          as Operand, but a number must fit the type of the first input, whose elements it replaces
-    Scalar           a Python number, an input of the compiled program, never a constant in it; a parameter
-                     that is left at its default is static
-    Real, Whole      as Scalar, but a real number, or an integer
-    Arrays           a sequence of tensors
-    Key              a jax random key, supplied by the generator and absent from the public signature
-    Dim, Dims        dims; also accepted by name; normalised to be non-negative before the body runs
-    IntDim           a dim that is not accepted by name
-    OwnDim           as Dim, but the body gets it as given; a name as a negative number, from the first input's back
-    Shape            sizes; may be given as one sequence or, when last among positionals, one by one
-    OutShape         as Shape; the sizes of the result, or of its dims from the argument `dim` on
-    DimList          likewise, but dims, also accepted by name
-    DTypeArg         an element type or None (the body gets a `DType`; cast with `.numpy`)
-    Ints             one int, or several in a sequence
-    int | float      a static Python number whose type matters (2 is not 2.0)
-    anything else    a hashable static value
+    dims        how dims of the result follow from dims of the inputs (see `_dims`)
+    types       `Types`: which types it takes and gives, and in which it computes
+    derivative  `Derivative`: how it is differentiated
+    public      `Public`: the names under which users call it, and the forms: method, in place, `out=`
+    shards      `Shards`: what follows for inputs that are split over a mesh, beside what `dims` says
+    view        `View`: how its result lies in the memory of its first input
+    check       `Check`: what is checked when it is called, or when it runs
+    native      bodies for some devices (see `_native`)
 
-The kind is read off the text of the annotation, so every file of rows has `from __future__ import annotations`.
-Functions, methods, dunders, in-place and `out=` forms, and type stubs are derived from the row.
+A record that is not given has its defaults. Records that many rows share have names here, such as `IN_PLACE`; others
+are shared within a file of rows, mostly by a decorator made of `defop`.
+Functions, methods, special methods, in-place and `out=` forms, and type stubs are derived from the row.
 """
 
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
-
-import jax
+from typing import Any, Protocol
 
 from weft._base.dtype import DType
 from weft.errors import IndexValueError, WeftError
+from weft.ops._autocast import ACCELERATOR_FLOAT32, Cast, CastClass, PerDevice
 from weft.ops._dims import Rule, Sizes, pointwise
+from weft.ops._kinds import Param, params_of
 from weft.ops._native import Native
-from weft.ops._strides import Rule as View
-
-Array = jax.Array
-Operand = jax.Array
-Filling = jax.Array
-Scalar = Any
-Real = Any
-Whole = Any
-Arrays = Sequence[jax.Array]
-Key = jax.Array
-Dim = Any
-IntDim = Any
-OwnDim = Any
-Dims = Any
-Shape = tuple[int, ...]
-OutShape = tuple[int, ...]
-DimList = tuple[int, ...]
-DTypeArg = Any
-Ints = int | tuple[int, ...]
+from weft.ops._strides import Rule as Layout
 
 
 class Promote(Enum):
@@ -71,87 +42,134 @@ class Promote(Enum):
     FLOAT = "as COMMON, then integers become the default float type"
 
 
-class Cast(Enum):
-    """What autocast does to floating inputs: a row's class."""
-
-    NONE = "nothing"
-    LOWER = "cast to the lower precision type"
-    FLOAT32 = "cast to float32"
-    PROMOTE = "cast to the widest floating type among the inputs"
-
-
-@dataclass(frozen=True, slots=True)
-class Banned:
-    """The autocast class of what is refused, with what to do instead."""
-
-    advice: str
-
-
-CastClass = Cast | DType | Banned
-"""An autocast class. A `DType` is the type to which floating inputs are cast."""
-
-
-@dataclass(frozen=True, slots=True)
-class PerDevice:
-    """A row's autocast classes where they differ: on the CPU, and on accelerators, which all have CUDA's."""
-
-    cpu: CastClass = Cast.NONE
-    accelerator: CastClass = Cast.NONE
-
-
-def class_on(cast: CastClass | PerDevice, device_type: str) -> CastClass:
-    """The autocast class on devices of a type."""
-    if not isinstance(cast, PerDevice):
-        return cast
-    return cast.cpu if device_type == "cpu" else cast.accelerator
-
-
-CPU_FLOAT32 = PerDevice(cpu=Cast.FLOAT32)
-ACCELERATOR_FLOAT32 = PerDevice(accelerator=Cast.FLOAT32)
-ACCELERATOR_LOWER = PerDevice(accelerator=Cast.LOWER)
-ACCELERATOR_PROMOTE = PerDevice(accelerator=Cast.PROMOTE)
-
-
 class Arithmetic(Enum):
-    """How the body computes."""
+    """How the body computes; the derivative, too."""
 
     WIDE = "16-bit floats in float32; the result is rounded once, at the end"
     OWN = "in the type of the inputs, as products that add up in float32 by themselves do"
     NONE = "not at all: elements are moved, chosen or drawn"
 
 
-class Kind(Enum):
-    """The kind of a row's parameter."""
+@dataclass(frozen=True, slots=True)
+class Types:
+    """Which types a row takes and gives, and in which it computes.
 
-    ARRAY = "array"
-    OPERAND = "operand"
-    SCALAR = "scalar"
-    ARRAYS = "arrays"
-    KEY = "key"
-    DIM = "dim"
-    DIMS = "dims"
-    SHAPE = "shape"
-    DTYPE = "dtype"
-    STATIC = "static"
+    autocast       the class: what happens to floating inputs in regions of `weft.autocast`
+    exact_numbers  Python numbers beside 16-bit floats are rounded to float32, not to the 16-bit type
+    of_numbers     it may be called with Python numbers only
+    result         (types of the inputs, *params) -> the result's: for rows that change of what values are parts
+    """
+
+    promote: Promote = Promote.NONE
+    autocast: CastClass | PerDevice = Cast.NONE
+    arithmetic: Arithmetic = Arithmetic.WIDE
+    exact_numbers: bool = False
+    of_numbers: bool = False
+    result: Callable[..., Any] | None = None
 
 
-class Many:
-    """In a call's static part: this parameter takes the next `count` inputs."""
-
-    __slots__ = ("count",)
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def __repr__(self) -> str:
-        return f"<{self.count} inputs>"
+COMMON_TYPE = Types(promote=Promote.COMMON)
+FLOAT_TYPE = Types(promote=Promote.FLOAT)
+IN_FLOAT32 = Types(autocast=Cast.FLOAT32)
+ACCELERATOR_IN_FLOAT32 = Types(autocast=ACCELERATOR_FLOAT32)
+LOWERED = Types(autocast=Cast.LOWER, arithmetic=Arithmetic.OWN)
+OWN_ARITHMETIC = Types(arithmetic=Arithmetic.OWN)
+NO_ARITHMETIC = Types(arithmetic=Arithmetic.NONE)
 
 
 GradName = str | Callable[[tuple[tuple[int, ...], ...], tuple[int, ...]], str]
 """A name, or (shapes of the inputs, shape of the output) -> name."""
 
-Partial = str | Callable[[Mapping[str, Any]], str]
-"""A reduction, or (static arguments by name) -> a reduction, or "" for none."""
+
+@dataclass(frozen=True, slots=True)
+class Derivative:
+    """How a row is differentiated.
+
+    vjp     (cotangents, outputs, *params) -> a gradient or None for each tensor input. Of one output they are given
+            plainly, of several as tuples; a missing cotangent as zeros. Without it, it is `jax.vjp` of the body
+    aux     how many trailing outputs of the body only the derivative reads
+    saves   PyTorch saves tensors here, so a second backward pass is refused even if ours reads no array
+    name    what PyTorch calls the derivative, where that is not the row's own name
+    exists  whether there is one; no gradients flow otherwise
+    """
+
+    vjp: Callable[..., Any] | None = None
+    aux: int = 0
+    saves: bool = False
+    name: GradName = ""
+    exists: bool = True
+
+
+NO_DERIVATIVE = Derivative(exists=False)
+SAVES = Derivative(saves=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Public:
+    """The names under which users call a function, and its further forms: of a row, or of one composed of rows.
+
+    function    whether the module exports it
+    module      the public module: "" is the package, "nn.functional", "linalg"
+    also        further modules that export it; "special.expit" also gives its name there
+    method      name of the `Tensor` method; "" for none; None: its own name if its first parameter is `input` and
+                `module` is the package
+    attribute   whether tensors have it as a property
+    dunder      the special methods that it is: `("__add__", "__radd__")`
+    inplace     whether there is a form, whose name ends with an underscore, that writes the result to the first input
+    uniform     whether all elements of the result are equal; then it may be written where elements overlap
+    inplace_argument  whether `nn.functional` has it with an argument `inplace`
+    out         the error for an `out` of another type than the result's; "" if any type may be given to which it can
+                be cast. None: that follows from the row, and functions composed of rows have no `out=`
+    out_decides whether the result takes the type of `out`, unless `dtype` is given
+    separate    inputs that must not share any element with what is written in place or to `out`
+    factory     whether it takes the arguments of factories: `device`, `requires_grad`, …
+    older       whether it still takes its numbers before its last tensors, as before PyTorch 1.5
+    """
+
+    function: bool = True
+    module: str = ""
+    also: tuple[str, ...] = ()
+    method: str | None = None
+    attribute: bool = False
+    dunder: tuple[str, ...] = ()
+    inplace: bool = False
+    uniform: bool = False
+    inplace_argument: bool = False
+    out: str | None = None
+    out_decides: bool = False
+    separate: tuple[str, ...] = ()
+    factory: bool = False
+    older: bool = False
+
+    def has_forms(self) -> bool:
+        """Whether users can call it at all."""
+        return bool(self.function or self.also or self.method or self.attribute or self.dunder or self.inplace)
+
+    def named(self, name: str, parameters: Sequence[str]) -> Public:
+        """With the name of the method, for a function that has this name and these parameters."""
+        if self.method is not None:
+            return self
+        return replace(self, method=name if parameters[:1] in (["input"], ("input",)) and not self.module else "")
+
+
+PLAIN = Public()
+IN_PLACE = Public(inplace=True)
+INTERNAL = Public(function=False, method="")
+NO_FUNCTION = Public(function=False)
+NO_METHOD = Public(method="")
+IN_FUNCTIONAL = Public(module="nn.functional")
+IN_LINALG = Public(module="linalg")
+
+# The fields are the types of the result and of `out`, in PyTorch's names (2 and 3) and in those of C++ (0 and 1).
+OTHER_OUT = "Expected out tensor to have dtype {2}, but got {3} instead"
+_OTHER_ELEMENTS = "Found dtype {1} but expected {0}"
+
+
+Partial = str | Callable[[Mapping[str, Any]], "str | OpDef"]
+"""A reduction, or (static arguments by name) -> a reduction, or "" for none.
+
+For means of which parts may have different divisors, it is the row that computes the divisor of a part.
+"""
 
 Drawn = Callable[[Sequence[Sizes], Mapping[str, Any]], Sizes]
 """(shapes of the tensor inputs, static arguments by name) -> sizes of the array that a random row draws.
@@ -159,48 +177,73 @@ Drawn = Callable[[Sequence[Sizes], Mapping[str, Any]], Sizes]
 It broadcasts to the result; only dims that are never split may have other sizes.
 """
 
-TENSOR_KINDS = frozenset({Kind.ARRAY, Kind.OPERAND, Kind.ARRAYS})
-INPUT_KINDS = TENSOR_KINDS | {Kind.SCALAR, Kind.KEY}
 
-_KINDS: dict[str, Kind] = {
-    "Array": Kind.ARRAY,
-    "Array | None": Kind.ARRAY,
-    "Operand": Kind.OPERAND,
-    "Operand | None": Kind.OPERAND,
-    "Filling": Kind.OPERAND,
-    "Scalar": Kind.SCALAR,
-    "Scalar | None": Kind.SCALAR,
-    "Real": Kind.SCALAR,
-    "Real | None": Kind.SCALAR,
-    "Whole": Kind.SCALAR,
-    "Whole | None": Kind.SCALAR,
-    "Arrays": Kind.ARRAYS,
-    "Key": Kind.KEY,
-    "Dim": Kind.DIM,
-    "IntDim": Kind.DIM,
-    "OwnDim": Kind.STATIC,
-    "OwnDim | None": Kind.STATIC,
-    "Dims": Kind.DIMS,
-    "Shape": Kind.SHAPE,
-    "OutShape": Kind.SHAPE,
-    "DimList": Kind.SHAPE,
-    "DTypeArg": Kind.DTYPE,
-}
-_STATIC_WORDS = frozenset({"bool", "int", "float", "str", "tuple", "None", "Any", "Ints"})
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """What a row computes of inputs that are split over a mesh, beside what its dims rule says.
 
-REQUIRED = inspect.Parameter.empty
+    partial  how shards of a reduced dim are put together: "sum", "avg", "prod", "min", "max"
+    linear   where partial sums may pass: the "first" input, "each" input alone, or "all" together
+    addend   the input that is added to what is summed over reduced dims; one shard adds it
+    drawn    for random rows of which parts draw their own numbers: the sizes of what is drawn
+    """
+
+    partial: Partial = ""
+    linear: str = ""
+    addend: str = ""
+    drawn: Drawn | None = None
+
+
+IS_LINEAR = Shards(linear="each")
 
 
 @dataclass(frozen=True, slots=True)
-class Param:
-    """One parameter of a row."""
+class View:
+    """How the result of a row lies in the memory of its first input.
 
-    name: str
-    kind: Kind
-    default: Any = REQUIRED
-    keyword_only: bool = False
-    optional: bool = False  # None is allowed
-    text: str = ""  # the annotation
+    layout     (the input's layout, *params) -> the result's (see `_strides`)
+    write      (base, value, *params) -> the new base; without it, it is the linear transpose of the body
+    by_layout  whether for some layouts the result is a copy, or the call is refused
+    spreads    whether an element may be seen in several places
+    """
+
+    layout: Layout
+    write: Callable[..., Any] | None = None
+    by_layout: bool = False
+    spreads: bool = False
+
+
+class InputType(Protocol):
+    """What is known of an input before the row runs."""
+
+    @property
+    def shape(self) -> Sizes:
+        """The sizes."""
+        ...
+
+    @property
+    def dtype(self) -> DType:
+        """The type of the elements, before promotion."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What is checked of the arguments of a row, beside what its body refuses.
+
+    elements  *params -> bool array, true where one is bad, or `Misses` or `Failures` (see `_findings`); None if that
+              depends on types only. It runs with the row, and the error comes where values are read
+    text      of the error for bad elements
+    error     its class
+    limits    called with the `Scalar`s as given; raises if one is out of range
+    inputs    called with the types of inputs by name; raises, or returns the text of a warning, or ""
+    """
+
+    elements: Callable[..., Any] | None = None
+    text: str = ""
+    error: type[WeftError] = IndexValueError
+    limits: Callable[..., None] | None = None
+    inputs: Callable[[Mapping[str, InputType]], str] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,218 +254,73 @@ class OpDef:
     impl: Callable[..., Any]
     params: tuple[Param, ...]
     dims: Rule | None = None
-    promote: Promote = Promote.NONE
-    cast: CastClass | PerDevice = Cast.NONE
-    arithmetic: Arithmetic = Arithmetic.WIDE
-    exact_numbers: bool = False  # Python numbers beside 16-bit floats are rounded to float32, not to the 16-bit type
-    vjp: Callable[..., Any] | None = None
     outputs: tuple[str, ...] = ()  # names of the outputs when there are several
-    aux: int = 0  # trailing outputs that only the derivative reads
-    partial: Partial = ""  # how shards of a reduced dim are put together: "sum", "avg", "prod", "min", "max"
-    addend: str = ""  # the input that is added to what is summed over reduced dims; one shard adds it
-    divisor: OpDef | None = None  # for losses: by what a mean divides, where parts may have different ones
-    linear: str = ""  # where partial sums may pass: the "first" input, "each" input alone, or "all" together
-    view: View | None = None  # where the result aliases the first input: (its layout, *params) -> the result's
-    by_layout: bool = False  # whether for some layouts the result is a copy, or the call is refused
-    itself: Callable[..., bool] | None = None  # (type of the input, *params) -> whether the result is the input itself
-    spreads: bool = False  # whether an element may be seen in several places
-    write: Callable[..., Any] | None = None  # for views: (base, value, *params) -> the new base
-    host: Callable[..., Any] | None = None  # for views: (NumPy array, numbers, **static arguments) -> a view of it
-    overwrites: bool = False  # whether `host` writes to its first argument, and returns that
-    check: Callable[..., Any] | None = None  # impl's parameters -> bool array, true where bad, or `Misses`; or None
-    check_text: str = ""
-    check_error: type[WeftError] = IndexValueError
-    warning: Callable[[Sequence[Sizes]], str] | None = None  # shapes -> the text of a warning, or ""
-    differentiable: bool = True
-    saves: bool = False  # PyTorch saves tensors here, so a second backward pass is refused even if ours reads no array
-    grad_name: GradName = ""  # what PyTorch calls the derivative, where it is not the row's own name
-    function: bool = True  # whether the package exports a function of this name
-    method: str = ""  # name of the Tensor method, or ""
-    property: bool = False  # whether tensors have it as a property
-    dunder: tuple[str, ...] = ()
-    inplace: bool = False
-    uniform: bool = False  # whether all elements of the result are equal; then it may be written where elements overlap
-    inplace_argument: bool = False  # whether `nn.functional` has it with an argument `inplace`
-    out_text: str = ""  # the error for an `out` of another type than the result's; "" if any type may be given
-    out_decides: bool = False  # whether the result takes the type of `out`, unless `dtype` is given
-    separate: tuple[str, ...] = ()  # inputs that must not share any element with what is written in place or to `out`
-    drawn: Drawn | None = None  # for random rows of which parts draw their own numbers: the sizes of what is drawn
-    factory: bool = False  # whether it takes the arguments of factories: `device`, `requires_grad`, …
-    module: str = ""  # public module that exports it: "" is the package, "nn.functional", "linalg"
-    also: tuple[str, ...] = ()  # further modules that export it; "special.expit" also gives its name there
-    doc: str = ""
-    names: bool = False  # whether it gives its results names of dims
-    of_numbers: bool = False  # whether it may be called with Python numbers only
-    limits: Callable[..., None] | None = None  # called with the `Scalar`s as given; raises if one is out of range
-    types: Callable[[Mapping[str, DType]], None] | None = None  # called with the types before promotion; may raise
-    older: bool = False  # whether it still takes its numbers before its last tensors, as before version 1.5
+    types: Types = Types()
+    derivative: Derivative = Derivative()
+    public: Public = INTERNAL
+    shards: Shards = Shards()
+    view: View | None = None
+    check: Check = Check()
     native: tuple[Native, ...] = ()  # bodies for some devices, in the order of preference
-    result_type: Callable[..., Any] | None = None  # (types of the inputs, *params) -> the result's, of other shardings
+    # For arrays on the host, as NumPy's: (array, numbers, **static arguments) -> a view of it. Of a row that is no
+    # view, it writes to the first array and returns that.
+    host: Callable[..., Any] | None = None
+    doc: str = ""
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
 
-    def partial_of(self, static: Mapping[str, Any]) -> str:
-        """How shards of a reduced dim are put together in a call with these static arguments."""
-        return self.partial if isinstance(self.partial, str) else self.partial(static)
 
-
+# no cell: filled when the library is imported
 TABLE: dict[str, OpDef] = {}
-
-# The fields are the types of the result and of `out`, in PyTorch's names (2 and 3) and in those of C++ (0 and 1).
-OTHER_OUT = "Expected out tensor to have dtype {2}, but got {3} instead"
-_OTHER_ELEMENTS = "Found dtype {1} but expected {0}"
-
-
-def _params(impl: Callable[..., Any]) -> tuple[Param, ...]:
-    params: list[Param] = []
-    for p in inspect.signature(impl).parameters.values():
-        if p.annotation is p.empty:
-            raise TypeError(
-                f"{impl.__module__}.{impl.__name__}: parameter {p.name!r} has no annotation; kinds are read off them"
-            )
-        if not isinstance(p.annotation, str):
-            raise TypeError(f"{impl.__module__} must use `from __future__ import annotations`: kinds are read off them")
-        text = p.annotation
-        if text not in _KINDS and not _STATIC_WORDS.issuperset(re.findall(r"\w+", text)):
-            raise TypeError(
-                f"{impl.__module__}.{impl.__name__}: parameter {p.name!r} has the annotation {text!r}, which is none "
-                f"of {', '.join(_KINDS)}, and no static value made of {', '.join(sorted(_STATIC_WORDS))}"
-            )
-        params.append(
-            Param(p.name, _KINDS.get(text, Kind.STATIC), p.default, p.kind is p.KEYWORD_ONLY, "None" in text, text)
-        )
-    return tuple(params)
-
-
-def _is_lowered(cast: CastClass | PerDevice) -> bool:
-    """Whether autocast lowers a row on some device."""
-    return any(class_on(cast, device_type) is Cast.LOWER for device_type in ("cpu", "cuda"))
 
 
 def defop(
     name: str | None = None,
     *,
     dims: Rule | None = None,
-    promote: Promote = Promote.NONE,
-    cast: CastClass | PerDevice = Cast.NONE,
-    arithmetic: Arithmetic | None = None,
-    exact_numbers: bool = False,
-    vjp: Callable[..., Any] | None = None,
     outputs: Sequence[str] = (),
-    aux: int = 0,
-    partial: Partial = "",
-    addend: str = "",
-    divisor: OpDef | None = None,
-    linear: str = "",
+    types: Types | None = None,
+    derivative: Derivative = Derivative(),
+    public: Public = PLAIN,
+    shards: Shards = Shards(),
     view: View | None = None,
-    by_layout: bool = False,
-    itself: Callable[..., bool] | None = None,
-    spreads: bool = False,
-    write: Callable[..., Any] | None = None,
-    host: Callable[..., Any] | None = None,
-    overwrites: bool = False,
-    check: Callable[..., Any] | None = None,
-    check_text: str = "",
-    check_error: type[WeftError] = IndexValueError,
-    warning: Callable[[Sequence[Sizes]], str] | None = None,
-    differentiable: bool = True,
-    saves: bool = False,
-    grad_name: GradName = "",
-    function: bool = True,
-    method: bool | str | None = None,
-    property: bool = False,
-    dunder: str | Sequence[str] = (),
-    inplace: bool = False,
-    uniform: bool = False,
-    inplace_argument: bool = False,
-    out_text: str | None = None,
-    out_decides: bool = False,
-    separate: Sequence[str] = (),
-    drawn: Drawn | None = None,
-    factory: bool = False,
-    module: str = "",
-    also: str | Sequence[str] = (),
-    names: bool = False,
-    of_numbers: bool = False,
-    limits: Callable[..., None] | None = None,
-    types: Callable[[Mapping[str, DType]], None] | None = None,
-    older: bool = False,
+    check: Check = Check(),
     native: Sequence[Native] = (),
+    host: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., Any]], OpDef]:
     """Make a row of the decorated body.
 
-    `name` defaults to the body's name without a trailing underscore. A body whose first parameter is called `input`
-    also becomes a Tensor method, unless `method` says otherwise. `vjp` takes the cotangent(s), the output(s) and then
-    the body's parameters, and returns one gradient (or None) for each tensor input; several cotangents and outputs are
-    given as tuples, a missing cotangent as zeros. Without `vjp` the derivative is `jax.vjp` of the body. An `out` of
-    another type is refused, unless inputs are promoted or `out_text` says otherwise. `arithmetic` holds for the
-    derivative too; its default is NONE for views, OWN for rows that autocast casts to the lower type, else WIDE.
+    `name` defaults to the body's name without a trailing underscore. Without `types`, views compute nothing. An `out`
+    of another type is refused, unless inputs are promoted or `public.out` says otherwise.
     """
 
     def make(impl: Callable[..., Any]) -> OpDef:
         row_name = name or impl.__name__.rstrip("_")
         if row_name in TABLE:
             raise ValueError(f"operator {row_name!r} has two rows; give one of them another name")
-        params = _params(impl)
-        is_method = method if method is not None else bool(params) and params[0].name == "input" and not module
-        text = out_text
-        if text is None:
-            text = "" if promote is not Promote.NONE else _OTHER_ELEMENTS if dims is pointwise else OTHER_OUT
-        usual = Arithmetic.NONE if view else Arithmetic.OWN if _is_lowered(cast) else Arithmetic.WIDE
-        row = OpDef(
+        params = params_of(impl)
+        own_types = types or (NO_ARITHMETIC if view else Types())
+        named = public.named(row_name, [p.name for p in params])
+        if named.out is None and view is None and not named.factory:
+            usual = _OTHER_ELEMENTS if dims is pointwise else OTHER_OUT
+            named = replace(named, out=usual if own_types.promote is Promote.NONE else "")
+        row = TABLE[row_name] = OpDef(
             row_name,
             impl,
             params,
-            dims,
-            promote,
-            cast,
-            arithmetic or usual,
-            exact_numbers,
-            vjp,
-            tuple(outputs),
-            aux,
-            partial,
-            addend,
-            divisor,
-            linear,
-            view,
-            by_layout,
-            itself,
-            spreads,
-            write,
-            host,
-            overwrites,
-            check,
-            check_text,
-            check_error,
-            warning,
-            differentiable,
-            saves,
-            grad_name,
-            function,
-            row_name if is_method is True else is_method or "",
-            property,
-            (dunder,) if isinstance(dunder, str) else tuple(dunder),
-            inplace,
-            uniform,
-            inplace_argument,
-            text,
-            out_decides,
-            tuple(separate),
-            drawn,
-            factory,
-            module,
-            (also,) if isinstance(also, str) else tuple(also),
-            inspect.getdoc(impl) or "",
-            names,
-            of_numbers,
-            limits,
-            types,
-            older,
-            tuple(native),
+            dims=dims,
+            outputs=tuple(outputs),
+            types=own_types,
+            derivative=derivative,
+            public=named,
+            shards=shards,
+            view=view,
+            check=check,
+            native=tuple(native),
+            host=host,
+            doc=inspect.getdoc(impl) or "",
         )
-        TABLE[row_name] = row
         return row
 
     return make

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 
 from weft.ops._dims import Factors, PartOf, Sizes, shared_letter
 from weft.ops._jax import jit
-from weft.ops._table import Arithmetic, Array, Arrays, Many, Scalar, defop
+from weft.ops._kinds import Array, Arrays, Many, Scalar
+from weft.ops._table import INTERNAL, OWN_ARITHMETIC, defop
 
 
 def steps(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
@@ -49,7 +50,7 @@ def row_steps(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return replace(factors, whole=frozenset(shared_letter(letter) for dims in factors.ins for letter in dims[1:]))
 
 
-step_op = partial(defop, arithmetic=Arithmetic.OWN, function=False, method=False, dims=steps)
+step_op = partial(defop, types=OWN_ARITHMETIC, public=INTERNAL, dims=steps)
 """A row that takes one step of an optimizer, for each element by itself unless `dims` says otherwise."""
 
 

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, OutOfRangeError, ShapeError, UnsupportedDTypeError, ValueRangeError
+from weft.ops._autocast import Cast
 from weft.ops._dims import Factors, Sizes, along, pointwise
 from weft.ops._draws import each_element
+from weft.ops._kinds import Array, Dim, DTypeArg, Key, Real, Scalar
 from weft.ops._neural import like, require_float, size_of
 from weft.ops._reduce import to_dtype, wide
 from weft.ops._table import (
-    ACCELERATOR_FLOAT32,
+    ACCELERATOR_IN_FLOAT32,
+    FLOAT_TYPE,
+    IN_FUNCTIONAL,
+    INTERNAL,
+    NO_ARITHMETIC,
     Arithmetic,
-    Array,
-    Cast,
-    Dim,
-    DTypeArg,
-    Key,
-    Promote,
-    Real,
-    Scalar,
+    Check,
+    Derivative,
+    Public,
+    Shards,
+    Types,
     defop,
 )
 from weft.ops._type_names import scalar_name
@@ -44,7 +49,11 @@ def _relu_vjp(g: Array, out: Array, input: Array) -> tuple[Array]:
     return (jnp.where(out <= 0, jnp.zeros_like(g), g),)
 
 
-@defop(dims=pointwise, inplace=True, vjp=_relu_vjp, inplace_argument=True)
+_OF_PACKAGE = Public(method="", inplace=True, inplace_argument=True)
+_OF_FUNCTIONAL = Public(inplace=True, inplace_argument=True, module=_FUNCTIONAL)
+
+
+@defop(dims=pointwise, public=Public(inplace=True, inplace_argument=True), derivative=Derivative(vjp=_relu_vjp))
 def relu(input: Array) -> Array:
     """The larger of each element and 0."""
     if input.dtype == jnp.bool_:
@@ -57,20 +66,20 @@ def _require_order(min_val: Any, max_val: Any) -> None:
         raise ValueRangeError("min_val cannot be greater than max_val")
 
 
-@defop(dims=pointwise, module=_FUNCTIONAL, inplace=True, inplace_argument=True, limits=_require_order)
+@defop(dims=pointwise, public=_OF_FUNCTIONAL, check=Check(limits=_require_order))
 def hardtanh(input: Array, min_val: Scalar = -1.0, max_val: Scalar = 1.0) -> Array:
     """Each element clipped to the range from `min_val` to `max_val`; the gradient is 0 on the bounds."""
     low, high = like(min_val, input), like(max_val, input)
     return jnp.where(input <= low, low, jnp.where(input >= high, high, input))
 
 
-@defop(grad_name="Hardtanh", dims=pointwise, module=_FUNCTIONAL, inplace=True, inplace_argument=True)
+@defop(derivative=Derivative(name="Hardtanh"), dims=pointwise, public=_OF_FUNCTIONAL)
 def relu6(input: Array) -> Array:
     """Each element clipped to the range from 0 to 6."""
     return hardtanh.impl(input, 0, 6)
 
 
-@defop(dims=pointwise, module=_FUNCTIONAL, inplace=True, inplace_argument=True)
+@defop(dims=pointwise, public=_OF_FUNCTIONAL)
 def leaky_relu(input: Array, negative_slope: Scalar = 0.01) -> Array:
     """Negative elements are multiplied by `negative_slope`."""
     require_float(input, "leaky_relu_cpu")
@@ -85,7 +94,7 @@ def _elu(x: Array, alpha: Any, scale: float, stretch: Any) -> Array:
     return (scale * jnp.where(w > 0, w, below)).astype(x.dtype)
 
 
-@defop(dims=pointwise, module=_FUNCTIONAL, inplace=True, inplace_argument=True)
+@defop(dims=pointwise, public=_OF_FUNCTIONAL)
 def elu(input: Array, alpha: Scalar = 1.0) -> Array:
     """x where positive, else alpha * (exp(x) - 1)."""
     return _elu(input, alpha, 1.0, 1.0)
@@ -96,13 +105,13 @@ def _require_divisor(alpha: float) -> None:
         raise ShapeError("ZeroDivisionError: alpha cannot be 0 for CELU")
 
 
-@defop(dims=pointwise, inplace=True, method=False, inplace_argument=True, limits=_require_divisor)
+@defop(dims=pointwise, public=_OF_PACKAGE, check=Check(limits=_require_divisor))
 def celu(input: Array, alpha: Real = 1.0) -> Array:
     """x where positive, else alpha * (exp(x / alpha) - 1)."""
     return _elu(input, alpha, 1.0, 1.0 / alpha)
 
 
-@defop(grad_name="Elu", dims=pointwise, inplace=True, method=False, inplace_argument=True)
+@defop(derivative=Derivative(name="Elu"), dims=pointwise, public=_OF_PACKAGE)
 def selu(input: Array) -> Array:
     """The self-normalising ELU, with the constants of https://arxiv.org/abs/1706.02515."""
     return _elu(input, _SELU_ALPHA, _SELU_SCALE, 1.0)
@@ -124,7 +133,7 @@ def _gelu_vjp(g: Array, out: Array, input: Array, approximate: str = "none") -> 
     return ((wide(g) * _gelu_slope(wide(input), approximate)).astype(input.dtype),)
 
 
-@defop(dims=pointwise, module=_FUNCTIONAL, vjp=_gelu_vjp)
+@defop(dims=pointwise, public=IN_FUNCTIONAL, derivative=Derivative(vjp=_gelu_vjp))
 def gelu(input: Array, *, approximate: str = "none") -> Array:
     """x times the probability that a standard normal variable is at most x; `"tanh"` is the usual approximation."""
     require_float(input, "GeluKernelImpl")
@@ -138,7 +147,7 @@ def gelu(input: Array, *, approximate: str = "none") -> Array:
     return y.astype(input.dtype)
 
 
-@defop(dims=pointwise, module=_FUNCTIONAL, inplace=True, inplace_argument=True)
+@defop(dims=pointwise, public=_OF_FUNCTIONAL)
 def silu(input: Array) -> Array:
     """x * sigmoid(x)."""
     if not jnp.iscomplexobj(input):
@@ -147,7 +156,7 @@ def silu(input: Array) -> Array:
     return (x / (1 + jnp.exp(-x)) if jnp.iscomplexobj(x) else x * jax.nn.sigmoid(x)).astype(input.dtype)
 
 
-@defop(dims=pointwise, module=_FUNCTIONAL, inplace=True, inplace_argument=True)
+@defop(dims=pointwise, public=_OF_FUNCTIONAL)
 def mish(input: Array) -> Array:
     """x * tanh(softplus(x))."""
     require_float(input, "mish_cpu")
@@ -155,7 +164,7 @@ def mish(input: Array) -> Array:
     return (x * jnp.tanh(jax.nn.softplus(x))).astype(input.dtype)
 
 
-@defop(dims=pointwise, module=_FUNCTIONAL, cast=ACCELERATOR_FLOAT32)
+@defop(dims=pointwise, public=IN_FUNCTIONAL, types=ACCELERATOR_IN_FLOAT32)
 def softplus(input: Array, beta: Scalar = 1.0, threshold: Scalar = 20.0) -> Array:
     """log(1 + exp(beta * x)) / beta, and x itself where beta * x exceeds `threshold`."""
     require_float(input, "softplus_cpu")
@@ -166,26 +175,26 @@ def softplus(input: Array, beta: Scalar = 1.0, threshold: Scalar = 20.0) -> Arra
     return jnp.where(linear, x, soft).astype(input.dtype)
 
 
-@defop(grad_name="LogSigmoid", dims=pointwise, module=_FUNCTIONAL)
+@defop(derivative=Derivative(name="LogSigmoid"), dims=pointwise, public=IN_FUNCTIONAL)
 def logsigmoid(input: Array) -> Array:
     """log(sigmoid(x))."""
     require_float(input, "log_sigmoid_cpu")
     return jax.nn.log_sigmoid(wide(input)).astype(input.dtype)
 
 
-@defop(arithmetic=Arithmetic.OWN, dims=pointwise, promote=Promote.FLOAT, module=_FUNCTIONAL)
+@defop(types=replace(FLOAT_TYPE, arithmetic=Arithmetic.OWN), dims=pointwise, public=IN_FUNCTIONAL)
 def softsign(input: Array) -> Array:
     """x / (1 + |x|)."""
     return input / (size_of(input) + 1)
 
 
-@defop(arithmetic=Arithmetic.OWN, dims=pointwise, promote=Promote.FLOAT, module=_FUNCTIONAL)
+@defop(types=replace(FLOAT_TYPE, arithmetic=Arithmetic.OWN), dims=pointwise, public=IN_FUNCTIONAL)
 def tanhshrink(input: Array) -> Array:
     """x - tanh(x)."""
     return input - jnp.tanh(input)
 
 
-@defop(dims=pointwise, module=_FUNCTIONAL, inplace=True, inplace_argument=True)
+@defop(dims=pointwise, public=_OF_FUNCTIONAL)
 def hardsigmoid(input: Array) -> Array:
     """x / 6 + 1 / 2, clipped to the range from 0 to 1."""
     require_float(input, "hardsigmoid_cpu")
@@ -193,7 +202,7 @@ def hardsigmoid(input: Array) -> Array:
     return jnp.where(x <= -3, 0, jnp.where(x >= 3, 1, (x + 3) / 6)).astype(input.dtype)
 
 
-@defop(dims=pointwise, module=_FUNCTIONAL, inplace=True, inplace_argument=True)
+@defop(dims=pointwise, public=_OF_FUNCTIONAL)
 def hardswish(input: Array) -> Array:
     """x * hardsigmoid(x)."""
     require_float(input, "hardswish_cpu")
@@ -206,7 +215,7 @@ def _require_width(lambd: Any) -> None:
         raise OutOfRangeError(f"lambda must be in range [0, inf) for every input dtype, but found {lambd}")
 
 
-@defop(dims=pointwise, module=_FUNCTIONAL, limits=_require_width)
+@defop(dims=pointwise, public=IN_FUNCTIONAL, check=Check(limits=_require_width))
 def softshrink(input: Array, lambd: Scalar = 0.5) -> Array:
     """Elements moved towards 0 by `lambd`; those no farther from 0 than that become 0."""
     require_float(input, "softshrink_cpu")
@@ -214,7 +223,9 @@ def softshrink(input: Array, lambd: Scalar = 0.5) -> Array:
     return jnp.where(input > step, input - step, jnp.where(input < -step, input + step, input * 0))
 
 
-@defop(arithmetic=Arithmetic.NONE, dims=pointwise, method=True, also=_FUNCTIONAL)  # the edge has the input's type
+@defop(
+    types=NO_ARITHMETIC, dims=pointwise, public=Public(method="hardshrink", also=(_FUNCTIONAL,))
+)  # the edge has the input's type
 def hardshrink(input: Array, lambd: Scalar = 0.5) -> Array:
     """Elements whose absolute value is at most `lambd` become 0."""
     require_float(input, "hardshrink_cpu")
@@ -222,7 +233,7 @@ def hardshrink(input: Array, lambd: Scalar = 0.5) -> Array:
     return jnp.where((input >= -edge) & (input <= edge), jnp.zeros_like(input), input)
 
 
-@defop(dims=pointwise, inplace=True, method=False, inplace_argument=True)
+@defop(dims=pointwise, public=_OF_PACKAGE)
 def threshold(input: Array, threshold: Scalar, value: Scalar) -> Array:
     """`value` where an element is at most `threshold`."""
     if input.dtype == jnp.bool_:
@@ -239,12 +250,10 @@ def _prelu_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 @defop(
-    grad_name="PreluKernel",
-    arithmetic=Arithmetic.WIDE,
+    derivative=Derivative(name="PreluKernel"),
+    types=Types(autocast=Cast.LOWER, arithmetic=Arithmetic.WIDE),
     dims=_prelu_dims,
-    cast=Cast.LOWER,
-    method=True,
-    also=_FUNCTIONAL,
+    public=Public(method="prelu", also=(_FUNCTIONAL,)),
 )
 def prelu(input: Array, weight: Array) -> Array:
     """Negative elements times `weight`, which holds one number, or one per entry of dim 1."""
@@ -268,7 +277,7 @@ def prelu(input: Array, weight: Array) -> Array:
     return jnp.where(input > 0, input, weight * input)
 
 
-@defop(dims=along, module=_FUNCTIONAL)
+@defop(dims=along, public=IN_FUNCTIONAL)
 def glu(input: Array, dim: Dim = -1) -> Array:
     """The first half along `dim` times the sigmoid of the second."""
     if input.ndim == 0:
@@ -281,7 +290,7 @@ def glu(input: Array, dim: Dim = -1) -> Array:
     return (value * jax.nn.sigmoid(gate)).astype(input.dtype)
 
 
-@defop(grad_name="RreluWithNoise", dims=pointwise, drawn=each_element, function=False, method=False)
+@defop(derivative=Derivative(name="RreluWithNoise"), dims=pointwise, shards=Shards(drawn=each_element), public=INTERNAL)
 def rrelu_train(input: Array, lower: Real, upper: Real, *, key: Key) -> Array:
     """Negative elements times slopes drawn uniformly from `lower` to `upper`."""
     require_float(input, "rrelu_with_noise_out_cpu")
@@ -305,7 +314,10 @@ def _softmax_vjp(g: Array, out: Array, input: Array, dim: Dim, dtype: DTypeArg =
     return ((weighted - y * jnp.sum(weighted, axis=dim, keepdims=True)).astype(input.dtype),)
 
 
-@defop(dims=along, cast=ACCELERATOR_FLOAT32, vjp=_softmax_vjp, also="special")
+softens = partial(defop, dims=along, types=ACCELERATOR_IN_FLOAT32, public=Public(also=("special",)))
+
+
+@softens(derivative=Derivative(vjp=_softmax_vjp))
 def softmax(input: Array, dim: Dim, dtype: DTypeArg = None) -> Array:
     """Exponentials along `dim`, scaled to add up to one."""
     x = _softmax_input(input, dim, dtype, "softmax")
@@ -320,7 +332,7 @@ def _log_softmax_vjp(g: Array, out: Array, input: Array, dim: Dim, dtype: DTypeA
     return ((g - jnp.exp(wide(out)) * jnp.sum(g, axis=dim, keepdims=True)).astype(input.dtype),)
 
 
-@defop(dims=along, cast=ACCELERATOR_FLOAT32, vjp=_log_softmax_vjp, also="special")
+@softens(derivative=Derivative(vjp=_log_softmax_vjp))
 def log_softmax(input: Array, dim: Dim, dtype: DTypeArg = None) -> Array:
     """The logarithm of `softmax`."""
     x = _softmax_input(input, dim, dtype, "log_softmax")
@@ -331,7 +343,7 @@ def _softmin_vjp(g: Array, out: Array, input: Array, dim: Dim, dtype: DTypeArg =
     return (-_softmax_vjp(g, out, input, dim, dtype)[0],)
 
 
-@defop(grad_name="Softmax", dims=along, cast=ACCELERATOR_FLOAT32, module=_FUNCTIONAL, vjp=_softmin_vjp)
+@softens(derivative=Derivative(vjp=_softmin_vjp, name="Softmax"), public=INTERNAL)
 def softmin(input: Array, dim: Dim, dtype: DTypeArg = None) -> Array:
     """The softmax of the negated elements."""
     return softmax.impl(-input, dim, dtype)

@@ -13,9 +13,10 @@ from weft.ops._attention import Dropout, gradients, operands, scores, softmax
 from weft.ops._cudnn import CUDNN
 from weft.ops._dims import Factors, PartOf, Sizes, broadcast_shapes, shared_letter
 from weft.ops._kernels.attention import ATTENTION, ATTENTION_DROPOUT
+from weft.ops._kinds import Array, Key
 from weft.ops._neural import attention_scale, dropout_mask
 from weft.ops._reduce import wide
-from weft.ops._table import Arithmetic, Array, Cast, Key, defop
+from weft.ops._table import INTERNAL, LOWERED, NO_DERIVATIVE, OWN_ARITHMETIC, Derivative, Shards, defop
 from weft.ops._type_names import c_name
 
 
@@ -92,13 +93,10 @@ def _attention_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Facto
 
 
 @defop(
-    grad_name="ScaledDotProductFlashAttentionForCpu",
+    derivative=Derivative(vjp=_attention_vjp, aux=1, name="ScaledDotProductFlashAttentionForCpu"),
     dims=_attention_dims,
-    cast=Cast.LOWER,
-    aux=1,
-    vjp=_attention_vjp,
-    function=False,
-    method=False,
+    types=LOWERED,
+    public=INTERNAL,
     native=[CUDNN, ATTENTION],
 )
 def attention(
@@ -151,14 +149,11 @@ def _attention_dropout_vjp(
 
 
 @defop(
-    grad_name="ScaledDotProductFlashAttentionForCpu",
+    derivative=Derivative(vjp=_attention_dropout_vjp, aux=2, name="ScaledDotProductFlashAttentionForCpu"),
     dims=_attention_dims,
-    drawn=_mask_sizes,
-    cast=Cast.LOWER,
-    aux=2,
-    vjp=_attention_dropout_vjp,
-    function=False,
-    method=False,
+    shards=Shards(drawn=_mask_sizes),
+    types=LOWERED,
+    public=INTERNAL,
     native=[ATTENTION_DROPOUT],
 )
 def attention_dropout(
@@ -195,12 +190,7 @@ def _block_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 @defop(
-    dims=_block_dims,
-    outputs=("output", "logsumexp"),
-    arithmetic=Arithmetic.OWN,
-    differentiable=False,
-    function=False,
-    method=False,
+    dims=_block_dims, outputs=("output", "logsumexp"), types=OWN_ARITHMETIC, derivative=NO_DERIVATIVE, public=INTERNAL
 )
 def attention_block(
     query: Array,
@@ -232,10 +222,9 @@ def _block_backward_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> 
 @defop(
     dims=_block_backward_dims,
     outputs=("grad_query", "grad_key", "grad_value"),
-    arithmetic=Arithmetic.OWN,
-    differentiable=False,
-    function=False,
-    method=False,
+    types=OWN_ARITHMETIC,
+    derivative=NO_DERIVATIVE,
+    public=INTERNAL,
 )
 def attention_block_backward(
     grad: Array,

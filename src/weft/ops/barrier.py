@@ -7,7 +7,8 @@ from typing import Any
 
 from weft.ops import _jax
 from weft.ops._dims import Factors, Sizes
-from weft.ops._table import Arithmetic, Array, Arrays, defop
+from weft.ops._kinds import Array, Arrays
+from weft.ops._table import INTERNAL, NO_ARITHMETIC, defop
 
 
 def _each_itself(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
@@ -17,7 +18,7 @@ def _each_itself(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors(tuple(letters), tuple(letters), separate=True)
 
 
-@defop(arithmetic=Arithmetic.NONE, dims=_each_itself, function=False, method=False)
+@defop(types=NO_ARITHMETIC, dims=_each_itself, public=INTERNAL)
 def optimization_barrier(tensors: Arrays) -> list[Array]:
     """The tensors. The compiler moves nothing from one side of this to the other."""
     return list(_jax.optimization_barrier(tuple(tensors)))

@@ -14,9 +14,10 @@ from functools import partial
 import jax.numpy as jnp
 
 from weft.ops import _fits as fits
+from weft.ops._kinds import Array
 from weft.ops._rows import function_row, in_float64
 from weft.ops._smooth import fitted, minus, polynomial, with_slope
-from weft.ops._table import Array
+from weft.ops._table import Public
 
 Function = Callable[[Array], Array]
 
@@ -184,14 +185,20 @@ airy_slope = with_slope(lambda x: in_float64(partial(_airy, 1), x), lambda x: x 
 # ---- rows
 
 _FIRST = "modified_bessel_i"
-_row = partial(function_row, module="special")
+_row = partial(function_row, public=Public(module="special"))
 
 _row("bessel_j0", j0, "Bessel function of the first kind, order 0.", real="bessel_j0_cpu")
 _row("bessel_j1", j1, "Bessel function of the first kind, order 1.", real="bessel_j1_cpu")
 _row("bessel_y0", y0, "Bessel function of the second kind, order 0.", real="bessel_y0_cpu")
 _row("bessel_y1", y1, "Bessel function of the second kind, order 1.", real="bessel_y1_cpu")
 _row("i0e", i0e, "`exp(-abs(input)) * i0(input)`.", real="i0e_cpu")
-_row("i1", i1, "Modified Bessel function of the first kind, order 1.", real="i1_cpu", also=f"special.{_FIRST}1")
+_row(
+    "i1",
+    i1,
+    "Modified Bessel function of the first kind, order 1.",
+    real="i1_cpu",
+    public=Public(module="special", also=(f"special.{_FIRST}1",)),
+)
 _row("i1e", i1e, "`exp(-abs(input)) * i1(input)`.", real="i1e_cpu")
 _row("modified_bessel_k0", k0, "Modified Bessel function of the second kind, order 0.", real="modified_bessel_k0_cpu")
 _row("modified_bessel_k1", k1, "Modified Bessel function of the second kind, order 1.", real="modified_bessel_k1_cpu")
@@ -208,6 +215,5 @@ function_row(
     i0,
     "Modified Bessel function of the first kind, order 0.",
     real="i0_vml_cpu",
-    inplace=True,
-    also=("special", f"special.{_FIRST}0"),
+    public=Public(inplace=True, also=("special", f"special.{_FIRST}0")),
 )

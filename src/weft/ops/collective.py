@@ -14,8 +14,9 @@ from jax import lax
 
 from weft.errors import GradientError, ShapeError
 from weft.ops._dims import Factors, NameOf, Sizes, pointwise
+from weft.ops._kinds import Array, Dim
 from weft.ops._replicas import AXIS, broadcast, reduced, runs_alone
-from weft.ops._table import Arithmetic, Array, Dim, defop
+from weft.ops._table import INTERNAL, NO_ARITHMETIC, OWN_ARITHMETIC, Derivative, defop
 
 
 def _resized(*names: str) -> Any:
@@ -52,7 +53,7 @@ def _reduce_vjp(g: Array, out: Array, input: Array, reduce_type: str, groups: An
     return [g if runs_alone() else reduced(g, reduce_type, groups)]
 
 
-@defop(dims=pointwise, arithmetic=Arithmetic.OWN, function=False, method=False, vjp=_reduce_vjp)
+@defop(dims=pointwise, types=OWN_ARITHMETIC, public=INTERNAL, derivative=Derivative(vjp=_reduce_vjp))
 def all_reduce(input: Array, reduce_type: str, groups: Any = None) -> Array:
     """The reduction ("sum", "prod", "min", "max", "band", "bor", "bxor", "avg") of the tensors of a group."""
     return input if runs_alone() else reduced(input, reduce_type, groups)
@@ -63,7 +64,7 @@ def _gather_vjp(g: Array, out: Array, input: Array, dim: Dim, size: int, groups:
     return [g if runs_alone() else _scattered(g, "sum", dim, size, groups)]
 
 
-@defop(dims=_resized("dim"), arithmetic=Arithmetic.NONE, function=False, method=False, vjp=_gather_vjp)
+@defop(dims=_resized("dim"), types=NO_ARITHMETIC, public=INTERNAL, derivative=Derivative(vjp=_gather_vjp))
 def all_gather(input: Array, dim: Dim, size: int, groups: Any = None) -> Array:
     """The tensors of a group, joined along a dim: (…, n, …) -> (…, size * n, …)."""
     del size
@@ -79,7 +80,7 @@ def _scatter_vjp(g: Array, out: Array, input: Array, reduce_type: str, dim: Dim,
     return [whole / size if reduce_type == "avg" else whole]
 
 
-@defop(dims=_resized("dim"), arithmetic=Arithmetic.OWN, function=False, method=False, vjp=_scatter_vjp)
+@defop(dims=_resized("dim"), types=OWN_ARITHMETIC, public=INTERNAL, derivative=Derivative(vjp=_scatter_vjp))
 def reduce_scatter(input: Array, reduce_type: str, dim: Dim, size: int, groups: Any = None) -> Array:
     """The reduction of the tensors of a group, of which each replica gets a part: (…, size * n, …) -> (…, n, …)."""
     _require_parts("reduce_scatter", input, dim, size)
@@ -100,7 +101,7 @@ def _scattered(input: Array, reduce_type: str, dim: Dim, size: int, groups: Any)
     return lax.dynamic_slice_in_dim(whole, place * part, part, dim)
 
 
-@defop(dims=_resized("split_dim", "concat_dim"), arithmetic=Arithmetic.NONE, function=False, method=False)
+@defop(dims=_resized("split_dim", "concat_dim"), types=NO_ARITHMETIC, public=INTERNAL)
 def all_to_all(input: Array, split_dim: Dim, concat_dim: Dim, size: int, groups: Any = None) -> Array:
     """Part i along `split_dim` goes to member i of the group; received parts are joined along `concat_dim`."""
     _require_parts("all_to_all", input, split_dim, size)
@@ -109,7 +110,7 @@ def all_to_all(input: Array, split_dim: Dim, concat_dim: Dim, size: int, groups:
     return lax.all_to_all(input, AXIS, split_dim, concat_dim, axis_index_groups=groups, tiled=True)
 
 
-@defop(dims=pointwise, arithmetic=Arithmetic.NONE, function=False, method=False)
+@defop(dims=pointwise, types=NO_ARITHMETIC, public=INTERNAL)
 def collective_permute(input: Array, pairs: Any) -> Array:
     """The tensor of the source of a pair (source, target); zeros on replicas that are no target."""
     if runs_alone():
@@ -125,7 +126,7 @@ def _broadcast_vjp(g: Array, out: Array, input: Array, root: int, groups: Any) -
     return [jnp.where(lax.axis_index(AXIS) == root, total, jnp.zeros_like(total))]
 
 
-@defop(dims=pointwise, arithmetic=Arithmetic.NONE, function=False, method=False, vjp=_broadcast_vjp)
+@defop(dims=pointwise, types=NO_ARITHMETIC, public=INTERNAL, derivative=Derivative(vjp=_broadcast_vjp))
 def collective_broadcast(input: Array, root: int, groups: Any = None) -> Array:
     """The tensor of one replica; zeros in groups without it."""
     return input if runs_alone() else broadcast(input, root, groups)

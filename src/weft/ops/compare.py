@@ -9,9 +9,10 @@ import jax.numpy as jnp
 from weft._base.dtype import BOOL, FLOAT, INTEGER, from_numpy
 from weft.errors import DTypeError
 from weft.ops._dims import pointwise
+from weft.ops._kinds import Array, Operand, Real
 from weft.ops._neural import like
 from weft.ops._rows import alias, category, documented, require
-from weft.ops._table import Arithmetic, Array, OpDef, Operand, Promote, Real, defop
+from weft.ops._table import COMMON_TYPE, IN_PLACE, Arithmetic, Check, OpDef, Promote, Public, Types, defop
 from weft.ops._type_names import scalar_name
 
 Binary = Callable[[Array, Array], Array]
@@ -28,7 +29,7 @@ def _comparison(name: str, compare: Binary, doc: str, ordered: bool) -> OpDef:
             require(input, f"{name}_cpu", BOOL, INTEGER, FLOAT)
         return compare(input, other)
 
-    row = defop(name, dims=pointwise, promote=Promote.COMMON, dunder=f"__{name}__", inplace=True)
+    row = defop(name, dims=pointwise, types=COMMON_TYPE, public=Public(dunder=(f"__{name}__",), inplace=True))
     return row(documented(body, name, doc))
 
 
@@ -55,7 +56,7 @@ def _require_tolerances(rtol: float, atol: float) -> None:
             raise DTypeError(f"{name} must be greater than or equal to zero, but got {value}")
 
 
-@defop(dims=pointwise, limits=_require_tolerances)
+@defop(dims=pointwise, check=Check(limits=_require_tolerances))
 def isclose(input: Array, other: Array, rtol: Real = 1e-05, atol: Real = 1e-08, equal_nan: bool = False) -> Array:
     """Whether `|input - other| <= atol + rtol * |other|`; infinities are close when equal."""
     if input.dtype != other.dtype:
@@ -70,12 +71,9 @@ def isclose(input: Array, other: Array, rtol: Real = 1e-05, atol: Real = 1e-08, 
 
 
 @defop(
-    arithmetic=Arithmetic.NONE,
+    types=Types(promote=Promote.COMMON, arithmetic=Arithmetic.NONE),
     dims=pointwise,
-    promote=Promote.COMMON,
-    function=False,
-    method=False,
-    out_text="Expected out type to be {0} but got {1}",
+    public=Public(function=False, method="", out="Expected out type to be {0} but got {1}"),
 )
 def where(condition: Array, input: Operand, other: Operand) -> Array:
     """`input` where `condition` is true, else `other`."""
@@ -89,7 +87,7 @@ def _logical(name: str, function: Binary, doc: str) -> OpDef:
     def body(input: Array, other: Array) -> Array:
         return function(input, other)
 
-    return defop(name, dims=pointwise, inplace=True, out_text="")(documented(body, name, doc))
+    return defop(name, dims=pointwise, public=Public(inplace=True, out=""))(documented(body, name, doc))
 
 
 for _name, _function, _doc in (
@@ -100,7 +98,7 @@ for _name, _function, _doc in (
     _logical(_name, _function, _doc)
 
 
-@defop(dims=pointwise, inplace=True, out_text="")
+@defop(dims=pointwise, public=Public(inplace=True, out=""))
 def logical_not(input: Array) -> Array:
     """Whether the element is zero."""
     return jnp.logical_not(input)
@@ -116,7 +114,9 @@ def _bitwise(name: str, function: Binary, doc: str, word: str, kernel: str, *cat
         require(input, kernel, *categories)
         return function(input, other)
 
-    row = defop(name, dims=pointwise, promote=Promote.COMMON, dunder=(f"__{word}__", f"__r{word}__"), inplace=True)
+    row = defop(
+        name, dims=pointwise, types=COMMON_TYPE, public=Public(dunder=(f"__{word}__", f"__r{word}__"), inplace=True)
+    )
     return row(documented(body, name, doc))
 
 
@@ -134,7 +134,7 @@ for _name, _function, _doc, _word in (
     _bitwise(f"bitwise_{_name}_shift", _function, _doc, _word, f"{_word}_cpu", INTEGER)
 
 
-@defop(dims=pointwise, inplace=True)
+@defop(dims=pointwise, public=IN_PLACE)
 def bitwise_not(input: Array) -> Array:
     """Every bit inverted; for booleans, the logical not."""
     require(input, "bitwise_not_cpu", BOOL, INTEGER)

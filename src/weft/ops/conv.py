@@ -6,6 +6,8 @@ Derivatives are `jax.vjp`: on XLA:CPU, matrix products over patches were not fas
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -13,15 +15,17 @@ import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
+from weft.ops._autocast import Cast, PerDevice
 from weft.ops._dims import Factors, PartOf, Sizes, wrap_dim
 from weft.ops._kernels.conv import CONV, CONV_TRANSPOSE
+from weft.ops._kinds import Array, Ints, Shape
 from weft.ops._neural import as_ntuple, first_empty, margins, ntuple, per_channel, require_space
-from weft.ops._table import Arithmetic, Array, Cast, Ints, OpDef, PerDevice, Shape, defop
+from weft.ops._table import INTERNAL, LOWERED, NO_ARITHMETIC, Derivative, OpDef, Public, Shards, defop
 from weft.ops._type_names import c_name, scalar_name
 
 Pairs = Sequence[tuple[int, int]]
 
-_TRANSPOSED = PerDevice(cpu=Cast.FLOAT32, accelerator=Cast.LOWER)
+_TRANSPOSED = replace(LOWERED, autocast=PerDevice(cpu=Cast.FLOAT32, accelerator=Cast.LOWER))
 
 
 def _spatial_spec(n: int) -> tuple[str, str, str]:
@@ -243,12 +247,15 @@ def _rows(n: int) -> tuple[OpDef, OpDef]:
         """The gradient of `conv` with respect to its input; weights are (channels, outputs / groups, ...)."""
         return _conv_transpose(n, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
-    make = {"grad_name": "Convolution", "partial": "sum", "addend": "bias", "method": False, "also": "nn.functional"}
+    make = partial(
+        defop,
+        derivative=Derivative(name="Convolution"),
+        shards=Shards(partial="sum", addend="bias"),
+        public=Public(method="", also=("nn.functional",)),
+    )
     return (
-        defop(f"conv{n}d", dims=_dims(n, False), cast=Cast.LOWER, native=[CONV], **make)(conv),
-        defop(f"conv_transpose{n}d", dims=_dims(n, True), cast=_TRANSPOSED, native=[CONV_TRANSPOSE], **make)(
-            conv_transpose
-        ),
+        make(f"conv{n}d", dims=_dims(n, False), types=LOWERED, native=[CONV])(conv),
+        make(f"conv_transpose{n}d", dims=_dims(n, True), types=_TRANSPOSED, native=[CONV_TRANSPOSE])(conv_transpose),
     )
 
 
@@ -306,7 +313,7 @@ def _first_whole(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors(((*lead, "in", 0, 1),), ((*lead, "block", "place"),), frozenset({"in", 0, 1}))
 
 
-@defop(arithmetic=Arithmetic.NONE, dims=_first_whole, function=False, method=False)
+@defop(types=NO_ARITHMETIC, dims=_first_whole, public=INTERNAL)
 def im2col(input: Array, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1) -> Array:
     """Sliding blocks of (batch, channels, height, width) as columns: (batch, channels * kernel, blocks)."""
     for dim in (1, 2):
@@ -349,7 +356,7 @@ def _columns_whole(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factor
     return Factors(((*lead, "block", "place"),), ((*lead, "in", 0, 1),), frozenset({"block", "place", "in", 0, 1}))
 
 
-@defop(dims=_columns_whole, function=False, method=False)
+@defop(dims=_columns_whole, public=INTERNAL)
 def col2im(
     input: Array, output_size: Ints, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1
 ) -> Array:

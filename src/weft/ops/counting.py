@@ -11,9 +11,10 @@ import jax.numpy as jnp
 from weft._base.dtype import FLOAT, INTEGER
 from weft.errors import DTypeError, ShapeError
 from weft.ops._dims import Factors, Sizes
+from weft.ops._kinds import Array, Arrays, Operand, Whole
 from weft.ops._rows import category, require
 from weft.ops._shape_dims import fresh
-from weft.ops._table import OTHER_OUT, Array, Arrays, Operand, Promote, Whole, defop
+from weft.ops._table import COMMON_TYPE, INTERNAL, NO_DERIVATIVE, OTHER_OUT, Public, defop
 from weft.ops._type_names import scalar_name
 
 
@@ -23,7 +24,7 @@ def _isin_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((elements, tested), (elements,), frozenset(tested))
 
 
-@defop(dims=_isin_dims, promote=Promote.COMMON, differentiable=False, method=False, out_text=OTHER_OUT)
+@defop(dims=_isin_dims, types=COMMON_TYPE, derivative=NO_DERIVATIVE, public=Public(method="", out=OTHER_OUT))
 def isin(elements: Operand, test_elements: Operand, *, assume_unique: bool = False, invert: bool = False) -> Array:
     """Whether each element is among the tested ones, or is not if `invert`; NaN is among none."""
     del assume_unique
@@ -36,7 +37,7 @@ def isin(elements: Operand, test_elements: Operand, *, assume_unique: bool = Fal
     return (near != elements) if invert else (near == elements)
 
 
-@defop(dims=fresh(2), differentiable=False)
+@defop(dims=fresh(2), derivative=NO_DERIVATIVE)
 def nonzero_static(input: Array, *, size: int, fill_value: Whole = -1) -> Array:
     """Indices of the first `size` nonzero elements, one in each row; missing rows hold `fill_value`."""
     if size < 0:
@@ -47,7 +48,7 @@ def nonzero_static(input: Array, *, size: int, fill_value: Whole = -1) -> Array:
     return jnp.where((jnp.arange(size) < jnp.count_nonzero(input))[:, None], places, fill_value)
 
 
-@defop(dims=fresh(1), differentiable=False, function=False, method=False)
+@defop(dims=fresh(1), derivative=NO_DERIVATIVE, public=INTERNAL)
 def histogram_counts(input: Array, edges: Array, weight: Array | None = None, *, density: bool = False) -> Array:
     """Elements counted, or their weights summed, from each edge up to the next; the last bin includes both edges.
 
@@ -60,7 +61,7 @@ def _cells(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return fresh(shapes[0][-1])(shapes, static)
 
 
-@defop(dims=_cells, differentiable=False, function=False, method=False)
+@defop(dims=_cells, derivative=NO_DERIVATIVE, public=INTERNAL)
 def histogramdd_counts(input: Array, edges: Arrays, weight: Array | None = None, *, density: bool = False) -> Array:
     """As `histogram_counts`, of the vectors in the innermost dim, in the cells of a grid."""
     return _counts(input.reshape(-1, len(edges)), edges, weight, density)

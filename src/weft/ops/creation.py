@@ -13,34 +13,36 @@ import jax.numpy as jnp
 
 from weft._base.dtype import DType
 from weft.errors import DTypeError, ShapeError
+from weft.ops._autocast import CPU_FLOAT32
 from weft.ops._dims import Factors, Sizes, pointwise
 from weft.ops._float8 import converted, through
+from weft.ops._kinds import Array, DTypeArg, Scalar, Shape
 from weft.ops._rows import factory
-from weft.ops._table import CPU_FLOAT32, Array, DTypeArg, Scalar, Shape, defop
+from weft.ops._table import SAVES, Public, Types, defop
 from weft.ops._type_names import scalar_name
 
 # Constants
 
 
-@factory(function=False)
+@factory()
 def zeros(size: Shape, *, dtype: DTypeArg) -> Array:
     """Zeros."""
     return converted(jnp.zeros(size, through(dtype.numpy)), dtype.numpy)
 
 
-@factory(function=False)
+@factory()
 def ones(size: Shape, *, dtype: DTypeArg) -> Array:
     """Ones."""
     return jnp.ones(size, dtype.numpy)
 
 
-@factory(function=False)
+@factory()
 def full(size: Shape, fill_value: Scalar, *, dtype: DTypeArg) -> Array:
     """One number everywhere."""
     return jnp.full(size, converted(jnp.asarray(fill_value), dtype.numpy))
 
 
-@factory(function=False)
+@factory()
 def eye(size: Shape, *, dtype: DTypeArg) -> Array:
     """A matrix with ones on the diagonal."""
     return converted(jnp.eye(*size, dtype=through(dtype.numpy)), dtype.numpy)
@@ -54,7 +56,7 @@ def _steps_in(dtype: DType) -> Any:
     return jnp.int64 if not dtype.is_differentiable else jnp.promote_types(dtype.numpy, jnp.float64)
 
 
-@factory(function=False)
+@factory()
 def arange(size: Shape, start: Scalar, step: Scalar, *, dtype: DTypeArg) -> Array:
     """The numbers `start`, `start + step`, and so on; an integer `dtype` cuts both to integers first."""
     wide = _steps_in(dtype)
@@ -72,13 +74,13 @@ def _between(count: int, start: Any, end: Any, dtype: DType) -> Array:
     return jnp.where(nth < count / 2, first + by * nth, last - by * (count - 1 - nth))
 
 
-@factory(function=False)
+@factory()
 def linspace(size: Shape, start: Scalar, end: Scalar, *, dtype: DTypeArg) -> Array:
     """Numbers evenly spaced from `start` to `end`, both included."""
     return _between(size[0], start, end, dtype).astype(dtype.numpy)
 
 
-@factory(function=False)
+@factory()
 def logspace(size: Shape, start: Scalar, end: Scalar, base: Scalar, *, dtype: DTypeArg) -> Array:
     """Powers of `base` with exponents evenly spaced from `start` to `end`, both included."""
     return (jnp.asarray(base) ** _between(size[0], start, end, dtype)).astype(dtype.numpy)
@@ -92,7 +94,7 @@ def _phase(count: int, periodic: bool) -> Array:
     return jnp.arange(count, dtype=jnp.float64) / max(count if periodic else count - 1, 1)
 
 
-@factory(function=False)
+@factory()
 def cosine_window(size: Shape, coefficients: tuple[float, ...], periodic: bool, *, dtype: DTypeArg) -> Array:
     """A sum of cosines: `coefficients[k]` times the cosine that has `k` periods in the window."""
     if size[0] == 1:
@@ -102,7 +104,7 @@ def cosine_window(size: Shape, coefficients: tuple[float, ...], periodic: bool, 
     return jnp.sum(jnp.stack(waves), axis=0).astype(dtype.numpy)
 
 
-@factory("bartlett_window", function=False)
+@factory("bartlett_window")
 def triangle_window(size: Shape, periodic: bool, *, dtype: DTypeArg) -> Array:
     """A linear rise from 0 to 1, and a linear fall back to 0."""
     if size[0] == 1:
@@ -110,7 +112,7 @@ def triangle_window(size: Shape, periodic: bool, *, dtype: DTypeArg) -> Array:
     return (1 - jnp.abs(2 * _phase(size[0], periodic) - 1)).astype(dtype.numpy)
 
 
-@factory(function=False)
+@factory()
 def kaiser_window(size: Shape, periodic: bool, beta: Scalar, *, dtype: DTypeArg) -> Array:
     """`I0(beta sqrt(1 - x^2)) / I0(beta)`, with x from -1 to 1 over the window."""
     if size[0] == 1:
@@ -140,14 +142,14 @@ def _require_parts(first: Array, second: Array) -> None:
 _OTHER_PARTS = "Expected object of scalar type {0} but got scalar type {1} for argument 'out'"
 
 
-@defop(dims=pointwise, saves=True, out_text=_OTHER_PARTS)
+@defop(dims=pointwise, derivative=SAVES, public=Public(out=_OTHER_PARTS))
 def complex_(real: Array, imag: Array) -> Array:
     """Complex numbers from real and imaginary parts of one float type."""
     _require_parts(real, imag)
     return jax.lax.complex(*jnp.broadcast_arrays(real, imag))
 
 
-@defop(dims=pointwise, cast=CPU_FLOAT32, out_text=_OTHER_PARTS)
+@defop(dims=pointwise, types=Types(autocast=CPU_FLOAT32), public=Public(out=_OTHER_PARTS))
 def polar(abs: Array, angle: Array) -> Array:
     """Complex numbers from absolute values and angles of one float type."""
     _require_parts(abs, angle)

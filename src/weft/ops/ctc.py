@@ -14,9 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft.errors import DomainError, ShapeError, UnsupportedDTypeError
+from weft.ops._autocast import CPU_FLOAT32
 from weft.ops._dims import Factors, Sizes
 from weft.ops._findings import namespace
-from weft.ops._table import CPU_FLOAT32, Array, Whole, defop
+from weft.ops._kinds import Array, Whole
+from weft.ops._table import INTERNAL, Check, Derivative, Types, defop
 from weft.ops._type_names import scalar_name
 
 
@@ -168,16 +170,15 @@ def _ctc_vjp(
 
 
 @defop(
-    grad_name="CtcLoss",
+    derivative=Derivative(vjp=_ctc_vjp, aux=2, name="CtcLoss"),
     dims=_ctc_dims,
-    cast=CPU_FLOAT32,
-    aux=2,
-    vjp=_ctc_vjp,
-    function=False,
-    method=False,
-    check=_bad_ctc,
-    check_error=DomainError,
-    check_text="ctc_loss: a length is negative or longer than its tensor, or a label is outside of the classes",
+    types=Types(autocast=CPU_FLOAT32),
+    public=INTERNAL,
+    check=Check(
+        elements=_bad_ctc,
+        text="ctc_loss: a length is negative or longer than its tensor, or a label is outside of the classes",
+        error=DomainError,
+    ),
 )
 def ctc_losses(
     log_probs: Array,

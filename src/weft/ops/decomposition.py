@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,15 +12,17 @@ import jax.numpy as jnp
 
 from weft._base.dtype import FLOAT
 from weft.errors import DTypeError, LinAlgError, OutOfRangeError, ShapeError, UnsupportedDTypeError
+from weft.ops._autocast import CPU_FLOAT32
 from weft.ops._dims import Factors, NameOf, PartOf, Rule, Sizes
 from weft.ops._findings import Failures
+from weft.ops._kinds import Array
 from weft.ops._reduce import wide
 from weft.ops._rows import category, documented, without_slope
 from weft.ops._shape_dims import square
-from weft.ops._table import CPU_FLOAT32, Array, OpDef, defop
+from weft.ops._table import IN_LINALG, INTERNAL, NO_DERIVATIVE, Check, Derivative, OpDef, Public, Types, defop
 from weft.ops._type_names import scalar_name
 
-factorises = partial(defop, cast=CPU_FLOAT32)
+factorises = partial(defop, types=Types(autocast=CPU_FLOAT32))
 Outs = tuple[Array, ...]
 
 
@@ -70,15 +73,17 @@ MATRIX, INVERSE = ("row", "column"), ("column", "row")
 # --- determinants ---
 
 
-def _det_row(name: str, label: str, body: Callable[[Array], Any], doc: str, **options: Any) -> OpDef:
+def _det_row(
+    name: str, label: str, body: Callable[[Array], Any], doc: str, outputs: tuple[str, ...] = (), **records: Any
+) -> OpDef:
     """A row over square matrices whose result is a number for each matrix."""
 
     def checked(input: Array) -> Any:
         check_matrices(label, input)
         return body(input)
 
-    count = len(options.get("outputs", ())) or 1
-    return factorises(name, dims=batches(*[NUMBER] * count), **options)(documented(checked, name, doc))
+    dims = batches(*[NUMBER] * max(1, len(outputs)))
+    return factorises(name, dims=dims, outputs=outputs, **records)(documented(checked, name, doc))
 
 
 def _det(a: Array) -> Array:
@@ -96,7 +101,15 @@ def _slogdet(a: Array) -> Outs:
     return tuple(jnp.linalg.slogdet(a))
 
 
-det = _det_row("det", "linalg.det", _det, "Determinant.", also="linalg", saves=True, grad_name="LinalgDet")
+_IN_LINALG = Public(also=("linalg",))
+det = _det_row(
+    "det",
+    "linalg.det",
+    _det,
+    "Determinant.",
+    derivative=Derivative(saves=True, name="LinalgDet"),
+    public=_IN_LINALG,
+)
 logdet = _det_row("logdet", "logdet", _logdet, "Logarithm of the determinant; NaN where that is negative.")
 slogdet = _det_row(
     "slogdet",
@@ -104,8 +117,8 @@ slogdet = _det_row(
     _slogdet,
     "Sign of the determinant and logarithm of its size.",
     outputs=("sign", "logabsdet"),
-    also="linalg",
-    grad_name="LinalgSlogdet",
+    derivative=Derivative(name="LinalgSlogdet"),
+    public=_IN_LINALG,
 )
 
 
@@ -130,7 +143,7 @@ SINGULAR = (
 )
 """The error's text for matrices without an inverse."""
 
-inverts = partial(factorises, check_text=SINGULAR, check_error=LinAlgError)
+_IS_SINGULAR = Check(text=SINGULAR, error=LinAlgError)
 
 
 def _inverse(a: Array) -> Array:
@@ -142,19 +155,28 @@ def _input_is_singular(input: Array) -> Failures:
     return _singular(input)
 
 
-@inverts(dims=batches(INVERSE), grad_name="LinalgInvEx", check=_input_is_singular)
+@factorises(
+    dims=batches(INVERSE),
+    derivative=Derivative(name="LinalgInvEx"),
+    check=replace(_IS_SINGULAR, elements=_input_is_singular),
+)
 def inverse(input: Array) -> Array:
     """Inverse; `LinAlgError` where a matrix is singular."""
     return _inverse(input)
 
 
-@inverts(grad_name="LinalgInvEx", dims=batches(INVERSE), module="linalg", check=lambda A: _singular(A))
+@factorises(
+    derivative=Derivative(name="LinalgInvEx"),
+    dims=batches(INVERSE),
+    public=IN_LINALG,
+    check=replace(_IS_SINGULAR, elements=lambda A: _singular(A)),
+)
 def inv(A: Array) -> Array:
     """Inverse; `LinAlgError` where a matrix is singular."""
     return _inverse(A)
 
 
-@factorises(grad_name="LinalgInvEx", dims=batches(INVERSE), function=False, method=False)
+@factorises(derivative=Derivative(name="LinalgInvEx"), dims=batches(INVERSE), public=INTERNAL)
 def inverse_or_nan(A: Array) -> Array:
     """Inverse; infinite or NaN where a matrix is singular."""
     return _inverse(A)
@@ -164,7 +186,9 @@ def _power_is_singular(input: Array, n: int) -> Failures | None:
     return _singular(input) if n < 0 else None
 
 
-@inverts(dims=square, check=_power_is_singular, also="linalg", out_text="")
+@factorises(
+    dims=square, check=replace(_IS_SINGULAR, elements=_power_is_singular), public=Public(out="", also=("linalg",))
+)
 def matrix_power(input: Array, n: int) -> Array:
     """Product of `n` copies of a square matrix, or of its inverse where `n` is negative."""
     if n < 0:
@@ -181,7 +205,9 @@ def _matrix_exp_vjp(g: Array, out: Array, input: Array) -> Array:
     return jax.scipy.linalg.expm(blocks)[..., : a.shape[-1], a.shape[-1] :].astype(input.dtype)
 
 
-@factorises(grad_name="LinalgMatrixExp", dims=square, vjp=_matrix_exp_vjp, also="linalg")
+@factorises(
+    derivative=Derivative(vjp=_matrix_exp_vjp, name="LinalgMatrixExp"), dims=square, public=Public(also=("linalg",))
+)
 def matrix_exp(input: Array) -> Array:
     """The matrix exponential: the sum of `input^n / n!` over all n."""
     check_matrices("linalg.matrix_exp", wide(input))
@@ -234,19 +260,17 @@ UNSOLVABLE = "torch.linalg.solve: {0}The solver failed because the input matrix 
 
 
 @factorises(
-    grad_name="LinalgSolveEx",
+    derivative=Derivative(name="LinalgSolveEx"),
     dims=_solve_dims,
-    module="linalg",
-    check=lambda A, B, *, left=True: _singular(A),
-    check_text=UNSOLVABLE,
-    check_error=LinAlgError,
+    public=IN_LINALG,
+    check=Check(elements=lambda A, B, *, left=True: _singular(A), text=UNSOLVABLE, error=LinAlgError),
 )
 def solve(A: Array, B: Array, *, left: bool = True) -> Array:
     """The X with `A X = B`, or with `X A = B` if not `left`; `LinAlgError` where A is singular."""
     return _solution(A, B, left)
 
 
-@factorises(grad_name="LinalgSolveEx", dims=_solve_dims, function=False, method=False)
+@factorises(derivative=Derivative(name="LinalgSolveEx"), dims=_solve_dims, public=INTERNAL)
 def solution_or_nan(A: Array, B: Array, *, left: bool = True) -> Array:
     """The solution of `solve`; infinite or NaN where A is singular."""
     return _solution(A, B, left)
@@ -289,19 +313,17 @@ def _indefinite(input: Array, *, upper: bool = False) -> Failures:
 
 
 @factorises(
-    grad_name="LinalgCholeskyEx",
+    derivative=Derivative(name="LinalgCholeskyEx"),
     dims=square,
-    module="linalg",
-    check=_indefinite,
-    check_text=INDEFINITE,
-    check_error=LinAlgError,
+    public=IN_LINALG,
+    check=Check(elements=_indefinite, text=INDEFINITE, error=LinAlgError),
 )
 def cholesky(input: Array, *, upper: bool = False) -> Array:
     """The triangular L with `L L^H = input`, or its adjoint if `upper`; `LinAlgError` if not positive definite."""
     return _factor(input, upper)
 
 
-@factorises(grad_name="LinalgCholeskyEx", dims=square, function=False, method=False)
+@factorises(derivative=Derivative(name="LinalgCholeskyEx"), dims=square, public=INTERNAL)
 def factor_or_nan(input: Array, *, upper: bool = False) -> Array:
     """The factor of `cholesky`; NaN where a matrix is not positive definite."""
     return _factor(input, upper)
@@ -322,7 +344,7 @@ def _qr_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors(factors.ins, (("empty",), factors.outs[1]), factors.whole)
 
 
-@factorises(dims=_qr_dims, outputs=("Q", "R"), module="linalg")
+@factorises(dims=_qr_dims, outputs=("Q", "R"), public=IN_LINALG)
 def qr(A: Array, mode: str = "reduced") -> Outs:
     """Orthonormal and upper triangular factors; in mode `"r"` the first is empty."""
     check_floating("linalg.qr", A)
@@ -338,7 +360,7 @@ def qr(A: Array, mode: str = "reduced") -> Outs:
     return tuple(factors)
 
 
-@factorises(dims=batches(MATRIX, VECTOR), outputs=("a", "tau"), differentiable=False, out_text="")
+@factorises(dims=batches(MATRIX, VECTOR), outputs=("a", "tau"), derivative=NO_DERIVATIVE, public=Public(out=""))
 def geqrf(input: Array) -> Outs:
     """The QR decomposition as Householder reflectors: R in and above the diagonal, vectors below it, and factors."""
     check_floating("geqrf", input)
@@ -356,7 +378,7 @@ def _reflector_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Facto
 _NARROWER = "torch.linalg.householder_product: {} must be greater than or equal to {}"
 
 
-@factorises(dims=_reflector_dims, module="linalg", out_text="")
+@factorises(dims=_reflector_dims, public=Public(out="", module="linalg"))
 def householder_product(input: Array, tau: Array) -> Array:
     """The first columns of the product of the Householder reflectors `I - tau v v^H`.
 
@@ -395,7 +417,7 @@ def householder_product(input: Array, tau: Array) -> Array:
     )
 
 
-@factorises(dims=batches(VECTOR, ROWS), outputs=("eigenvalues", "eigenvectors"), module="linalg")
+@factorises(dims=batches(VECTOR, ROWS), outputs=("eigenvalues", "eigenvectors"), public=IN_LINALG)
 def eigh(A: Array, UPLO: str = "L") -> Outs:
     """Eigenvalues, in ascending order, and eigenvectors of Hermitian matrices; one triangle is read."""
     check_matrices("linalg.eigh", A)
@@ -420,14 +442,16 @@ def non_finite(A: Array, *options: object, **named: object) -> Failures:
 
 diverges = partial(
     factorises,
-    check=non_finite,
-    check_error=LinAlgError,
-    check_text="linalg.svd: {0}The algorithm failed to converge because the input matrix contained non-finite values.",
+    check=Check(
+        elements=non_finite,
+        text="linalg.svd: {0}The algorithm failed to converge because the input matrix contained non-finite values.",
+        error=LinAlgError,
+    ),
 )
 """The rows whose results include singular values."""
 
 
-@diverges(dims=batches(ROWS, VECTOR, COLUMNS), outputs=("U", "S", "Vh"), module="linalg")
+@diverges(dims=batches(ROWS, VECTOR, COLUMNS), outputs=("U", "S", "Vh"), public=IN_LINALG)
 def svd(A: Array, full_matrices: bool = True, *, driver: str | None = None) -> Outs:
     """Orthonormal U, singular values in descending order, and orthonormal Vh with `A = U diag(S) Vh`."""
     if driver is not None:

@@ -9,13 +9,28 @@ import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, IndexDomainError, ShapeError
+from weft.ops._autocast import ACCELERATOR_PROMOTE
 from weft.ops._dims import Factors, PartOf, Sizes, einsum, pointwise
 from weft.ops._findings import FirstOf, Flags, Misses
 from weft.ops._index import OUT_OF_SELF, outside, outside_dim
 from weft.ops._kernels.product import LINEAR
+from weft.ops._kinds import Array, Scalar, Whole
 from weft.ops._neural import vector_norms
 from weft.ops._reduce import wide
-from weft.ops._table import ACCELERATOR_PROMOTE, Arithmetic, Array, Cast, Scalar, Whole, defop
+from weft.ops._table import (
+    IN_FUNCTIONAL,
+    INTERNAL,
+    LOWERED,
+    NO_ARITHMETIC,
+    NO_DERIVATIVE,
+    Arithmetic,
+    Check,
+    Derivative,
+    Public,
+    Shards,
+    Types,
+    defop,
+)
 from weft.ops._type_names import c_name, scalar_name
 
 _FUNCTIONAL = "nn.functional"
@@ -37,12 +52,11 @@ def _linear_name(shapes: Sequence[Sizes], out: Sizes) -> str:
 
 
 @defop(
-    grad_name=_linear_name,
+    derivative=Derivative(name=_linear_name),
     dims=_linear_dims,
-    cast=Cast.LOWER,
-    partial="sum",
-    addend="bias",
-    module=_FUNCTIONAL,
+    types=LOWERED,
+    shards=Shards(partial="sum", addend="bias"),
+    public=IN_FUNCTIONAL,
     native=[LINEAR],
 )
 def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
@@ -82,11 +96,9 @@ def _bilinear_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factor
 
 
 @defop(
-    arithmetic=Arithmetic.OWN,
+    types=Types(autocast=ACCELERATOR_PROMOTE, arithmetic=Arithmetic.OWN),
     dims=_bilinear_dims,
-    cast=ACCELERATOR_PROMOTE,
-    method=False,
-    also="nn.functional",
+    public=Public(method="", also=("nn.functional",)),
 )
 def bilinear(input1: Array, input2: Array, weight: Array, bias: Array | None = None) -> Array:
     """input1' weight[o] input2 + bias[o] for every output o."""
@@ -135,14 +147,7 @@ def _bad_number(input: Array, count: int) -> Misses:
     return outside(input, count, f"dimension 0 with size {count}")
 
 
-@defop(
-    arithmetic=Arithmetic.NONE,
-    dims=pointwise,
-    function=False,
-    method=False,
-    check=_bad_number,
-    check_text=OUT_OF_SELF,
-)
+@defop(types=NO_ARITHMETIC, dims=pointwise, public=INTERNAL, check=Check(elements=_bad_number, text=OUT_OF_SELF))
 def row_numbers(input: Array, count: int) -> Array:
     """Numbers of rows, as a finding of those outside of a table of so many rows."""
     del count
@@ -155,7 +160,7 @@ def _rows_of_first(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factor
     return Factors((letters, *indices), (letters,), frozenset((*letters, *[x for dims in indices for x in dims])))
 
 
-@defop(function=False, method=False, differentiable=False, dims=_rows_of_first)
+@defop(public=INTERNAL, derivative=NO_DERIVATIVE, dims=_rows_of_first)
 def limit_rows(weight: Array, indices: Array, max_norm: Scalar, norm_type: float) -> Array:
     """`weight`, with the rows that `indices` name scaled down to a norm of at most `max_norm`."""
     if weight.ndim != 2:
@@ -170,13 +175,11 @@ def limit_rows(weight: Array, indices: Array, max_norm: Scalar, norm_type: float
 
 
 @defop(
-    arithmetic=Arithmetic.NONE,
+    types=NO_ARITHMETIC,
     dims=_embedding_dims,
-    function=False,
-    vjp=_embedding_vjp,
-    method=False,
-    check=_bad_row,
-    check_text=OUT_OF_SELF,
+    public=INTERNAL,
+    derivative=Derivative(vjp=_embedding_vjp),
+    check=Check(elements=_bad_row, text=OUT_OF_SELF),
 )
 def embedding(input: Array, weight: Array, padding_idx: Whole | None = None, scale_grad_by_freq: bool = False) -> Array:
     """The rows of `weight` at the indices. Row `padding_idx` gets no gradient. Gradients are dense."""
@@ -205,11 +208,8 @@ def _bad_class(input: Array, num_classes: int) -> FirstOf:
 @defop(
     "one_hot_classes",
     dims=_one_hot_dims,
-    function=False,
-    method=False,
-    check=_bad_class,
-    check_text="{}",
-    check_error=IndexDomainError,
+    public=INTERNAL,
+    check=Check(elements=_bad_class, text="{}", error=IndexDomainError),
 )
 def one_hot(input: Array, num_classes: int) -> Array:
     """A 1 at each class number along a new last dim, as int64."""

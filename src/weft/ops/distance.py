@@ -9,11 +9,23 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft.errors import DimError, DTypeError, OutOfRangeError, ShapeError
+from weft.errors import DimError, DTypeError, LinAlgError, OutOfRangeError, ShapeError
+from weft.ops._autocast import ACCELERATOR_FLOAT32
 from weft.ops._dims import Factors, Sizes, broadcast_shapes, reduces, wrap_dim
 from weft.ops._findings import Failures
+from weft.ops._kinds import Array, Dim, DimList, Dims, DTypeArg, Scalar
 from weft.ops._reduce import axes, is_complex, is_inexact, real_type, to_dtype, wide
-from weft.ops._table import ACCELERATOR_FLOAT32, Array, Cast, Dim, DimList, Dims, DTypeArg, Promote, Scalar, defop
+from weft.ops._table import (
+    ACCELERATOR_IN_FLOAT32,
+    IN_FLOAT32,
+    IN_LINALG,
+    IN_PLACE,
+    Check,
+    Derivative,
+    Promote,
+    Types,
+    defop,
+)
 from weft.ops._type_names import scalar_name
 from weft.ops.decomposition import check_floating, diverges, non_finite
 
@@ -71,7 +83,7 @@ def _require_identity(input: jax.Array, p: float, dim: Any) -> None:
     )
 
 
-@defop(grad_name="LinalgVectorNorm", dims=reduces, cast=ACCELERATOR_FLOAT32, module="linalg")
+@defop(derivative=Derivative(name="LinalgVectorNorm"), dims=reduces, types=ACCELERATOR_IN_FLOAT32, public=IN_LINALG)
 def vector_norm(x: Array, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeArg = None) -> Array:
     """The `ord`-norm over `dim`, of all elements as one vector when None; real."""
     _require_float("linalg.vector_norm", x)
@@ -116,7 +128,16 @@ def _has_no_singular_values(
     return non_finite(jnp.moveaxis(A, dim, (-2, -1))) if takes_them else None
 
 
-@diverges(dims=reduces, cast=Cast.FLOAT32, module="linalg", check=_has_no_singular_values)
+@diverges(
+    dims=reduces,
+    types=IN_FLOAT32,
+    public=IN_LINALG,
+    check=Check(
+        elements=_has_no_singular_values,
+        text="linalg.svd: {0}The algorithm failed to converge because the input matrix contained non-finite values.",
+        error=LinAlgError,
+    ),
+)
 def matrix_norm(
     A: Array, ord: Any = "fro", dim: DimList = (-2, -1), keepdim: bool = False, *, dtype: DTypeArg = None
 ) -> Array:
@@ -150,7 +171,7 @@ def _to_scalar_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Facto
     return Factors(tuple(tuple(range(ndim - len(s), ndim)) for s in shapes), ((),))
 
 
-@defop(dims=_to_scalar_dims, promote=Promote.COMMON, cast=ACCELERATOR_FLOAT32)
+@defop(dims=_to_scalar_dims, types=Types(promote=Promote.COMMON, autocast=ACCELERATOR_FLOAT32))
 def dist(input: Array, other: Array, p: float = 2) -> Array:
     """The p-norm of the difference of two inputs that broadcast; real and zero-dim."""
     if not is_inexact(input.dtype):
@@ -172,7 +193,7 @@ def _not_negative(maxnorm: Any) -> None:
         raise OutOfRangeError(f"renorm: expected maxnorm to be >= 0 but got {maxnorm:g}")
 
 
-@defop(dims=_slices, cast=ACCELERATOR_FLOAT32, inplace=True, limits=_not_negative)
+@defop(dims=_slices, types=ACCELERATOR_IN_FLOAT32, public=IN_PLACE, check=Check(limits=_not_negative))
 def renorm(input: Array, p: float, dim: Dim, maxnorm: Scalar) -> Array:
     """`input` with the slices along `dim` whose p-norm exceeds `maxnorm` scaled down to it."""
     _require_float("linalg.vector_norm", input)

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 
 from weft.errors import ValueRangeError
 from weft.ops._dims import Sizes, pointwise
+from weft.ops._kinds import Array, Key, Real
 from weft.ops._neural import dropout_mask, like
-from weft.ops._table import Array, Key, Real, defop
+from weft.ops._table import INTERNAL, Check, Derivative, Shards, defop
 
 _SELU_LIMIT = -1.7580993408473766  # of `selu` at minus infinity
 
@@ -37,14 +38,11 @@ def _drop(x: Array, kept: Array, p: Real) -> Array:
 
 
 @defop(
-    grad_name="Mul",
+    derivative=Derivative(vjp=_dropout_vjp, aux=1, name="Mul"),
     dims=pointwise,
-    drawn=_mask,
-    limits=_require_probability,
-    function=False,
-    method=False,
-    aux=1,
-    vjp=_dropout_vjp,
+    shards=Shards(drawn=_mask),
+    check=Check(limits=_require_probability),
+    public=INTERNAL,
 )
 def dropout_train(input: Array, p: Real = 0.5, whole_dims: int = 0, *, key: Key) -> tuple[Array, Array]:
     """Elements set to 0 with probability `p`, the others divided by 1 - p.
@@ -57,7 +55,7 @@ def dropout_train(input: Array, p: Real = 0.5, whole_dims: int = 0, *, key: Key)
     return _drop(input, kept, p), kept
 
 
-@defop(grad_name="Mul", dims=pointwise, drawn=_mask, function=False, method=False)
+@defop(derivative=Derivative(name="Mul"), dims=pointwise, shards=Shards(drawn=_mask), public=INTERNAL)
 def alpha_dropout_train(input: Array, p: Real = 0.5, whole_dims: int = 0, *, key: Key) -> Array:
     """Elements set to the limit of `selu` with probability `p`, then rescaled: mean 0 and variance 1 are preserved."""
     kept = dropout_mask(key, input.shape[: input.ndim - whole_dims] + (1,) * whole_dims, p)

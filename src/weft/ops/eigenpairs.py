@@ -12,7 +12,8 @@ from jax import lax
 
 from weft.ops._dims import Factors, NameOf, Sizes
 from weft.ops._jax import jvp
-from weft.ops._table import Array, Scalar
+from weft.ops._kinds import Array, Scalar
+from weft.ops._table import INTERNAL
 from weft.ops.decomposition import Outs, factorises
 
 Pairs = tuple[Array, Array]
@@ -85,7 +86,7 @@ def _pair_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors(ins, ((*batch, "pair"), (*batch, NameOf("row"), "pair")), frozenset({"row", "column", "guess"}))
 
 
-@factorises(dims=_pair_dims, outputs=("eigenvalues", "eigenvectors"), function=False, method=False)
+@factorises(dims=_pair_dims, outputs=("eigenvalues", "eigenvectors"), public=INTERNAL)
 def extreme_pairs(A: Array, X: Array, iK: Array | None, tol: Scalar, count: int, largest: bool, niter: int) -> Outs:
     """The first `count` eigenvalues, from the largest or the smallest, and eigenvectors of symmetric matrices.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,9 +12,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER, DType, bool_, from_numpy
+from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER, bool_, from_numpy
 from weft.errors import DomainError, DTypeError
+from weft.ops._autocast import ACCELERATOR_FLOAT32, ACCELERATOR_PROMOTE
 from weft.ops._dims import pointwise
+from weft.ops._kinds import Array, Operand, Scalar
 from weft.ops._rows import (
     alias,
     category,
@@ -25,7 +28,24 @@ from weft.ops._rows import (
     require_scale,
     unbroadcast,
 )
-from weft.ops._table import ACCELERATOR_FLOAT32, ACCELERATOR_PROMOTE, Arithmetic, Array, Operand, Promote, Scalar, defop
+from weft.ops._table import (
+    ACCELERATOR_IN_FLOAT32,
+    COMMON_TYPE,
+    FLOAT_TYPE,
+    IN_PLACE,
+    INTERNAL,
+    IS_LINEAR,
+    NO_METHOD,
+    Arithmetic,
+    Check,
+    Derivative,
+    InputType,
+    Promote,
+    Public,
+    Shards,
+    Types,
+    defop,
+)
 from weft.ops._type_names import scalar_name
 
 _BOOL_MINUS = "Subtraction, the `-` operator, with {} is not supported. {} operator instead."
@@ -34,6 +54,11 @@ _INTEGER_ADDCDIV = (
     "division of tensor1 and tensor2: cast tensor1 and tensor2 to a floating-point type for a true division"
 )
 
+
+maps = partial(defop, dims=pointwise, types=COMMON_TYPE)
+_SUM, _SUMS = replace(COMMON_TYPE, of_numbers=True), Shards(linear="all")
+_PRODUCT = replace(COMMON_TYPE, exact_numbers=True, of_numbers=True)
+_FUSED = replace(COMMON_TYPE, autocast=ACCELERATOR_PROMOTE, exact_numbers=True)
 
 # ---- sums and products
 
@@ -44,73 +69,54 @@ def _times(x: Array, alpha: Scalar) -> Array:
     return x * alpha.astype(x.dtype) if isinstance(alpha, jax.Array) else x
 
 
-@defop(
-    dims=pointwise,
-    promote=Promote.COMMON,
-    linear="all",
-    dunder=("__add__", "__radd__"),
-    inplace=True,
-    of_numbers=True,
-    older=True,
-)
+@maps(types=_SUM, shards=_SUMS, public=Public(dunder=("__add__", "__radd__"), inplace=True, older=True))
 def add(input: Operand, other: Operand, *, alpha: Scalar = 1) -> Array:
     """`input + alpha * other`; booleans add as `or`."""
     return jnp.add(input, _times(other, alpha))
 
 
-def _require_no_bool(dtypes: Mapping[str, DType]) -> None:
-    bools = [dtypes[name] is bool_ for name in ("input", "other")]
+def _require_no_bool(types: Mapping[str, InputType]) -> str:
+    bools = [types[name].dtype is bool_ for name in ("input", "other")]
     if all(bools):
         raise DTypeError(_BOOL_MINUS.format("two bool tensors", "Use the `^` or `logical_xor()`"))
     if any(bools):
         raise DTypeError(
             _BOOL_MINUS.format("a bool tensor", "If you are trying to invert a mask, use the `~` or `logical_not()`")
         )
+    return ""
 
 
-@defop(
-    dims=pointwise,
-    promote=Promote.COMMON,
-    linear="all",
-    dunder=("__sub__", "__rsub__"),
-    inplace=True,
-    of_numbers=True,
-    older=True,
-    types=_require_no_bool,
+@maps(
+    types=_SUM,
+    shards=_SUMS,
+    public=Public(dunder=("__sub__", "__rsub__"), inplace=True, older=True),
+    check=Check(inputs=_require_no_bool),
 )
 def sub(input: Operand, other: Operand, *, alpha: Scalar = 1) -> Array:
     """`input - alpha * other`; `DTypeError` for booleans."""
     return jnp.subtract(input, _times(other, alpha))
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, linear="all", method=False, types=_require_no_bool)
+@maps(shards=_SUMS, public=NO_METHOD, check=Check(inputs=_require_no_bool))
 def rsub(input: Array, other: Operand, *, alpha: Scalar = 1) -> Array:
     """`other - alpha * input`; `DTypeError` for booleans."""
     return sub.impl(other, input, alpha=alpha)
 
 
-@defop(
-    dims=pointwise,
-    promote=Promote.COMMON,
-    linear="each",
-    dunder=("__mul__", "__rmul__"),
-    inplace=True,
-    exact_numbers=True,
-    of_numbers=True,
-)
+@maps(types=_PRODUCT, shards=IS_LINEAR, public=Public(dunder=("__mul__", "__rmul__"), inplace=True))
 def mul(input: Operand, other: Operand) -> Array:
     """`input * other`; booleans multiply as `and`."""
     return jnp.multiply(input, other)
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, cast=ACCELERATOR_PROMOTE, exact_numbers=True, inplace=True, older=True)
+@maps(types=_FUSED, public=Public(inplace=True, older=True))
 def addcmul(input: Array, tensor1: Array, tensor2: Array, *, value: Scalar = 1) -> Array:
     """`input + value * tensor1 * tensor2`."""
     require(input, "addcmul_cpu_out", INTEGER, FLOAT, COMPLEX)
     return in_float32(lambda x, v, a, b: x + v * a * b, input, factor(value, input), tensor1, tensor2)
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, cast=ACCELERATOR_PROMOTE, exact_numbers=True, inplace=True, older=True)
+@maps(types=_FUSED, public=Public(inplace=True, older=True))
 def addcdiv(input: Array, tensor1: Array, tensor2: Array, *, value: Scalar = 1) -> Array:
     """`input + value * tensor1 / tensor2`; `DTypeError` for integers."""
     if category(input) < FLOAT:
@@ -118,7 +124,7 @@ def addcdiv(input: Array, tensor1: Array, tensor2: Array, *, value: Scalar = 1) 
     return in_float32(lambda x, v, a, b: x + v * quotient(a, b), input, factor(value, input), tensor1, tensor2)
 
 
-@defop(dims=pointwise, inplace=True, out_text="")
+@defop(dims=pointwise, public=Public(inplace=True, out=""))
 def lerp(input: Array, end: Array, weight: Operand) -> Array:
     """`input + weight * (end - input)`, computed from the nearer end; all types must be equal."""
     require(input, "lerp_kernel_scalar", FLOAT, COMPLEX)
@@ -141,16 +147,11 @@ def _divide_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Array
     return unbroadcast(quotient(g, other), input), unbroadcast(g * slope, other)
 
 
-@defop(
-    grad_name="Div",
-    dims=pointwise,
-    promote=Promote.FLOAT,
-    linear="first",
-    dunder="__truediv__",
-    inplace=True,
-    vjp=_divide_vjp,
-    exact_numbers=True,
-    of_numbers=True,
+@maps(
+    types=replace(_PRODUCT, promote=Promote.FLOAT),
+    derivative=Derivative(vjp=_divide_vjp, name="Div"),
+    shards=Shards(linear="first"),
+    public=Public(dunder=("__truediv__",), inplace=True),
 )
 def true_divide(input: Operand, other: Operand) -> Array:
     """`input / other`; integers give the default float type."""
@@ -162,17 +163,11 @@ def _by_zero(input: Array, other: Array) -> Array | None:
     return None if category(input) == FLOAT else other == 0
 
 
-divides = partial(
-    defop,
-    dims=pointwise,
-    promote=Promote.COMMON,
-    check=_by_zero,
-    check_text="ZeroDivisionError",
-    check_error=DomainError,
-)
+divides = partial(maps, check=Check(elements=_by_zero, text="ZeroDivisionError", error=DomainError))
+_ROUNDED = Derivative(saves=True, name="DivBackward2")
 
 
-@divides(grad_name="DivBackward2", exact_numbers=True, saves=True, function=False, method=False, of_numbers=True)
+@divides(derivative=_ROUNDED, types=_PRODUCT, public=INTERNAL)
 def div_trunc(input: Operand, other: Operand) -> Array:
     """`input / other` rounded towards zero, in the common type."""
     require(input, "div_trunc_cpu", INTEGER, FLOAT)
@@ -180,14 +175,7 @@ def div_trunc(input: Operand, other: Operand) -> Array:
     return jnp.trunc(ratio) if category(input) == FLOAT else ratio
 
 
-@divides(
-    grad_name="DivBackward2",
-    exact_numbers=True,
-    saves=True,
-    dunder=("__floordiv__", "__rfloordiv__"),
-    inplace=True,
-    of_numbers=True,
-)
+@divides(derivative=_ROUNDED, types=_PRODUCT, public=Public(dunder=("__floordiv__", "__rfloordiv__"), inplace=True))
 def floor_divide(input: Operand, other: Operand) -> Array:
     """`input / other` rounded down, in the common type."""
     require(input, "div_floor_cpu", INTEGER, FLOAT)
@@ -199,14 +187,14 @@ def floor_divide(input: Operand, other: Operand) -> Array:
     return jnp.where(other == 0, ratio, floor)
 
 
-@divides(dunder=("__mod__", "__rmod__"), inplace=True)
+@divides(public=Public(dunder=("__mod__", "__rmod__"), inplace=True))
 def remainder(input: Operand, other: Operand) -> Array:
     """`input - other * floor(input / other)`: the sign is that of `other`."""
     require(input, "remainder_cpu", INTEGER, FLOAT)
     return jnp.remainder(input, other)
 
 
-@divides(inplace=True)
+@divides(public=IN_PLACE)
 def fmod(input: Array, other: Operand) -> Array:
     """`input - other * trunc(input / other)`: the sign is that of `input`."""
     require(input, "fmod_cpu", INTEGER, FLOAT)
@@ -226,13 +214,10 @@ def _pow_vjp(g: Array, out: Array, input: Array, exponent: Array) -> tuple[Array
 
 
 @defop(
-    grad_name="PowBackward1",
+    derivative=Derivative(vjp=_pow_vjp, name="PowBackward1"),
     dims=pointwise,
-    promote=Promote.COMMON,
-    cast=ACCELERATOR_FLOAT32,
-    vjp=_pow_vjp,
-    function=False,
-    method=False,
+    types=Types(promote=Promote.COMMON, autocast=ACCELERATOR_FLOAT32),
+    public=INTERNAL,
 )
 def pow(input: Operand, exponent: Operand) -> Array:
     """`input ** exponent`; an integer to a negative power is rounded towards zero."""
@@ -254,7 +239,7 @@ def _whole_power(base: Array, exponent: Array) -> Array:
     return lax.fori_loop(0, 8 * base.dtype.itemsize, step, (base, exponent, jnp.ones_like(base)))[2]
 
 
-@defop(grad_name="Pow", dims=pointwise, cast=ACCELERATOR_FLOAT32, function=False, method=False)
+@defop(derivative=Derivative(name="Pow"), dims=pointwise, types=ACCELERATOR_IN_FLOAT32, public=INTERNAL)
 def pow_number(input: Array, exponent: int | float) -> Array:
     """`input ** exponent` for a constant; for integers the exponent must be a non-negative integer."""
     base = input.astype(jnp.int64) if category(input) == BOOL else input
@@ -269,7 +254,7 @@ def pow_number(input: Array, exponent: int | float) -> Array:
     return jnp.power(base, float(exponent))
 
 
-@defop(arithmetic=Arithmetic.OWN, dims=pointwise, promote=Promote.FLOAT, inplace=True)
+@defop(types=Types(promote=Promote.FLOAT, arithmetic=Arithmetic.OWN), dims=pointwise, public=IN_PLACE)
 def ldexp(input: Array, other: Array) -> Array:
     """`input * 2 ** other`."""
     return input * jnp.power(jnp.full((), 2, other.dtype), other)
@@ -278,35 +263,35 @@ def ldexp(input: Array, other: Array) -> Array:
 # ---- the larger, the smaller, and bounds
 
 
-@defop(dims=pointwise, promote=Promote.COMMON)
+@maps()
 def maximum(input: Array, other: Array) -> Array:
     """The larger of two elements; NaN if either is NaN. Equal elements share the gradient."""
     refuse_complex(input, "maximum not implemented for complex tensors.")
     return jnp.maximum(input, other)
 
 
-@defop(dims=pointwise, promote=Promote.COMMON)
+@maps()
 def minimum(input: Array, other: Array) -> Array:
     """The smaller of two elements; NaN if either is NaN. Equal elements share the gradient."""
     refuse_complex(input, "minimum not implemented for complex tensors.")
     return jnp.minimum(input, other)
 
 
-@defop(dims=pointwise, promote=Promote.COMMON)
+@maps()
 def fmax(input: Array, other: Array) -> Array:
     """The larger of two elements; a number is preferred to NaN. For equal elements the gradient goes to `input`."""
     refuse_complex(input, "fmax not implemented for complex tensors.")
     return jnp.where((input >= other) | (other != other), input, other)
 
 
-@defop(dims=pointwise, promote=Promote.COMMON)
+@maps()
 def fmin(input: Array, other: Array) -> Array:
     """The smaller of two elements; a number is preferred to NaN. For equal elements the gradient goes to `input`."""
     refuse_complex(input, "fmin not implemented for complex tensors.")
     return jnp.where((input <= other) | (other != other), input, other)
 
 
-@defop(grad_name="ClampBackward1", dims=pointwise, promote=Promote.COMMON, inplace=True)
+@defop(derivative=Derivative(name="ClampBackward1"), dims=pointwise, types=COMMON_TYPE, public=IN_PLACE)
 def clamp(input: Array, min: Operand | None = None, max: Operand | None = None) -> Array:
     """Elements moved to the nearer bound; NaN stays, and `max` wins where the bounds cross."""
     if min is None and max is None:
@@ -317,13 +302,13 @@ def clamp(input: Array, min: Operand | None = None, max: Operand | None = None) 
     return out if max is None else jnp.where((out <= max) | (out != out), out, max)
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, inplace=True)
+@maps(public=IN_PLACE)
 def clamp_min(input: Array, min: Operand) -> Array:
     """Elements raised to `min`."""
     return clamp.impl(input, min)
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, inplace=True)
+@maps(public=IN_PLACE)
 def clamp_max(input: Array, max: Operand) -> Array:
     """Elements lowered to `max`."""
     return clamp.impl(input, None, max)
@@ -340,7 +325,12 @@ def _atan2_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Array,
     return unbroadcast(scaled * other, input), unbroadcast(-scaled * input, other)
 
 
-@defop(dims=pointwise, promote=Promote.FLOAT, cast=ACCELERATOR_PROMOTE, vjp=_atan2_vjp, inplace=True)
+@defop(
+    dims=pointwise,
+    types=Types(promote=Promote.FLOAT, autocast=ACCELERATOR_PROMOTE),
+    derivative=Derivative(vjp=_atan2_vjp),
+    public=IN_PLACE,
+)
 def atan2(input: Array, other: Array) -> Array:
     """The angle of the point with x = `other` and y = `input`."""
     require(input, "atan2_cpu", FLOAT)
@@ -351,7 +341,7 @@ def _hypot_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Array,
     return unbroadcast(g * (input / out), input), unbroadcast(g * (other / out), other)
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, vjp=_hypot_vjp, inplace=True)
+@maps(derivative=Derivative(vjp=_hypot_vjp), public=IN_PLACE)
 def hypot(input: Array, other: Array) -> Array:
     """`sqrt(input**2 + other**2)`, without overflow of the squares."""
     require(input, "hypot_cpu", FLOAT)
@@ -372,7 +362,7 @@ def _logaddexp2_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[A
     return unbroadcast(g * share, input), unbroadcast(g * (1 - share), other)
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, vjp=_logaddexp_vjp)
+@maps(derivative=Derivative(vjp=_logaddexp_vjp))
 def logaddexp(input: Array, other: Array) -> Array:
     """`log(exp(input) + exp(other))`."""
     require(input, "logaddexp_cpu", FLOAT, COMPLEX)
@@ -383,7 +373,7 @@ def logaddexp(input: Array, other: Array) -> Array:
     return high + jnp.log1p(jnp.exp(low - high))  # unlike `jnp`, leaves the imaginary part unwrapped
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, vjp=_logaddexp2_vjp)
+@maps(derivative=Derivative(vjp=_logaddexp2_vjp))
 def logaddexp2(input: Array, other: Array) -> Array:
     """`log2(2**input + 2**other)`."""
     require(input, "logaddexp2_cpu", FLOAT)
@@ -398,7 +388,12 @@ def _xlogy_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Array,
     return unbroadcast(g * log, input), unbroadcast(g * (input / other), other)
 
 
-@defop(arithmetic=Arithmetic.OWN, dims=pointwise, promote=Promote.FLOAT, vjp=_xlogy_vjp, inplace=True, also="special")
+@defop(
+    types=Types(promote=Promote.FLOAT, arithmetic=Arithmetic.OWN),
+    dims=pointwise,
+    derivative=Derivative(vjp=_xlogy_vjp),
+    public=Public(inplace=True, also=("special",)),
+)
 def xlogy(input: Operand, other: Operand) -> Array:
     """`input * log(other)`, and 0 where `input` is 0 unless `other` is NaN."""
     require(input, "xlogy_cpu", FLOAT)
@@ -406,7 +401,7 @@ def xlogy(input: Operand, other: Operand) -> Array:
     return jnp.where(zero, 0, input * jnp.log(jnp.where(zero, 1, other)))
 
 
-@defop(dims=pointwise, promote=Promote.FLOAT, inplace=True)
+@defop(dims=pointwise, types=FLOAT_TYPE, public=IN_PLACE)
 def copysign(input: Array, other: Operand) -> Array:
     """Magnitude of `input`, sign of `other`; no gradient at 0."""
     require(input, "copysign_cpu", FLOAT)
@@ -420,14 +415,22 @@ def _nextafter_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Ar
     return unbroadcast(jnp.where(input == other, 0, g), input), jnp.zeros_like(other)
 
 
-@defop(arithmetic=Arithmetic.OWN, dims=pointwise, promote=Promote.COMMON, vjp=_nextafter_vjp, inplace=True)
+@defop(
+    types=Types(promote=Promote.COMMON, arithmetic=Arithmetic.OWN),
+    dims=pointwise,
+    derivative=Derivative(vjp=_nextafter_vjp),
+    public=IN_PLACE,
+)
 def nextafter(input: Array, other: Array) -> Array:
     """The float next to `input` in the direction of `other`."""
     require(input, "nextafter_cpu", FLOAT)
     return jnp.nextafter(input, other)
 
 
-@defop(dims=pointwise, inplace=True, out_text="heaviside is not yet implemented for tensors with different dtypes.")
+@defop(
+    dims=pointwise,
+    public=Public(inplace=True, out="heaviside is not yet implemented for tensors with different dtypes."),
+)
 def heaviside(input: Array, values: Array) -> Array:
     """0 below zero, `values` at zero, 1 above; types must agree."""
     refuse_complex(input, "heaviside is not yet implemented for complex tensors.")
@@ -449,14 +452,14 @@ def _common_divisor(a: Array, b: Array) -> Array:
     return jnp.abs(pair[0])
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, inplace=True)
+@maps(public=IN_PLACE)
 def gcd(input: Array, other: Array) -> Array:
     """Greatest common divisor."""
     require(input, "gcd_cpu", INTEGER)
     return _common_divisor(input, other)
 
 
-@defop(dims=pointwise, promote=Promote.COMMON, inplace=True)
+@maps(public=IN_PLACE)
 def lcm(input: Array, other: Array) -> Array:
     """Least common multiple."""
     require(input, "lcm_cpu", INTEGER)

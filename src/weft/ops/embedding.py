@@ -12,8 +12,9 @@ from weft.errors import DTypeError, IndexDomainError, ShapeError
 from weft.ops._dims import Factors, Sizes
 from weft.ops._findings import FirstOf, Flags, misses
 from weft.ops._index import outside
+from weft.ops._kinds import Array, Whole
 from weft.ops._reduce import wide
-from weft.ops._table import Arithmetic, Array, Whole, defop
+from weft.ops._table import INTERNAL, OWN_ARITHMETIC, Check, defop
 from weft.ops._type_names import scalar_name
 
 
@@ -117,13 +118,10 @@ def _largest(vectors: Array, used: Array, bags: Array, count: int) -> Array:
 
 
 @defop(
-    arithmetic=Arithmetic.OWN,
+    types=OWN_ARITHMETIC,
     dims=_bag_dims,
-    function=False,
-    method=False,
-    check=_bad_bag,
-    check_error=IndexDomainError,
-    check_text="{}",
+    public=INTERNAL,
+    check=Check(elements=_bad_bag, text="{}", error=IndexDomainError),
 )
 def embedding_bag(
     input: Array,

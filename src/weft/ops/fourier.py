@@ -12,7 +12,8 @@ from jax import lax
 
 from weft.errors import ShapeError
 from weft.ops._dims import Factors, NameOf, Sizes
-from weft.ops._table import Arithmetic, Array, defop
+from weft.ops._kinds import Array
+from weft.ops._table import INTERNAL, OWN_ARITHMETIC, SAVES, defop
 
 _AT_ONCE = 3  # dims that XLA transforms in one step
 
@@ -23,7 +24,7 @@ def _transforms(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((ins,), (tuple(NameOf(d) if d in dims else d for d in ins),), frozenset(dims))
 
 
-_transform_row = partial(defop, dims=_transforms, arithmetic=Arithmetic.OWN, function=False, method=False)
+_transform_row = partial(defop, dims=_transforms, types=OWN_ARITHMETIC, public=INTERNAL)
 
 
 def _resized(x: Array, dims: Sequence[int], sizes: Sequence[int]) -> Array:
@@ -77,7 +78,7 @@ def fft_c2c(input: Array, dim: tuple[int, ...], sizes: tuple[int, ...], norm: st
     return _whole(input, dim, sizes, norm, forward)
 
 
-@_transform_row(saves=True)
+@_transform_row(derivative=SAVES)
 def fft_r2c(
     input: Array, dim: tuple[int, ...], sizes: tuple[int, ...], norm: str, forward: bool, onesided: bool
 ) -> Array:

@@ -10,9 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft.errors import DTypeError, ShapeError
+from weft.ops._autocast import CPU_FLOAT32
 from weft.ops._dims import Factors, NameOf, Sizes, require_sizes
+from weft.ops._kinds import Array, Shape
 from weft.ops._neural import require_float
-from weft.ops._table import CPU_FLOAT32, Arithmetic, Array, OpDef, Shape, defop
+from weft.ops._table import INTERNAL, Arithmetic, Derivative, OpDef, Types, defop
 
 _SIDES = ("time", "height", "width")
 
@@ -105,13 +107,11 @@ def _fractional_row(n: int) -> OpDef:
 
     return defop(
         f"fractional_max_pool{n}d_from",
-        grad_name=f"FractionalMaxPool{n}D",
-        arithmetic=Arithmetic.NONE,
+        derivative=Derivative(name=f"FractionalMaxPool{n}D"),
+        types=Types(autocast=CPU_FLOAT32, arithmetic=Arithmetic.NONE),
         dims=_plane_dims,
-        cast=CPU_FLOAT32,
         outputs=("output", "indices"),
-        function=False,
-        method=False,
+        public=INTERNAL,
     )(fractional_max_pool)
 
 

@@ -15,13 +15,15 @@ from numpy.polynomial import Polynomial
 from weft._base.dtype import COMPLEX, FLOAT
 from weft.errors import DTypeError
 from weft.ops import _fits as fits
+from weft.ops._autocast import ACCELERATOR_FLOAT32
 from weft.ops._dims import pointwise
 from weft.ops._elementary import complex_log1p, exp2, expm1, log1p
 from weft.ops._error import erf, erfc, erfinv
+from weft.ops._kinds import Array, Scalar
 from weft.ops._log_gamma import log_gamma
 from weft.ops._rows import alias, category, function_row, in_float32, in_float64, refuse_complex, require
 from weft.ops._smooth import fitted, minus, with_slope
-from weft.ops._table import ACCELERATOR_FLOAT32, TABLE, Array, OpDef, Promote, Scalar, defop
+from weft.ops._table import FLOAT_TYPE, IN_PLACE, TABLE, Derivative, OpDef, Public, defop
 
 Unary = Callable[[Array], Array]
 Slope = Callable[[Array, Array], Array]  # (output, input) -> derivative
@@ -36,9 +38,12 @@ def _scaled_slope(slope: Slope) -> Callable[[Array, Array, Array], tuple[Array]]
     return vjp
 
 
-def _function(name: str, function: Unary, doc: str, slope: Slope | None = None, **options: Any) -> OpDef:
+def _function(
+    name: str, function: Unary, doc: str, slope: Slope | None = None, *, also: tuple[str, ...] = (), **options: Any
+) -> OpDef:
     """A row that maps each element, also in place. `slope` is given where the result saves computing the function."""
-    return function_row(name, function, doc, vjp=_scaled_slope(slope) if slope else None, inplace=True, **options)
+    vjp = _scaled_slope(slope) if slope else None
+    return function_row(name, function, doc, vjp=vjp, public=Public(inplace=True, also=also), **options)
 
 
 # ---- bodies that jax.numpy lacks, or that differ from jax.numpy's at some points
@@ -98,39 +103,39 @@ _SPECIAL = "special"
 
 # ---- rows: name, function, description, slope
 
-_function("exp", jnp.exp, "`e ** input`.", lambda y, x: y, cast=ACCELERATOR_FLOAT32)
-_function("exp2", _of_real(exp2, jnp.exp2), "`2 ** input`.", lambda y, x: y * math.log(2), also=_SPECIAL)
+_function("exp", jnp.exp, "`e ** input`.", lambda y, x: y, autocast=ACCELERATOR_FLOAT32)
+_function("exp2", _of_real(exp2, jnp.exp2), "`2 ** input`.", lambda y, x: y * math.log(2), also=(_SPECIAL,))
 _function(
     "expm1",
     _of_float64(expm1, jnp.expm1),
     "`exp(input) - 1`, exact near 0.",
     lambda y, x: y + 1,
-    cast=ACCELERATOR_FLOAT32,
-    also=_SPECIAL,
+    autocast=ACCELERATOR_FLOAT32,
+    also=(_SPECIAL,),
 )
-_function("log", jnp.log, "Natural logarithm.", cast=ACCELERATOR_FLOAT32)
-_function("log2", jnp.log2, "Logarithm to base 2.", cast=ACCELERATOR_FLOAT32)
-_function("log10", jnp.log10, "Logarithm to base 10.", cast=ACCELERATOR_FLOAT32)
+_function("log", jnp.log, "Natural logarithm.", autocast=ACCELERATOR_FLOAT32)
+_function("log2", jnp.log2, "Logarithm to base 2.", autocast=ACCELERATOR_FLOAT32)
+_function("log10", jnp.log10, "Logarithm to base 10.", autocast=ACCELERATOR_FLOAT32)
 _function(
     "log1p",
     lambda x: complex_log1p(x) if jnp.iscomplexobj(x) else _of_float64(log1p, jnp.log1p)(x),
     "`log(1 + input)`, exact near 0.",
     lambda y, x: 1 / (1 + x),
-    cast=ACCELERATOR_FLOAT32,
-    also=_SPECIAL,
+    autocast=ACCELERATOR_FLOAT32,
+    also=(_SPECIAL,),
 )
 _function("sqrt", jnp.sqrt, "Square root.", lambda y, x: 0.5 / y)
-_function("rsqrt", lax.rsqrt, "`1 / sqrt(input)`.", lambda y, x: -0.5 * y * y * y, cast=ACCELERATOR_FLOAT32)
-_function("reciprocal", _reciprocal, "`1 / input`.", lambda y, x: -y * y, cast=ACCELERATOR_FLOAT32)
+_function("rsqrt", lax.rsqrt, "`1 / sqrt(input)`.", lambda y, x: -0.5 * y * y * y, autocast=ACCELERATOR_FLOAT32)
+_function("reciprocal", _reciprocal, "`1 / input`.", lambda y, x: -y * y, autocast=ACCELERATOR_FLOAT32)
 _function("sin", jnp.sin, "Sine.")
 _function("cos", jnp.cos, "Cosine.")
-_function("tan", jnp.tan, "Tangent.", lambda y, x: 1 + y * y, cast=ACCELERATOR_FLOAT32)
-_function("asin", jnp.arcsin, "Inverse of the sine.", cast=ACCELERATOR_FLOAT32)
-_function("acos", jnp.arccos, "Inverse of the cosine.", cast=ACCELERATOR_FLOAT32)
+_function("tan", jnp.tan, "Tangent.", lambda y, x: 1 + y * y, autocast=ACCELERATOR_FLOAT32)
+_function("asin", jnp.arcsin, "Inverse of the sine.", autocast=ACCELERATOR_FLOAT32)
+_function("acos", jnp.arccos, "Inverse of the cosine.", autocast=ACCELERATOR_FLOAT32)
 _function("atan", jnp.arctan, "Inverse of the tangent.")
-_function("sinh", jnp.sinh, "Hyperbolic sine.", cast=ACCELERATOR_FLOAT32)
-_function("cosh", jnp.cosh, "Hyperbolic cosine.", cast=ACCELERATOR_FLOAT32)
-_function("tanh", jnp.tanh, "Hyperbolic tangent.", lambda y, x: 1 - y * y, also="nn.functional")
+_function("sinh", jnp.sinh, "Hyperbolic sine.", autocast=ACCELERATOR_FLOAT32)
+_function("cosh", jnp.cosh, "Hyperbolic cosine.", autocast=ACCELERATOR_FLOAT32)
+_function("tanh", jnp.tanh, "Hyperbolic tangent.", lambda y, x: 1 - y * y, also=("nn.functional",))
 _function("asinh", jnp.arcsinh, "Inverse of the hyperbolic sine.")
 _function("acosh", jnp.arccosh, "Inverse of the hyperbolic cosine.")
 _function("atanh", jnp.arctanh, "Inverse of the hyperbolic tangent.")
@@ -141,11 +146,16 @@ _function(
     lambda y, x: y * (1 - y),
     also=("nn.functional", f"{_SPECIAL}.expit"),
 )
-_function("sinc", jnp.sinc, "`sin(pi * input) / (pi * input)`, and 1 at 0.", also=_SPECIAL)
-_function("erf", _of_float64(erf, lax.erf), "Error function.", real="erf_vml_cpu", also=_SPECIAL)
-_function("erfc", erfc, "`1 - erf(input)`, exact for large inputs.", real="erfc_vml_cpu", also=_SPECIAL)
+_function("sinc", jnp.sinc, "`sin(pi * input) / (pi * input)`, and 1 at 0.", also=(_SPECIAL,))
+_function("erf", _of_float64(erf, lax.erf), "Error function.", real="erf_vml_cpu", also=(_SPECIAL,))
+_function("erfc", erfc, "`1 - erf(input)`, exact for large inputs.", real="erfc_vml_cpu", also=(_SPECIAL,))
 _function(
-    "erfinv", erfinv, "Inverse of the error function.", real="erfinv_vml_cpu", cast=ACCELERATOR_FLOAT32, also=_SPECIAL
+    "erfinv",
+    erfinv,
+    "Inverse of the error function.",
+    real="erfinv_vml_cpu",
+    autocast=ACCELERATOR_FLOAT32,
+    also=(_SPECIAL,),
 )
 _function(
     "lgamma",
@@ -153,7 +163,7 @@ _function(
     "Logarithm of `|gamma(input)|`.",
     lambda y, x: _digamma(x),
     real="lgamma_vml_cpu",
-    also=f"{_SPECIAL}.gammaln",
+    also=(f"{_SPECIAL}.gammaln",),
 )
 _function(
     "digamma",
@@ -170,14 +180,14 @@ for _name in ("sin", "cos", "tan", "sinh", "cosh", "tanh"):
 # ---- functions with further arguments
 
 
-@defop(dims=pointwise, promote=Promote.FLOAT, inplace=True)
+@defop(dims=pointwise, types=FLOAT_TYPE, public=IN_PLACE)
 def deg2rad(input: Array) -> Array:
     """Degrees to radians."""
     refuse_complex(input, "deg2rad is not supported for complex tensors.")
     return in_float32(lambda x: x * (math.pi / 180), input)
 
 
-@defop(dims=pointwise, promote=Promote.FLOAT, inplace=True)
+@defop(dims=pointwise, types=FLOAT_TYPE, public=IN_PLACE)
 def rad2deg(input: Array) -> Array:
     """Radians to degrees."""
     refuse_complex(input, "rad2deg is not supported for complex tensors.")
@@ -193,7 +203,12 @@ def _logit_vjp(g: Array, out: Array, input: Array, eps: Scalar | None = None) ->
     return (jnp.where(inside, g / (safe * (1 - safe)), jnp.nan if eps is None else 0),)
 
 
-@defop(dims=pointwise, promote=Promote.FLOAT, vjp=_logit_vjp, inplace=True, also=_SPECIAL)
+@defop(
+    dims=pointwise,
+    types=FLOAT_TYPE,
+    derivative=Derivative(vjp=_logit_vjp),
+    public=Public(inplace=True, also=(_SPECIAL,)),
+)
 def logit(input: Array, eps: Scalar | None = None) -> Array:
     """`log(input / (1 - input))`; with `eps`, the input is clamped to `[eps, 1 - eps]` first."""
     require(input, "logit_cpu", FLOAT)
@@ -208,7 +223,12 @@ def _polygamma_vjp(g: Array, out: Array, n: int, input: Array) -> tuple[Array]:
     return (g * _polygamma(n + 1, input),)
 
 
-@defop(dims=pointwise, promote=Promote.FLOAT, vjp=_polygamma_vjp, method=False, also=_SPECIAL)
+@defop(
+    dims=pointwise,
+    types=FLOAT_TYPE,
+    derivative=Derivative(vjp=_polygamma_vjp),
+    public=Public(method="", also=(_SPECIAL,)),
+)
 def polygamma(n: int, input: Array) -> Array:
     """The derivative of order `n` of `digamma`."""
     if n < 0:
@@ -217,7 +237,7 @@ def polygamma(n: int, input: Array) -> Array:
     return in_float64(partial(_polygamma, n), input)
 
 
-@defop(dims=pointwise, promote=Promote.FLOAT, inplace=True, also=f"{_SPECIAL}.multigammaln")
+@defop(dims=pointwise, types=FLOAT_TYPE, public=Public(inplace=True, also=(f"{_SPECIAL}.multigammaln",)))
 def mvlgamma(input: Array, p: int) -> Array:
     """Logarithm of the multivariate gamma function of dimension `p`."""
     if p < 1:

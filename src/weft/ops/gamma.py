@@ -16,8 +16,9 @@ from jax import lax
 from weft._base.dtype import FLOAT
 from weft.ops._dims import pointwise
 from weft.ops._jax import jvp
+from weft.ops._kinds import Array
 from weft.ops._rows import documented, in_float64, require
-from weft.ops._table import Array, Promote, defop
+from weft.ops._table import COMMON_TYPE, Public, defop
 from weft.ops.pathwise import gamma_slope
 
 
@@ -64,7 +65,7 @@ def _row(name: str, public: str, function: Callable[[Array, Array], Array], doc:
         require(input, f"{name}_cpu", FLOAT)
         return in_float64(function, *jnp.broadcast_arrays(input, other))
 
-    row = defop(name, dims=pointwise, promote=Promote.COMMON, inplace=True, also=f"special.{public}")
+    row = defop(name, dims=pointwise, types=COMMON_TYPE, public=Public(inplace=True, also=(f"special.{public}",)))
     row(documented(body, name, doc))
 
 

@@ -12,13 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft.errors import DTypeError, ShapeError
+from weft.ops._autocast import Cast, PerDevice
 from weft.ops._dims import Factors, Sizes
+from weft.ops._kinds import Array, Shape
 from weft.ops._memory import require_room
 from weft.ops._neural import require_float
 from weft.ops._reduce import wide
 from weft.ops._resize import keys
 from weft.ops._rows import alias
-from weft.ops._table import Array, Cast, PerDevice, Shape, defop
+from weft.ops._table import NO_METHOD, Types, defop
 from weft.ops._type_names import scalar_name
 
 BILINEAR, NEAREST, BICUBIC = range(3)
@@ -143,7 +145,9 @@ def _taps(x: Array, size: int, mode: int, padding_mode: int, align_corners: bool
     return [(jnp.round(x), None)] if mode == NEAREST else _linear_taps(x)
 
 
-@defop(dims=_sampler_dims, cast=PerDevice(cpu=Cast.FLOAT32, accelerator=Cast.PROMOTE), method=False)
+@defop(
+    dims=_sampler_dims, types=Types(autocast=PerDevice(cpu=Cast.FLOAT32, accelerator=Cast.PROMOTE)), public=NO_METHOD
+)
 def grid_sampler(input: Array, grid: Array, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Array:
     """Images (batch, channels, ..., height, width) at the points (x, y, ...) of the grid's last dim, from -1 to 1.
 
@@ -179,7 +183,7 @@ def _centres(size: int, align_corners: bool) -> np.ndarray:
     return ends if align_corners else ends * ((size - 1) / max(size, 1))
 
 
-@defop(dims=_affine_dims, method=False)
+@defop(dims=_affine_dims, public=NO_METHOD)
 def affine_grid_generator(theta: Array, size: Shape, align_corners: bool) -> Array:
     """The pixels of images of `size` mapped by affine matrices (batch, n, n + 1): points of (batch, ..., n)."""
     if theta.shape[0] != size[0]:

@@ -8,6 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from weft.errors import DomainError, DTypeError, IndexDomainError, IndexRangeError, ShapeError
+from weft.ops._autocast import Cast, PerDevice
 from weft.ops._dims import Factors, PartOf, Sizes, broadcast_shapes, pointwise, shared_letter
 from weft.ops._findings import Misses, namespace
 from weft.ops._float8 import converted, through
@@ -27,8 +28,9 @@ from weft.ops._index import (
     rows,
     wrapped,
 )
+from weft.ops._kinds import Array, Dim, Filling, Operand, Scalar
 from weft.ops._rows import factor
-from weft.ops._table import Arithmetic, Array, Cast, Dim, Filling, Operand, PerDevice, Scalar, defop
+from weft.ops._table import IN_PLACE, INTERNAL, NO_ARITHMETIC, Arithmetic, Check, Derivative, Public, Types, defop
 from weft.ops._type_names import c_name, scalar_name
 
 
@@ -98,11 +100,8 @@ def _index_add_check(input: Array, dim: Dim, index: Array, source: Array, *, alp
 
 @defop(
     dims=_writes_slices,
-    check=_index_add_check,
-    check_text=OUT_OF_BOUNDS,
-    check_error=IndexDomainError,
-    inplace=True,
-    separate=_OTHERS,
+    check=Check(elements=_index_add_check, text=OUT_OF_BOUNDS, error=IndexDomainError),
+    public=Public(inplace=True, separate=_OTHERS),
 )
 @isolated
 def index_add(input: Array, dim: Dim, index: Array, source: Array, *, alpha: Scalar = 1) -> Array:
@@ -157,14 +156,11 @@ def _index_copy_vjp(
 
 
 @defop(
-    arithmetic=Arithmetic.NONE,
+    types=Types(autocast=PerDevice(cpu=Cast.PROMOTE), arithmetic=Arithmetic.NONE),
     dims=_writes_slices,
-    cast=PerDevice(cpu=Cast.PROMOTE),
-    vjp=_index_copy_vjp,
-    check=_index_copy_check,
-    check_text=OUT_OF_BOUNDS,
-    inplace=True,
-    separate=_OTHERS,
+    derivative=Derivative(vjp=_index_copy_vjp),
+    check=Check(elements=_index_copy_check, text=OUT_OF_BOUNDS),
+    public=Public(inplace=True, separate=_OTHERS),
 )
 @isolated
 def index_copy(input: Array, dim: Dim, index: Array, source: Array) -> Array:
@@ -196,13 +192,11 @@ def _index_fill_vjp(
 
 
 @defop(
-    arithmetic=Arithmetic.NONE,
+    types=NO_ARITHMETIC,
     dims=_fills_slices,
-    vjp=_index_fill_vjp,
-    check=_index_fill_check,
-    check_text=OUT_OF_BOUNDS,
-    inplace=True,
-    separate=_OTHERS[:1],
+    derivative=Derivative(vjp=_index_fill_vjp),
+    check=Check(elements=_index_fill_check, text=OUT_OF_BOUNDS),
+    public=Public(inplace=True, separate=_OTHERS[:1]),
 )
 @isolated
 def index_fill(input: Array, dim: Dim, index: Array, value: Filling) -> Array:
@@ -238,13 +232,11 @@ def _put_vjp(
 
 
 @defop(
-    arithmetic=Arithmetic.NONE,
+    types=NO_ARITHMETIC,
     dims=flat_write,
-    vjp=_put_vjp,
-    check=_put_check,
-    check_text=OUT_OF_ELEMENTS,
-    function=False,
-    method=False,
+    derivative=Derivative(vjp=_put_vjp),
+    check=Check(elements=_put_check, text=OUT_OF_ELEMENTS),
+    public=INTERNAL,
 )
 @isolated
 def put(input: Array, index: Array, source: Array, accumulate: bool = False) -> Array:
@@ -277,7 +269,7 @@ def _require_mask(op: str, mask: Array, word: Callable[[Any], str] = c_name) -> 
         raise DTypeError(f"{op}_ only supports boolean masks, but got mask with dtype {word(mask)}")
 
 
-@defop(arithmetic=Arithmetic.NONE, dims=pointwise, inplace=True, uniform=True)
+@defop(types=NO_ARITHMETIC, dims=pointwise, public=Public(inplace=True, uniform=True))
 def fill(input: Array, value: Filling) -> Array:
     """One value in every element, in the element type of `input`."""
     if value.ndim:
@@ -285,13 +277,13 @@ def fill(input: Array, value: Filling) -> Array:
     return jnp.broadcast_to(_real_into(input, value, _overflow(input)), input.shape)
 
 
-@defop(arithmetic=Arithmetic.NONE, dims=pointwise, function=False, method=False, inplace=True, uniform=True)
+@defop(types=NO_ARITHMETIC, dims=pointwise, public=Public(function=False, method="", inplace=True, uniform=True))
 def zero(input: Array) -> Array:
     """Zero in every element."""
     return converted(jnp.zeros(input.shape, through(input.dtype)), input.dtype)
 
 
-@defop(arithmetic=Arithmetic.NONE, dims=pointwise, inplace=True)
+@defop(types=NO_ARITHMETIC, dims=pointwise, public=IN_PLACE)
 def masked_fill(input: Array, mask: Array, value: Filling) -> Array:
     """`input` with one value where the mask, which broadcasts, is true."""
     _require_mask("masked_fill", mask)
@@ -316,12 +308,12 @@ def _masked_scatter_check(input: Array, mask: Array, source: Array) -> Array:
 
 
 @defop(
-    arithmetic=Arithmetic.NONE,
+    types=NO_ARITHMETIC,
     dims=_masked_write,
-    check=_masked_scatter_check,
-    inplace=True,
-    check_text="Number of elements of source < number of ones in mask",
-    check_error=DomainError,
+    check=Check(
+        elements=_masked_scatter_check, text="Number of elements of source < number of ones in mask", error=DomainError
+    ),
+    public=IN_PLACE,
 )
 def masked_scatter(input: Array, mask: Array, source: Array) -> Array:
     """`input` with successive elements of `source` where the mask, which broadcasts, is true."""

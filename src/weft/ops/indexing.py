@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, IndexDomainError, IndexRangeError, ShapeError
+from weft.ops._autocast import ACCELERATOR_PROMOTE
 from weft.ops._dims import Else, Factors, NameOf, PartOf, Sizes, broadcast_shapes, shared_letter
 from weft.ops._findings import Misses, namespace
 from weft.ops._index import (
@@ -32,7 +33,8 @@ from weft.ops._index import (
     rows,
     wrapped,
 )
-from weft.ops._table import ACCELERATOR_PROMOTE, Arithmetic, Array, Arrays, Dim, defop
+from weft.ops._kinds import Array, Arrays, Dim
+from weft.ops._table import INTERNAL, IS_LINEAR, NO_ARITHMETIC, Arithmetic, Check, Derivative, Public, Types, defop
 from weft.ops._type_names import scalar_name
 
 # Dimension rules
@@ -134,14 +136,12 @@ def _index_tensors_check(input: Array, indices: Arrays, spec: tuple[int, ...]) -
 
 
 @defop(
-    arithmetic=Arithmetic.NONE,
-    grad_name="Index",
+    types=NO_ARITHMETIC,
+    derivative=Derivative(name="Index"),
     dims=_advanced_read,
-    linear="each",
-    check=_index_tensors_check,
-    check_text=OUT_OF_BOUNDS,
-    function=False,
-    method=False,
+    shards=IS_LINEAR,
+    check=Check(elements=_index_tensors_check, text=OUT_OF_BOUNDS),
+    public=INTERNAL,
 )
 def index(input: Array, indices: Arrays, spec: tuple[int, ...]) -> Array:
     """The elements at integer tensors that broadcast together, one tensor for each dim in `spec` (ascending).
@@ -180,14 +180,11 @@ def _index_put_vjp(
 
 
 @defop(
-    arithmetic=Arithmetic.NONE,
+    types=Types(autocast=ACCELERATOR_PROMOTE, arithmetic=Arithmetic.NONE),
     dims=_advanced_write,
-    cast=ACCELERATOR_PROMOTE,
-    vjp=_index_put_vjp,
-    check=_index_put_check,
-    check_text=OUT_OF_BOUNDS,
-    function=False,
-    method=False,
+    derivative=Derivative(vjp=_index_put_vjp),
+    check=Check(elements=_index_put_check, text=OUT_OF_BOUNDS),
+    public=INTERNAL,
 )
 @isolated
 def index_put(input: Array, indices: Arrays, values: Array, spec: tuple[int, ...], accumulate: bool = False) -> Array:
@@ -223,13 +220,11 @@ def _gather_check(input: Array, dim: Dim, index: Array, *, sparse_grad: bool = F
 
 
 @defop(
-    arithmetic=Arithmetic.NONE,
+    types=NO_ARITHMETIC,
     dims=_gathers,
-    linear="each",
-    check=_gather_check,
-    check_text=OUT_OF_BOUNDS,
-    check_error=IndexDomainError,
-    separate=("input",),
+    shards=IS_LINEAR,
+    check=Check(elements=_gather_check, text=OUT_OF_BOUNDS, error=IndexDomainError),
+    public=Public(separate=("input",)),
 )
 def gather(input: Array, dim: Dim, index: Array, *, sparse_grad: bool = False) -> Array:
     """Each cell of `index` replaced by the element of `input` there, with the cell's value as coordinate along `dim`.
@@ -259,13 +254,11 @@ def _take_along_dim_check(input: Array, indices: Array, dim: Dim = None) -> Miss
 
 
 @defop(
-    grad_name="Gather",
-    arithmetic=Arithmetic.NONE,
+    derivative=Derivative(name="Gather"),
+    types=NO_ARITHMETIC,
     dims=_takes_along,
-    linear="each",
-    check=_take_along_dim_check,
-    check_text=OUT_OF_BOUNDS,
-    check_error=IndexDomainError,
+    shards=IS_LINEAR,
+    check=Check(elements=_take_along_dim_check, text=OUT_OF_BOUNDS, error=IndexDomainError),
 )
 def take_along_dim(input: Array, indices: Array, dim: Dim = None) -> Array:
     """Elements along `dim` at `indices`, which broadcast in other dims; both are flat when `dim` is None."""
@@ -291,13 +284,14 @@ def _take_check(input: Array, index: Array) -> Misses:
 
 
 @defop(
-    arithmetic=Arithmetic.NONE,
+    types=NO_ARITHMETIC,
     dims=_flat_read,
-    linear="each",
-    check=_take_check,
-    check_text=OUT_OF_ELEMENTS,
-    separate=("input", "index"),
-    out_text="take(): self and out expected to have the same dtype, but got self.dtype = {0} and out.dtype = {1}",
+    shards=IS_LINEAR,
+    check=Check(elements=_take_check, text=OUT_OF_ELEMENTS),
+    public=Public(
+        out="take(): self and out expected to have the same dtype, but got self.dtype = {0} and out.dtype = {1}",
+        separate=("input", "index"),
+    ),
 )
 def take(input: Array, index: Array) -> Array:
     """Elements of the flattened `input`; the result has the shape of `index`."""
@@ -317,13 +311,11 @@ def _index_select_check(input: Array, dim: Dim, index: Array) -> Misses:
 
 
 @defop(
-    arithmetic=Arithmetic.NONE,
+    types=NO_ARITHMETIC,
     dims=_selects,
-    linear="each",
-    check=_index_select_check,
-    check_text=OUT_OF_SELF,
-    separate=("input", "index"),
-    out_text="index_select(): self and result must have the same scalar type",
+    shards=IS_LINEAR,
+    check=Check(elements=_index_select_check, text=OUT_OF_SELF),
+    public=Public(out="index_select(): self and result must have the same scalar type", separate=("input", "index")),
 )
 def index_select(input: Array, dim: Dim, index: Array) -> Array:
     """Slices along `dim` at the places in the vector `index`."""

@@ -12,16 +12,36 @@ import numpy as np
 from jax import lax
 
 from weft.errors import OutOfRangeError, ShapeError, ValueRangeError
+from weft.ops._autocast import Cast
 from weft.ops._dims import Factors, Rule, Sizes, along, diagonal_length, wrap_dim
 from weft.ops._index import part_at
+from weft.ops._kinds import Array, Arrays, Dim, DimList, Scalar, Shape, Whole
 from weft.ops._memory import require_addressable
 from weft.ops._rows import alias
 from weft.ops._shape_dims import fresh, once, same, square
-from weft.ops._table import Arithmetic, Array, Arrays, Cast, Dim, DimList, Promote, Scalar, Shape, Whole, defop
+from weft.ops._table import (
+    IN_PLACE,
+    INTERNAL,
+    IS_LINEAR,
+    NO_ARITHMETIC,
+    NO_FUNCTION,
+    SAVES,
+    Arithmetic,
+    Derivative,
+    Promote,
+    Public,
+    Shards,
+    Types,
+    defop,
+)
 from weft.ops.slicing import diagonals
 
-joins = partial(defop, arithmetic=Arithmetic.NONE, promote=Promote.COMMON, cast=Cast.PROMOTE, linear="all")
-moves = partial(defop, arithmetic=Arithmetic.NONE, linear="each")
+joins = partial(
+    defop,
+    types=Types(promote=Promote.COMMON, autocast=Cast.PROMOTE, arithmetic=Arithmetic.NONE),
+    shards=Shards(linear="all"),
+)
+moves = partial(defop, types=NO_ARITHMETIC, shards=IS_LINEAR)
 
 # --- joining ---
 
@@ -62,7 +82,7 @@ def _cat_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors(ins, (letters,), frozenset({static["dim"], "empty"}))
 
 
-@joins(dims=_cat_dims, separate=("tensors",))
+@joins(dims=_cat_dims, public=Public(separate=("tensors",)))
 def cat(tensors: Arrays, dim: Dim = 0) -> Array:
     """The tensors one after the other along `dim`, in their common type."""
     kept = [t for t in tensors if not _is_legacy_empty(t.shape)]
@@ -86,7 +106,7 @@ def _stack_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((letters,) * len(shapes), ((*letters[:at], "new", *letters[at:]),))
 
 
-@joins(dims=_stack_dims, separate=("tensors",))
+@joins(dims=_stack_dims, public=Public(separate=("tensors",)))
 def stack(tensors: Arrays, dim: int = 0) -> Array:
     """Tensors of one shape side by side along a new dim."""
     return jnp.stack(tensors, wrap_dim(dim, tensors[0].ndim + 1))
@@ -101,7 +121,7 @@ def _block(tensor: Array, position: int) -> Array:
     return jnp.atleast_2d(tensor)
 
 
-@joins(dims=fresh(2), function=False)
+@joins(dims=fresh(2), public=NO_FUNCTION)
 def block_diag(tensors: Arrays) -> Array:
     """Matrices along the diagonal of a larger one, zeros elsewhere; a tensor of fewer dims is one row."""
     blocks = [_block(t, i) for i, t in enumerate(tensors)]
@@ -137,13 +157,13 @@ def _tiled(input: Array, counts: Shape) -> Array:
     return jnp.tile(input, padded)
 
 
-@moves(grad_name="Repeat", dims=_repeat_dims("dims"))
+@moves(derivative=Derivative(name="Repeat"), dims=_repeat_dims("dims"))
 def tile(input: Array, dims: Shape) -> Array:
     """Whole copies side by side, `dims[i]` of them along dim `i`, counted from the last."""
     return _tiled(input, dims)
 
 
-@moves(dims=_repeat_dims("repeats"), function=False)
+@moves(dims=_repeat_dims("repeats"), public=INTERNAL)
 def repeat(input: Array, repeats: Shape) -> Array:
     """Whole copies side by side. `repeats` has at least as many entries as the input has dims."""
     if len(repeats) < input.ndim:
@@ -155,7 +175,7 @@ def _interleave_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Fact
     return fresh(1)(shapes, static) if static.get("dim") is None else along(shapes, static)
 
 
-@moves(dims=_interleave_dims, function=False, method=False)
+@moves(dims=_interleave_dims, public=INTERNAL)
 def repeat_interleave(input: Array, repeats: int | tuple[int, ...], dim: Dim = None) -> Array:
     """Each slice along `dim` repeated in place; without `dim`, each element of the flat tensor."""
     counts = np.atleast_1d(repeats)
@@ -202,7 +222,7 @@ _flip_row("flipud", 0)
 _flip_row("fliplr", 1)
 
 
-@moves(dims=along, function=False, method=False)
+@moves(dims=along, public=INTERNAL)
 def roll(input: Array, shift: Whole, dim: Dim) -> Array:
     """Elements shifted along a dim, wrapping around at its end."""
     size = input.shape[dim]
@@ -233,7 +253,7 @@ def _turn_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((letters,), (tuple(out),), frozenset({a, b}))
 
 
-@moves(dims=_turn_dims)
+@moves(dims=_turn_dims, public=INTERNAL)
 def rot90(input: Array, k: int = 1, dims: DimList = (0, 1)) -> Array:
     """Rotated `k` times by 90 degrees in the plane of two dims, from the first towards the second."""
     return jnp.rot90(input, k, _plane(input.ndim, dims))
@@ -250,7 +270,7 @@ def _triangle_row(name: str, keeps: Callable[..., Array], doc: str) -> None:
         return jnp.where(keeps(columns - rows[:, None], diagonal), input, jnp.zeros_like(input))
 
     body.__doc__ = doc
-    moves(name, dims=square, inplace=True)(body)
+    moves(name, dims=square, public=IN_PLACE)(body)
 
 
 _triangle_row("tril", jnp.less_equal, "The matrices on and below a diagonal, zeros elsewhere.")
@@ -299,7 +319,7 @@ def diag_embed(input: Array, offset: int = 0, dim1: int = -2, dim2: int = -1) ->
     return jnp.moveaxis(_diagonal_matrix(input, offset), (-2, -1), goes)
 
 
-@moves(grad_name="DiagEmbed", dims=fresh(2))
+@moves(derivative=Derivative(name="DiagEmbed"), dims=fresh(2))
 def diagflat(input: Array, offset: int = 0) -> Array:
     """The matrix with all elements on a diagonal."""
     return _diagonal_matrix(jnp.ravel(input), offset)
@@ -308,7 +328,7 @@ def diagflat(input: Array, offset: int = 0) -> Array:
 # --- the rest ---
 
 
-@moves(dims=fresh(2), saves=True)
+@moves(dims=fresh(2), derivative=SAVES)
 def combinations(input: Array, r: int = 2, with_replacement: bool = False) -> Array:
     """All choices of `r` elements of a vector, one a row."""
     if input.ndim != 1:
@@ -327,7 +347,7 @@ def _pad_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((letters,), (letters,), frozenset(whole))
 
 
-@defop(grad_name="ConstantPadNd", arithmetic=Arithmetic.NONE, dims=_pad_dims, function=False, method=False)
+@defop(derivative=Derivative(name="ConstantPadNd"), types=NO_ARITHMETIC, dims=_pad_dims, public=INTERNAL)
 def constant_pad(input: Array, pad: Shape, value: Scalar = 0) -> Array:
     """The tensor padded with `value`. `pad` has pairs (before, after), last dim first; negative amounts cut off."""
     if len(pad) % 2:

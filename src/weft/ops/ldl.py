@@ -14,8 +14,9 @@ from weft._base.dtype import COMPLEX, INTEGER
 from weft.errors import DTypeError, LinAlgError, ShapeError
 from weft.ops._dims import Factors, NameOf, Sizes, broadcast_shapes
 from weft.ops._findings import Failures
+from weft.ops._kinds import Array
 from weft.ops._rows import category
-from weft.ops._table import Array, defop
+from weft.ops._table import INTERNAL, Check, Public, defop
 from weft.ops._type_names import scalar_name
 from weft.ops.decomposition import MATRIX, NUMBER, VECTOR, Outs, batches, check_floating, check_square, factorises
 
@@ -129,7 +130,7 @@ def _all_factors(A: Array, hermitian: bool) -> Outs:
     return tuple(function(A))
 
 
-_packs = partial(factorises, function=False, method=False)
+_packs = partial(factorises, public=INTERNAL)
 
 
 @_packs(dims=batches(MATRIX, VECTOR, NUMBER), outputs=("LD", "pivots", "info"))
@@ -150,9 +151,11 @@ ZERO_BLOCK = (
 @_packs(
     dims=batches(MATRIX, VECTOR),
     outputs=("LD", "pivots"),
-    check=lambda A, *, hermitian=False: Failures(_all_factors(A, hermitian)[2]),
-    check_text=ZERO_BLOCK,
-    check_error=LinAlgError,
+    check=Check(
+        elements=lambda A, *, hermitian=False: Failures(_all_factors(A, hermitian)[2]),
+        text=ZERO_BLOCK,
+        error=LinAlgError,
+    ),
 )
 def dividing_ldl_factors(A: Array, *, hermitian: bool = False) -> Outs:
     """`ldl_factors` without the place; `LinAlgError` if there is one."""
@@ -224,7 +227,7 @@ def _solve_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors(ins, ((*range(ndim), NameOf("column"), "right"),), frozenset({"row", "column"}))
 
 
-@defop(dims=_solve_dims, module="linalg", out_text="")
+@defop(dims=_solve_dims, public=Public(out="", module="linalg"))
 def ldl_solve(LD: Array, pivots: Array, B: Array, *, hermitian: bool = False) -> Array:
     """The X with `A X = B`, from the factors of `ldl_factor`."""
     name = "torch.linalg.ldl_solve"

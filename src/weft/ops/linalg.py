@@ -11,23 +11,25 @@ import numpy as np
 
 from weft._base.dtype import COMPLEX, FLOAT, INTEGER
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
+from weft.ops._autocast import ACCELERATOR_PROMOTE, CPU_FLOAT32, Cast, PerDevice
 from weft.ops._dims import Factors, Letters, PartOf, Sizes, broadcast_shapes, wrap_dim
 from weft.ops._dims import einsum as einsum_rule
 from weft.ops._equation import LETTERS, parse
+from weft.ops._kinds import Array, Arrays, DTypeArg, OwnDim
 from weft.ops._memory import require_room
 from weft.ops._rows import category, documented, factory, require, unbroadcast
 from weft.ops._shape_dims import fresh, once
 from weft.ops._table import (
-    ACCELERATOR_PROMOTE,
-    CPU_FLOAT32,
+    COMMON_TYPE,
+    IN_FLOAT32,
+    IS_LINEAR,
+    LOWERED,
+    NO_FUNCTION,
     Arithmetic,
-    Array,
-    Arrays,
-    Cast,
-    DTypeArg,
-    OwnDim,
-    PerDevice,
-    Promote,
+    Derivative,
+    Public,
+    Shards,
+    Types,
     defop,
 )
 from weft.ops._type_names import scalar_name
@@ -53,7 +55,7 @@ def _without_stretched(operand: Array, term: Sequence[int], sizes: Mapping[int, 
     return operand.reshape([operand.shape[d] for d in kept]), [term[d] for d in kept]
 
 
-@defop(dims=_einsum_dims, cast=Cast.LOWER, partial="sum", linear="each", function=False)
+@defop(dims=_einsum_dims, types=LOWERED, shards=Shards(partial="sum", linear="each"), public=NO_FUNCTION)
 def einsum(operands: Arrays, equation: str) -> Array:
     """Sum of products over the subscripts that are missing from the result."""
     for other in operands[1:]:
@@ -75,12 +77,10 @@ def _tensordot_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Facto
 
 
 @defop(
-    arithmetic=Arithmetic.OWN,
+    types=Types(autocast=PerDevice(cpu=Cast.LOWER, accelerator=Cast.PROMOTE), arithmetic=Arithmetic.OWN),
     dims=_tensordot_dims,
-    cast=PerDevice(cpu=Cast.LOWER, accelerator=Cast.PROMOTE),
-    partial="sum",
-    linear="each",
-    function=False,
+    shards=Shards(partial="sum", linear="each"),
+    public=NO_FUNCTION,
 )
 def tensordot(a: Array, b: Array, dims_a: tuple[int, ...], dims_b: tuple[int, ...]) -> Array:
     """Sum of products over pairs of dims; the other dims of `a`, then of `b` stay."""
@@ -102,7 +102,7 @@ def tensordot(a: Array, b: Array, dims_a: tuple[int, ...], dims_b: tuple[int, ..
     return jnp.tensordot(a, b, (dims_a, dims_b))
 
 
-@defop(dims=lambda shapes, static: fresh(max(map(len, shapes)))(shapes, static), promote=Promote.COMMON)
+@defop(dims=lambda shapes, static: fresh(max(map(len, shapes)))(shapes, static), types=COMMON_TYPE)
 def kron(input: Array, other: Array) -> Array:
     """Every element of `input` times the whole of `other`, as blocks."""
     ndim = max(input.ndim, other.ndim)
@@ -114,7 +114,7 @@ def kron(input: Array, other: Array) -> Array:
 # --- vectors and matrices ---
 
 
-@defop(dims=fresh(0), cast=CPU_FLOAT32, linear="each")
+@defop(dims=fresh(0), types=Types(autocast=CPU_FLOAT32), shards=IS_LINEAR)
 def trace(input: Array) -> Array:
     """Sum of a matrix's diagonal; integers add up to int64."""
     if input.ndim != 2:
@@ -143,7 +143,12 @@ def _cross_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((letters, letters), (letters,), frozenset({at}))
 
 
-@defop(grad_name="LinalgCross", dims=_cross_dims, cast=ACCELERATOR_PROMOTE, linear="each")
+@defop(
+    derivative=Derivative(name="LinalgCross"),
+    dims=_cross_dims,
+    types=Types(autocast=ACCELERATOR_PROMOTE),
+    shards=IS_LINEAR,
+)
 def cross(input: Array, other: Array, dim: OwnDim | None = None) -> Array:
     """Vector products along a dim of size three, by default the first."""
     at = _three(input.shape, other.shape, dim)
@@ -187,7 +192,7 @@ def _cdist_vjp(g: Array, out: Array, x1: Array, x2: Array, p: float, compute_mod
     return unbroadcast(flow.sum(-2), x1), unbroadcast(-flow.sum(-3), x2)
 
 
-@defop(dims=einsum_rule("... p k, ... r k -> ... p r"), cast=Cast.FLOAT32, vjp=_cdist_vjp)
+@defop(dims=einsum_rule("... p k, ... r k -> ... p r"), types=IN_FLOAT32, derivative=Derivative(vjp=_cdist_vjp))
 def cdist(x1: Array, x2: Array, p: float = 2.0, compute_mode: str | None = None) -> Array:
     """Distance in the p-norm between every row of `x1` and every row of `x2`.
 
@@ -220,7 +225,7 @@ def _triangle_indices(name: str, positions: Callable[..., Any], doc: str) -> Non
         indices = np.stack(positions(row, offset, col))
         return jnp.asarray(indices, dtype.numpy if dtype else jnp.int64)
 
-    factory(name)(documented(body, name, doc))
+    factory(name, public=Public(factory=True))(documented(body, name, doc))
 
 
 _triangle_indices("tril_indices", np.tril_indices, "Row and column numbers of a lower triangle.")

@@ -13,10 +13,23 @@ from weft.errors import DTypeError, IndexDomainError, ShapeError, ValueRangeErro
 from weft.ops._dims import Factors, Sizes, pointwise
 from weft.ops._findings import Beyond, Misses, misses
 from weft.ops._kernels.rows import CROSS_ENTROPY
+from weft.ops._kinds import Array, Real, Whole
 from weft.ops._native import is_number
 from weft.ops._neural import like, partial_loss, reduced, reduction_name, reduction_of, require_float
 from weft.ops._reduce import wide
-from weft.ops._table import Arithmetic, Array, Cast, Real, Whole, defop
+from weft.ops._table import (
+    IN_FLOAT32,
+    IN_FUNCTIONAL,
+    INTERNAL,
+    NO_ARITHMETIC,
+    NO_DERIVATIVE,
+    Check,
+    Derivative,
+    OpDef,
+    Partial,
+    Shards,
+    defop,
+)
 from weft.ops._type_names import scalar_name
 
 _OUT_OF_BOUNDS = "Target {} is out of bounds."
@@ -170,12 +183,16 @@ def _bad_cross_entropy(
     return _out_of_bounds(target, input.shape[_class_dim(input)], ignore_index)
 
 
-def _partial_total(static: Mapping[str, Any]) -> str:
-    """Sums are put together. For means, the divisors of the parts must be known."""
-    return "sum" if reduction_of(static) == "sum" else ""
+def _partial_over(divisor: OpDef) -> Partial:
+    """Sums are put together; for means, this row gives the divisors of the parts."""
+
+    def partial(static: Mapping[str, Any]) -> str | OpDef:
+        return {"sum": "sum", "mean": divisor}.get(reduction_of(static), "")
+
+    return partial
 
 
-@defop(dims=_class_dims, partial="sum", differentiable=False, function=False, method=False)
+@defop(dims=_class_dims, shards=Shards(partial="sum"), derivative=NO_DERIVATIVE, public=INTERNAL)
 def cross_entropy_divisor(
     input: Array,
     target: Array,
@@ -191,18 +208,12 @@ def cross_entropy_divisor(
 
 
 @defop(
-    grad_name="NllLoss",
+    derivative=Derivative(vjp=_cross_entropy_vjp, aux=1, name="NllLoss"),
     dims=_class_dims,
-    cast=Cast.FLOAT32,
-    aux=1,
-    vjp=_cross_entropy_vjp,
-    partial=_partial_total,
-    divisor=cross_entropy_divisor,
-    check=_bad_cross_entropy,
-    check_text=_OUT_OF_BOUNDS,
-    limits=_require_share,
-    function=False,
-    method=False,
+    types=IN_FLOAT32,
+    shards=Shards(partial=_partial_over(cross_entropy_divisor)),
+    check=Check(elements=_bad_cross_entropy, text=_OUT_OF_BOUNDS, limits=_require_share),
+    public=INTERNAL,
     native=[CROSS_ENTROPY],
 )
 def cross_entropy_loss(
@@ -256,7 +267,7 @@ def _bad_nll(
     return _out_of_bounds(target, input.shape[_class_dim(input)], ignore_index)
 
 
-@defop(dims=_class_dims, partial="sum", differentiable=False, function=False, method=False)
+@defop(dims=_class_dims, shards=Shards(partial="sum"), derivative=NO_DERIVATIVE, public=INTERNAL)
 def nll_loss_divisor(
     input: Array,
     target: Array,
@@ -274,12 +285,10 @@ def nll_loss_divisor(
 
 @defop(
     dims=_class_dims,
-    cast=Cast.FLOAT32,
-    partial=_partial_total,
-    divisor=nll_loss_divisor,
-    module="nn.functional",
-    check=_bad_nll,
-    check_text=_OUT_OF_BOUNDS,
+    types=IN_FLOAT32,
+    shards=Shards(partial=_partial_over(nll_loss_divisor)),
+    public=IN_FUNCTIONAL,
+    check=Check(elements=_bad_nll, text=_OUT_OF_BOUNDS),
 )
 def nll_loss(
     input: Array,
@@ -305,14 +314,7 @@ def nll_loss(
     return reduced(loss, reduction)
 
 
-@defop(
-    arithmetic=Arithmetic.NONE,
-    dims=pointwise,
-    function=False,
-    method=False,
-    check=_out_of_bounds,
-    check_text=_OUT_OF_BOUNDS,
-)
+@defop(types=NO_ARITHMETIC, dims=pointwise, public=INTERNAL, check=Check(elements=_out_of_bounds, text=_OUT_OF_BOUNDS))
 def class_numbers(target: Array, n_classes: int, ignore_index: Whole) -> Array:
     """Class numbers, as a finding of those outside of [0, n_classes) but for `ignore_index`."""
     del n_classes, ignore_index
@@ -334,12 +336,10 @@ def _bad_multi_margin(input: Array, target: Array, *options: Any, **named: Any) 
 
 @defop(
     dims=_class_dims,
-    cast=Cast.FLOAT32,
-    partial=partial_loss,
-    module="nn.functional",
-    check=_bad_multi_margin,
-    check_text="target out of range",
-    check_error=IndexDomainError,
+    types=IN_FLOAT32,
+    shards=Shards(partial=partial_loss),
+    public=IN_FUNCTIONAL,
+    check=Check(elements=_bad_multi_margin, text="target out of range", error=IndexDomainError),
 )
 def multi_margin_loss(
     input: Array,
@@ -401,13 +401,14 @@ def _beyond_classes(target: Array, n_classes: int) -> Beyond:
 
 
 @defop(
-    arithmetic=Arithmetic.NONE,
+    types=NO_ARITHMETIC,
     dims=pointwise,
-    function=False,
-    method=False,
-    check=_beyond_classes,
-    check_text="Target values should be in [0, {}], but values in range [{}, {}] were found.",
-    check_error=IndexDomainError,
+    public=INTERNAL,
+    check=Check(
+        elements=_beyond_classes,
+        text="Target values should be in [0, {}], but values in range [{}, {}] were found.",
+        error=IndexDomainError,
+    ),
 )
 def classes_within(target: Array, n_classes: int) -> Array:
     """Class numbers, as a finding of those outside of [0, n_classes)."""
@@ -417,12 +418,10 @@ def classes_within(target: Array, n_classes: int) -> Array:
 
 @defop(
     dims=_rows_whole,
-    cast=Cast.FLOAT32,
-    partial=partial_loss,
-    module="nn.functional",
-    check=_bad_multilabel,
-    check_text="argument #2 'target' is out of range",
-    check_error=IndexDomainError,
+    types=IN_FLOAT32,
+    shards=Shards(partial=partial_loss),
+    public=IN_FUNCTIONAL,
+    check=Check(elements=_bad_multilabel, text="argument #2 'target' is out of range", error=IndexDomainError),
 )
 def multilabel_margin_loss(
     input: Array,
@@ -447,7 +446,7 @@ def multilabel_margin_loss(
     return reduced(loss if input.ndim > 1 else loss[0], reduction, size_average, reduce)
 
 
-@defop(dims=_rows_whole, partial=partial_loss, module="nn.functional")
+@defop(dims=_rows_whole, shards=Shards(partial=partial_loss), public=IN_FUNCTIONAL)
 def multilabel_soft_margin_loss(
     input: Array,
     target: Array,

@@ -12,26 +12,31 @@ import jax.numpy as jnp
 
 from weft._base.dtype import COMPLEX, FLOAT, INTEGER
 from weft.errors import DTypeError, ShapeError
+from weft.ops._autocast import ACCELERATOR_LOWER, ACCELERATOR_PROMOTE, Cast, PerDevice
 from weft.ops._dims import Factors, PartOf, Rule, Sizes, broadcast_shapes, einsum
 from weft.ops._kernels.product import PRODUCT, added
+from weft.ops._kinds import Array, Arrays, Scalar
 from weft.ops._rows import alias, factor, require, require_scale
 from weft.ops._table import (
-    ACCELERATOR_LOWER,
-    ACCELERATOR_PROMOTE,
+    COMMON_TYPE,
+    IN_LINALG,
+    IS_LINEAR,
+    LOWERED,
     Arithmetic,
-    Array,
-    Arrays,
-    Cast,
-    PerDevice,
+    Derivative,
     Promote,
-    Scalar,
+    Public,
+    Shards,
+    Types,
     defop,
 )
 from weft.ops._type_names import c_name, scalar_name
 from weft.ops.shape import expanded
 
-product = partial(defop, arithmetic=Arithmetic.OWN, cast=Cast.LOWER, partial="sum", linear="each")
-fused = partial(defop, cast=Cast.LOWER, inplace=True, partial="sum", addend="input", older=True)
+product = partial(defop, types=LOWERED, shards=Shards(partial="sum", linear="each"))
+fused = partial(
+    defop, types=LOWERED, public=Public(inplace=True, older=True), shards=Shards(partial="sum", addend="input")
+)
 
 _NUMBERS = (INTEGER, FLOAT, COMPLEX)
 
@@ -130,7 +135,7 @@ def bmm(input: Array, mat2: Array) -> Array:
     return jnp.matmul(input, mat2)
 
 
-@product(dims=einsum("m k, k -> m"), cast=ACCELERATOR_LOWER)
+@product(dims=einsum("m k, k -> m"), types=Types(autocast=ACCELERATOR_LOWER, arithmetic=Arithmetic.OWN))
 def mv(input: Array, vec: Array) -> Array:
     """Product of a matrix and a vector."""
     _check_mv(input.shape[:1], input, vec)
@@ -138,21 +143,21 @@ def mv(input: Array, vec: Array) -> Array:
     return jnp.matmul(input, vec)
 
 
-@product(dims=einsum("k, k ->"), cast=ACCELERATOR_PROMOTE)
+@product(dims=einsum("k, k ->"), types=Types(autocast=ACCELERATOR_PROMOTE, arithmetic=Arithmetic.OWN))
 def dot(input: Array, tensor: Array) -> Array:
     """Sum of the products of two vectors' elements."""
     _check_dot(input, tensor)
     return jnp.dot(input, tensor)
 
 
-@product(dims=einsum("k, k ->"), cast=ACCELERATOR_PROMOTE)
+@product(dims=einsum("k, k ->"), types=Types(autocast=ACCELERATOR_PROMOTE, arithmetic=Arithmetic.OWN))
 def vdot(input: Array, other: Array) -> Array:
     """As `dot`, with the first vector conjugated."""
     _check_dot(input, other)
     return jnp.vdot(input, other)
 
 
-@defop(grad_name="Mul", dims=einsum("m, n -> m n"), promote=Promote.COMMON, linear="each")
+@defop(derivative=Derivative(name="Mul"), dims=einsum("m, n -> m n"), types=COMMON_TYPE, shards=IS_LINEAR)
 def outer(input: Array, vec2: Array) -> Array:
     """The product of every element of one vector with every element of the other."""
     for name, vector in (("self", input), ("vec2", vec2)):
@@ -171,7 +176,10 @@ def _inner_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((a, b), ((*a[:-1], *b[:-1]),))
 
 
-@product(dims=_inner_dims, cast=PerDevice(cpu=Cast.LOWER, accelerator=Cast.PROMOTE))
+@product(
+    dims=_inner_dims,
+    types=Types(autocast=PerDevice(cpu=Cast.LOWER, accelerator=Cast.PROMOTE), arithmetic=Arithmetic.OWN),
+)
 def inner(input: Array, other: Array) -> Array:
     """Sum of products over the last dims; a zero-dim tensor scales the other one."""
     if input.dtype != other.dtype:
@@ -217,7 +225,10 @@ def _product_name(shapes: Sequence[Sizes], out: Sizes) -> str:
 
 
 @product(
-    grad_name=_product_name, dims=_matmul_dims, dunder=("__matmul__", "__rmatmul__"), also="linalg", native=[PRODUCT]
+    derivative=Derivative(name=_product_name),
+    dims=_matmul_dims,
+    public=Public(dunder=("__matmul__", "__rmatmul__"), also=("linalg",)),
+    native=[PRODUCT],
 )
 def matmul(input: Array, other: Array) -> Array:
     """Product over the last dim of `input` and the last but one of `other`; leading dims broadcast."""
@@ -261,7 +272,7 @@ def addmm(input: Array, mat1: Array, mat2: Array, *, beta: Scalar = 1, alpha: Sc
     return _added(input, jnp.matmul(mat1, mat2), beta, alpha)
 
 
-@fused(dims=_added_dims("m", "m k", "k"), cast=ACCELERATOR_LOWER)
+@fused(dims=_added_dims("m", "m k", "k"), types=Types(autocast=ACCELERATOR_LOWER, arithmetic=Arithmetic.OWN))
 def addmv(input: Array, mat: Array, vec: Array, *, beta: Scalar = 1, alpha: Scalar = 1) -> Array:
     """`beta * input + alpha * (mat @ vec)`."""
     _check_mv(input.shape, mat, vec)
@@ -269,7 +280,10 @@ def addmv(input: Array, mat: Array, vec: Array, *, beta: Scalar = 1, alpha: Scal
     return _added(input, jnp.matmul(mat, vec), beta, alpha)
 
 
-@fused(dims=_added_dims("m n", "m", "n"), cast=ACCELERATOR_LOWER, promote=Promote.COMMON)
+@fused(
+    dims=_added_dims("m n", "m", "n"),
+    types=Types(promote=Promote.COMMON, autocast=ACCELERATOR_LOWER, arithmetic=Arithmetic.OWN),
+)
 def addr(input: Array, vec1: Array, vec2: Array, *, beta: Scalar = 1, alpha: Scalar = 1) -> Array:
     """`beta * input + alpha * outer(vec1, vec2)`."""
     for name, vector in (("vec1", vec1), ("vec2", vec2)):
@@ -336,7 +350,7 @@ def _chain_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors(((*rows, met[0]), *pairwise(met), (met[-1], *columns)), ((*rows, *columns),), product=True)
 
 
-@product(dims=_chain_dims, module="linalg")
+@product(dims=_chain_dims, public=IN_LINALG)
 def multi_dot(tensors: Arrays) -> Array:
     """Product of a chain of matrices in the cheapest order; the first and the last may be vectors."""
     for i, t in enumerate(tensors):

@@ -9,7 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, ShapeError, ValueRangeError
+from weft.ops._autocast import ACCELERATOR_FLOAT32, Cast
 from weft.ops._dims import Factors, NameOf, Sizes, broadcast_shapes, pointwise, wrap_dim
+from weft.ops._kinds import Array, OwnDim, Real, Scalar
 from weft.ops._neural import (
     FLOAT_MEAN,
     element_loss,
@@ -20,7 +22,7 @@ from weft.ops._neural import (
     reduction_name,
     vector_norms,
 )
-from weft.ops._table import ACCELERATOR_FLOAT32, Array, Cast, OwnDim, Promote, Real, Scalar, defop
+from weft.ops._table import Check, Promote, Public, Shards, Types, defop
 from weft.ops._type_names import scalar_name
 
 
@@ -40,7 +42,11 @@ def _pair_reduces(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors
     return Factors(factors.ins, (kept,), frozenset({gone}))
 
 
-@defop(dims=_pair_reduces, cast=ACCELERATOR_FLOAT32, promote=Promote.FLOAT, exact_numbers=True, also="nn.functional")
+@defop(
+    dims=_pair_reduces,
+    types=Types(promote=Promote.FLOAT, autocast=ACCELERATOR_FLOAT32, exact_numbers=True),
+    public=Public(also=("nn.functional",)),
+)
 def cosine_similarity(x1: Array, x2: Array, dim: OwnDim = 1, eps: Real = 1e-8) -> Array:
     """Cosine of the angle between vectors along `dim`; norms below `eps` count as `eps`."""
     shape = broadcast_shapes(x1.shape, x2.shape)
@@ -54,7 +60,9 @@ def cosine_similarity(x1: Array, x2: Array, dim: OwnDim = 1, eps: Real = 1e-8) -
     return jnp.sum(product, axis=axis) if shape else product
 
 
-@defop(dims=_pair_reduces, promote=Promote.FLOAT, exact_numbers=True, also="nn.functional")
+@defop(
+    dims=_pair_reduces, types=Types(promote=Promote.FLOAT, exact_numbers=True), public=Public(also=("nn.functional",))
+)
 def pairwise_distance(x1: Array, x2: Array, p: float = 2.0, eps: Real = 1e-6, keepdim: bool = False) -> Array:
     """p-norm of x1 - x2 + eps over the last dim."""
     distance = vector_norms(x1 - x2 + like(eps, x1), p, -1)
@@ -84,12 +92,9 @@ def _check_cosine(input1: Array, input2: Array, target: Array) -> None:
 
 @defop(
     dims=_whole_loss,
-    cast=Cast.FLOAT32,
-    promote=Promote.FLOAT,
-    exact_numbers=True,
-    partial=partial_loss,
-    method=False,
-    also="nn.functional",
+    types=Types(promote=Promote.FLOAT, autocast=Cast.FLOAT32, exact_numbers=True),
+    shards=Shards(partial=partial_loss),
+    public=Public(function=False, method="", also=("nn.functional",)),
 )
 def cosine_embedding_loss(
     input1: Array,
@@ -111,7 +116,10 @@ def cosine_embedding_loss(
     return reduced(jnp.where(target == 1, 1 - cosine, zero) + apart, reduction, size_average, reduce)
 
 
-@element_row(promote=Promote.FLOAT, exact_numbers=True, method=False, also="nn.functional")
+@element_row(
+    types=Types(promote=Promote.FLOAT, autocast=Cast.FLOAT32, exact_numbers=True),
+    public=Public(function=False, method="", also=("nn.functional",)),
+)
 def margin_ranking_loss(
     input1: Array,
     input2: Array,
@@ -131,7 +139,10 @@ def margin_ranking_loss(
     return reduced(_hinge(-target * (input1 - input2) + like(margin, input1)), reduction, size_average, reduce)
 
 
-@element_row(promote=Promote.NONE, method=False, also="nn.functional")
+@element_row(
+    types=Types(promote=Promote.NONE, autocast=Cast.FLOAT32),
+    public=Public(function=False, method="", also=("nn.functional",)),
+)
 def hinge_embedding_loss(
     input: Array,
     target: Array,
@@ -157,13 +168,10 @@ def _require_margin(margin: float, eps: float) -> None:
 
 @defop(
     dims=_whole_loss,
-    cast=Cast.FLOAT32,
-    promote=Promote.FLOAT,
-    exact_numbers=True,
-    partial=partial_loss,
-    limits=_require_margin,
-    method=False,
-    also="nn.functional",
+    types=Types(promote=Promote.FLOAT, autocast=Cast.FLOAT32, exact_numbers=True),
+    shards=Shards(partial=partial_loss),
+    check=Check(limits=_require_margin),
+    public=Public(function=False, method="", also=("nn.functional",)),
 )
 def triplet_margin_loss(
     anchor: Array,

@@ -17,9 +17,10 @@ from weft.errors import DTypeError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, along
 from weft.ops._kernels.channels import BATCH_NORM
 from weft.ops._kernels.rows import LAYER_NORM
+from weft.ops._kinds import Array, Dims, Real, Scalar, Shape
 from weft.ops._neural import like, per_channel, require_float, updated_statistics, vector_norms
 from weft.ops._reduce import wide
-from weft.ops._table import ACCELERATOR_FLOAT32, Array, Dims, Promote, Real, Scalar, Shape, defop
+from weft.ops._table import ACCELERATOR_IN_FLOAT32, IN_FUNCTIONAL, INTERNAL, Derivative, Promote, Public, Types, defop
 from weft.ops._type_names import scalar_name
 
 
@@ -103,13 +104,10 @@ def _layer_norm_vjp(
 
 
 @defop(
-    grad_name="NativeLayerNorm",
+    derivative=Derivative(vjp=_layer_norm_vjp, aux=2, name="NativeLayerNorm"),
     dims=_trailing,
-    cast=ACCELERATOR_FLOAT32,
-    aux=2,
-    vjp=_layer_norm_vjp,
-    method=False,
-    also="nn.functional",
+    types=ACCELERATOR_IN_FLOAT32,
+    public=Public(function=False, method="", also=("nn.functional",)),
     native=[LAYER_NORM],
 )
 def layer_norm(
@@ -147,7 +145,12 @@ def _rms_norm_vjp(
     return g_input.astype(input.dtype), _sum_to(g * normal, weight, tuple(range(axes[0])))
 
 
-@defop(dims=_trailing, cast=ACCELERATOR_FLOAT32, aux=1, vjp=_rms_norm_vjp, method=False, also="nn.functional")
+@defop(
+    dims=_trailing,
+    types=ACCELERATOR_IN_FLOAT32,
+    derivative=Derivative(vjp=_rms_norm_vjp, aux=1),
+    public=Public(method="", also=("nn.functional",)),
+)
 def rms_norm(
     input: Array, normalized_shape: Shape, weight: Array | None = None, eps: Real | None = None
 ) -> tuple[Array, Array]:
@@ -216,14 +219,11 @@ def _batch_norm_vjp(
 
 
 @defop(
-    grad_name="NativeBatchNorm",
+    derivative=Derivative(vjp=_batch_norm_vjp, aux=2, name="NativeBatchNorm"),
     dims=_channels,
     outputs=("output", "running_mean", "running_var"),
-    aux=2,
-    vjp=_batch_norm_vjp,
     native=[BATCH_NORM],
-    function=False,
-    method=False,
+    public=INTERNAL,
 )
 def batch_norm_train(
     input: Array,
@@ -264,7 +264,7 @@ def _channels_eval(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factor
     return Factors(factors.ins, factors.outs[:1])
 
 
-@defop(grad_name="NativeBatchNorm", dims=_channels_eval, function=False, method=False)
+@defop(derivative=Derivative(name="NativeBatchNorm"), dims=_channels_eval, public=INTERNAL)
 def batch_norm_eval(
     input: Array,
     running_mean: Array,
@@ -329,7 +329,10 @@ def _group_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 
 @defop(
-    grad_name="NativeGroupNorm", dims=_group_dims, cast=ACCELERATOR_FLOAT32, aux=2, vjp=_group_norm_vjp, method=False
+    derivative=Derivative(vjp=_group_norm_vjp, aux=2, name="NativeGroupNorm"),
+    dims=_group_dims,
+    types=ACCELERATOR_IN_FLOAT32,
+    public=INTERNAL,
 )
 def group_norm(
     input: Array, num_groups: int, weight: Array | None = None, bias: Array | None = None, eps: Real = 1e-5
@@ -348,7 +351,7 @@ def _across_channels(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Fact
     return along(shapes, {**static, "dim": 1})
 
 
-@defop(dims=_across_channels, promote=Promote.FLOAT, exact_numbers=True, module="nn.functional")
+@defop(dims=_across_channels, types=Types(promote=Promote.FLOAT, exact_numbers=True), public=IN_FUNCTIONAL)
 def local_response_norm(input: Array, size: int, alpha: Real = 1e-4, beta: Real = 0.75, k: Real = 1.0) -> Array:
     """Each element divided by (k + alpha * mean square over `size` neighbouring channels) ** beta."""
     if input.ndim < 3:
@@ -365,7 +368,7 @@ def local_response_norm(input: Array, size: int, alpha: Real = 1e-4, beta: Real 
     return input / (near / size * alpha + k) ** beta
 
 
-@defop(dims=along, cast=ACCELERATOR_FLOAT32, module="nn.functional")
+@defop(dims=along, types=ACCELERATOR_IN_FLOAT32, public=IN_FUNCTIONAL)
 def normalize(input: Array, p: float = 2.0, dim: Dims = 1, eps: Real = 1e-12) -> Array:
     """Vectors along `dim`, or over several dims, divided by their p-norm, or by `eps` if that is larger."""
     if not jnp.issubdtype(input.dtype, jnp.inexact):

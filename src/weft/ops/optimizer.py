@@ -15,7 +15,8 @@ import jax.numpy as jnp
 
 from weft.ops._dims import Factors, PartOf, Sizes
 from weft.ops._kernels.optimizer import SGD
-from weft.ops._table import Arithmetic, Array, Arrays, Scalar, defop
+from weft.ops._kinds import Array, Arrays, Scalar
+from weft.ops._table import INTERNAL, OWN_ARITHMETIC, defop
 from weft.ops._updates import decayed, double, each, older, rounded, step_op, towards, whole_steps, wide
 
 
@@ -298,7 +299,7 @@ def _flat(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors(letters, (letters[0], ()), frozenset([0]))
 
 
-@defop(arithmetic=Arithmetic.OWN, function=False, method=False, dims=_flat)
+@defop(types=OWN_ARITHMETIC, public=INTERNAL, dims=_flat)
 def lbfgs_step(grad: Array, dirs: Arrays, steps: Arrays, ratios: Arrays, scale: Array) -> tuple[Array, Array]:
     """The direction of L-BFGS (Nocedal, 1980), and the directional derivative along it.
 

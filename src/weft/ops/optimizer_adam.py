@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from weft.ops._kernels.optimizer import ADAM
-from weft.ops._table import Array, Arrays, Scalar
+from weft.ops._kinds import Array, Arrays, Scalar
 from weft.ops._updates import bias_left, decayed, double, each, older, rounded, row_steps, step_op, towards
 
 

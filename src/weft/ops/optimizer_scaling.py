@@ -9,7 +9,8 @@ from typing import Any
 import jax.numpy as jnp
 
 from weft.ops._dims import Factors, Sizes
-from weft.ops._table import Arithmetic, Array, Arrays, Scalar, defop
+from weft.ops._kinds import Array, Arrays, Scalar
+from weft.ops._table import INTERNAL, NO_DERIVATIVE, OWN_ARITHMETIC, Shards, defop
 from weft.ops._updates import double
 
 
@@ -38,7 +39,7 @@ def _dims_of(shapes: Sequence[Sizes]) -> tuple[tuple[tuple[int, int], ...], ...]
 
 
 @defop(
-    arithmetic=Arithmetic.OWN, dims=_unscaled_dims, partial="max", differentiable=False, function=False, method=False
+    types=OWN_ARITHMETIC, dims=_unscaled_dims, shards=Shards(partial="max"), derivative=NO_DERIVATIVE, public=INTERNAL
 )
 def unscale_gradients(grads: Arrays, found_inf: Array, scale: Array) -> list[Array]:
     """Gradients over the scale, then `found_inf`, or 1 where any of them is infinite or NaN."""
@@ -48,13 +49,13 @@ def unscale_gradients(grads: Arrays, found_inf: Array, scale: Array) -> list[Arr
     return [*scaled, jnp.where(finite, found_inf, 1)]
 
 
-@defop(arithmetic=Arithmetic.OWN, dims=_kept_dims, function=False, method=False)
+@defop(types=OWN_ARITHMETIC, dims=_kept_dims, public=INTERNAL)
 def kept_where(found_inf: Array, old: Arrays, new: Arrays) -> list[Array]:
     """The old arrays where an infinity was found, else the new ones."""
     return [jnp.where(found_inf != 0, before, after) for before, after in zip(old, new, strict=True)]
 
 
-@defop(arithmetic=Arithmetic.OWN, dims=_scale_dims, differentiable=False, function=False, method=False)
+@defop(types=OWN_ARITHMETIC, dims=_scale_dims, derivative=NO_DERIVATIVE, public=INTERNAL)
 def updated_scale(
     scale: Array,
     growth_tracker: Array,

@@ -16,8 +16,9 @@ from jax.scipy.special import digamma
 
 from weft._base.dtype import FLOAT
 from weft.ops._dims import Factors, Sizes, pointwise
+from weft.ops._kinds import Array, Key
 from weft.ops._rows import require
-from weft.ops._table import Arithmetic, Array, Key, defop
+from weft.ops._table import NO_METHOD, OWN_ARITHMETIC, Derivative, Public, defop
 
 
 def _nodes() -> tuple[np.ndarray, np.ndarray]:
@@ -85,7 +86,7 @@ def _beta_slope(x: Array, a: Array, b: Array) -> Array:
     return -x * _integral(integrand, left, scale)
 
 
-@defop("_standard_gamma_grad", dims=pointwise, method=False)
+@defop("_standard_gamma_grad", dims=pointwise, public=NO_METHOD)
 def standard_gamma_grad(input: Array, output: Array) -> Array:
     """The derivatives of gamma draws `output` with respect to their shape parameters `input`."""
     require(input, "_standard_gamma_grad_cpu", FLOAT)
@@ -109,14 +110,20 @@ def _standard_gamma_vjp(g: Array, out: Array, input: Array, *, key: Key) -> tupl
     return (g * gamma_slope(input, out),)
 
 
-@defop("_standard_gamma", arithmetic=Arithmetic.OWN, dims=pointwise, method=False, vjp=_standard_gamma_vjp)
+@defop(
+    "_standard_gamma",
+    types=OWN_ARITHMETIC,
+    dims=pointwise,
+    public=NO_METHOD,
+    derivative=Derivative(vjp=_standard_gamma_vjp),
+)
 def standard_gamma(input: Array, *, key: Key) -> Array:
     """Gamma numbers with the shape parameters in `input` and scale 1; differentiable with respect to them."""
     require(input, "gamma_cpu", FLOAT)
     return _gamma_draws(input, key)
 
 
-@defop("_dirichlet_grad", dims=pointwise, function=True, method=False)
+@defop("_dirichlet_grad", dims=pointwise, public=Public(function=True, method=""))
 def dirichlet_grad(x: Array, alpha: Array, total: Array) -> Array:
     """The derivatives of Dirichlet draws `x`, each with respect to its own parameter `alpha`, divided by 1 - x.
 
@@ -159,7 +166,13 @@ def _dirichlet_vjp(g: Array, out: Array, input: Array, *, key: Key) -> tuple[Arr
     return (_element_slopes(input, out) * (g - (out * g).sum(-1, keepdims=True)),)
 
 
-@defop("_sample_dirichlet", arithmetic=Arithmetic.OWN, dims=_vectors, method=False, vjp=_dirichlet_vjp)
+@defop(
+    "_sample_dirichlet",
+    types=OWN_ARITHMETIC,
+    dims=_vectors,
+    public=NO_METHOD,
+    derivative=Derivative(vjp=_dirichlet_vjp),
+)
 def sample_dirichlet(input: Array, *, key: Key) -> Array:
     """Draws of Dirichlet distributions, whose parameters stand in the last dim; differentiable with respect to them."""
     require(input, "dirichlet", FLOAT)

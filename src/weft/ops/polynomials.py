@@ -9,9 +9,10 @@ from jax import lax
 
 from weft._base.dtype import FLOAT
 from weft.ops._dims import pointwise
+from weft.ops._kinds import Array, Operand
 from weft.ops._rows import documented, in_float32, require
 from weft.ops._smooth import by_first
-from weft.ops._table import Array, Operand, Promote, defop
+from weft.ops._table import FLOAT_TYPE, Public, defop
 
 Step = Callable[[Array, Array, Array, Array], Array]
 """(k, x, the polynomial of degree k, that of degree k - 1) -> that of degree k + 1"""
@@ -72,7 +73,7 @@ def _row(name: str, function: Function, doc: str, shifted: bool = False) -> None
         require(input, f"{name}_cpu", FLOAT)
         return in_float32(value, *jnp.broadcast_arrays(input, n))
 
-    defop(name, dims=pointwise, promote=Promote.FLOAT, module="special")(documented(body, name, doc))
+    defop(name, dims=pointwise, types=FLOAT_TYPE, public=Public(module="special"))(documented(body, name, doc))
 
 
 _CHEBYSHEV = {

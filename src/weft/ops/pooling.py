@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -17,12 +17,14 @@ import numpy as np
 
 from weft._base.dtype import from_numpy
 from weft.errors import DTypeError, OutOfRangeError, ShapeError, UnsupportedDTypeError, ValueRangeError
+from weft.ops._autocast import CPU_FLOAT32, Cast
 from weft.ops._dims import Factors, Sizes, require_sizes, wrap_dim
+from weft.ops._kinds import Array, Ints, Shape, Whole
 from weft.ops._memory import require_room
 from weft.ops._neural import as_ntuple, first_empty, require_float
 from weft.ops._reduce import wide
 from weft.ops._rows import without_slope
-from weft.ops._table import CPU_FLOAT32, Arithmetic, Array, Cast, Ints, OpDef, Shape, Whole, defop
+from weft.ops._table import IN_FUNCTIONAL, INTERNAL, SAVES, Arithmetic, Check, Derivative, OpDef, Public, Types, defop
 from weft.ops._type_names import scalar_name
 
 _FUNCTIONAL = "nn.functional"
@@ -431,23 +433,22 @@ def _max_rows(n: int) -> tuple[OpDef, ...]:
         maxima, places = _maxima(input, _adaptive_windows(n, input, output_size), indices=True)
         return _adapted_result(maxima, input, n, "max"), places
 
-    plain = {"arithmetic": Arithmetic.NONE, "dims": _space_dims(n), "function": False, "method": False}
-    plain["cast"] = CPU_FLOAT32 if n == 3 else Cast.NONE
-    pair = {**plain, "dims": _space_dims(n, 2), "outputs": ("output", "indices")}
+    types = Types(arithmetic=Arithmetic.NONE, autocast=CPU_FLOAT32 if n == 3 else Cast.NONE)
+    plain = partial(defop, dims=_space_dims(n), types=types, public=INTERNAL)
+    pair = partial(plain, dims=_space_dims(n, 2), outputs=("output", "indices"))
+    adaptive = Derivative(name=f"AdaptiveMaxPool{n}D")
     return (
-        defop(f"max_pool{n}d_values", grad_name=f"MaxPool{n}DWithIndices", **plain)(max_pool),
-        defop(f"max_pool{n}d_with_indices", **pair)(max_pool_with_indices),
-        defop(f"adaptive_max_pool{n}d_values", grad_name=f"AdaptiveMaxPool{n}D", **plain)(adaptive_max_pool),
-        defop(f"adaptive_max_pool{n}d_with_indices", grad_name=f"AdaptiveMaxPool{n}D", **pair)(
-            adaptive_max_pool_with_indices
-        ),
+        plain(f"max_pool{n}d_values", derivative=Derivative(name=f"MaxPool{n}DWithIndices"))(max_pool),
+        pair(f"max_pool{n}d_with_indices")(max_pool_with_indices),
+        plain(f"adaptive_max_pool{n}d_values", derivative=adaptive)(adaptive_max_pool),
+        pair(f"adaptive_max_pool{n}d_with_indices", derivative=adaptive)(adaptive_max_pool_with_indices),
     )
 
 
 _MAX_ROWS = tuple(_max_rows(n) for n in (1, 2, 3))
 
 
-@defop(dims=_space_dims(1), saves=True, method=False, also=_FUNCTIONAL)
+@defop(dims=_space_dims(1), derivative=SAVES, public=Public(method="", also=(_FUNCTIONAL,)))
 def avg_pool1d(
     input: Array,
     kernel_size: Ints,
@@ -479,12 +480,15 @@ def _avg_rows(n: int) -> tuple[OpDef, OpDef]:
         """The mean of each of `output_size` windows."""
         return _adaptive_avg(n, input, output_size)
 
-    make = {"dims": _space_dims(n), "cast": CPU_FLOAT32 if n == 3 else Cast.NONE, "method": False}
-    make |= {"also": _FUNCTIONAL} if n == 1 else {"module": _FUNCTIONAL}
-    adaptive = defop(f"adaptive_avg_pool{n}d", saves=True, **make)(adaptive_avg_pool)
-    return (
-        avg_pool1d if n == 1 else defop(f"avg_pool{n}d", saves=True, limits=_require_nonzero, **make)(avg_pool)
-    ), adaptive
+    make = partial(
+        defop,
+        dims=_space_dims(n),
+        types=Types(autocast=CPU_FLOAT32 if n == 3 else Cast.NONE),
+        derivative=SAVES,
+        public=Public(method="", also=(_FUNCTIONAL,)) if n == 1 else IN_FUNCTIONAL,
+    )
+    adaptive = make(f"adaptive_avg_pool{n}d")(adaptive_avg_pool)
+    return (avg_pool1d if n == 1 else make(f"avg_pool{n}d", check=Check(limits=_require_nonzero))(avg_pool)), adaptive
 
 
 _AVG_ROWS = tuple(_avg_rows(n) for n in (1, 2, 3))

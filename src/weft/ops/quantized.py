@@ -17,9 +17,10 @@ from jax import lax
 from weft._base.dtype import FLOAT
 from weft.errors import LacksAttributeError, ShapeError
 from weft.ops._dims import Factors, PartOf, Sizes
+from weft.ops._kinds import Array, DTypeArg, Ints, OwnDim, Whole
 from weft.ops._neural import as_ntuple
 from weft.ops._rows import require
-from weft.ops._table import Arithmetic, Array, DTypeArg, Ints, OwnDim, Whole, defop
+from weft.ops._table import INTERNAL, NO_DERIVATIVE, OWN_ARITHMETIC, Derivative, Shards, defop
 from weft.ops.conv import check_steps, require_reach
 
 
@@ -53,7 +54,7 @@ def _real(x: Array) -> Array:
     return x.astype(jnp.float32)
 
 
-@defop("quantize_affine", dims=_affine_dims, differentiable=False, function=False, method=False)
+@defop("quantize_affine", dims=_affine_dims, derivative=NO_DERIVATIVE, public=INTERNAL)
 def quantize_affine(input: Array, scale: Array, zero_point: Array, axis: OwnDim | None, dtype: DTypeArg) -> Array:
     """The integers of type `dtype` nearest to `input / scale + zero_point`, ties to even, within the type's range."""
     target = np.iinfo(dtype.numpy)
@@ -64,7 +65,7 @@ def quantize_affine(input: Array, scale: Array, zero_point: Array, axis: OwnDim 
     return jnp.clip(levels, target.min, target.max).astype(dtype.numpy)
 
 
-@defop("dequantize_affine", dims=_affine_dims, differentiable=False, function=False, method=False)
+@defop("dequantize_affine", dims=_affine_dims, derivative=NO_DERIVATIVE, public=INTERNAL)
 def dequantize_affine(input: Array, scale: Array, zero_point: Array, axis: OwnDim | None) -> Array:
     """The float32 numbers that integers stand for."""
     shift = _along(_real(zero_point), input.ndim, axis)
@@ -96,10 +97,8 @@ def _straight_through(
 @defop(
     "fake_quantize_affine",
     dims=_affine_dims,
-    vjp=_straight_through,
-    grad_name="FakeQuantizePerTensorAffineCachemask",
-    function=False,
-    method=False,
+    derivative=Derivative(vjp=_straight_through, name="FakeQuantizePerTensorAffineCachemask"),
+    public=INTERNAL,
 )
 def fake_quantize_affine(
     input: Array, scale: Array, zero_point: Array, axis: OwnDim | None, quant_min: Whole, quant_max: Whole
@@ -161,11 +160,10 @@ def _linear_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 @defop(
     "integer_linear",
     dims=_linear_dims,
-    partial="sum",
-    arithmetic=Arithmetic.OWN,
-    differentiable=False,
-    function=False,
-    method=False,
+    shards=Shards(partial="sum"),
+    types=OWN_ARITHMETIC,
+    derivative=NO_DERIVATIVE,
+    public=INTERNAL,
 )
 def integer_linear(input: Array, weight: Array, input_zero: Array, weight_zero: Array | None = None) -> Array:
     """(input - zero) (weight - zero)' of 8-bit integers, in int32: exact. Weights are (outputs, inputs)."""
@@ -194,11 +192,10 @@ def _conv_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 @defop(
     "integer_conv",
     dims=_conv_dims,
-    partial="sum",
-    arithmetic=Arithmetic.OWN,
-    differentiable=False,
-    function=False,
-    method=False,
+    shards=Shards(partial="sum"),
+    types=OWN_ARITHMETIC,
+    derivative=NO_DERIVATIVE,
+    public=INTERNAL,
 )
 def integer_conv(
     input: Array,

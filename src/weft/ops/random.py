@@ -14,8 +14,9 @@ from weft._base.dtype import COMPLEX, FLOAT, INTEGER
 from weft.errors import DomainError, DTypeError, OutOfRangeError, ShapeError
 from weft.ops._dims import Factors, Sizes, broadcast_shapes, pointwise
 from weft.ops._draws import each_element
+from weft.ops._kinds import Array, DTypeArg, Key, Operand, Scalar, Shape
 from weft.ops._rows import factory, require
-from weft.ops._table import Arithmetic, Array, DTypeArg, Key, Operand, Scalar, Shape, defop
+from weft.ops._table import OWN_ARITHMETIC, Check, Public, Shards, defop
 from weft.ops._type_names import c_name, scalar_name
 
 _NORMAL = "normal_kernel_cpu"
@@ -38,21 +39,21 @@ def _uniform(key: Key, size: Sizes, dtype: Any) -> Array:
     return jax.lax.complex(*jax.random.uniform(key, (2, *size), real))
 
 
-@factory(function=False, drawn=each_element)
+@factory(shards=Shards(drawn=each_element))
 def rand(size: Shape, *, dtype: DTypeArg, key: Key) -> Array:
     """Uniform numbers from [0, 1)."""
     require(jnp.zeros((), dtype.numpy), _UNIFORM, FLOAT, COMPLEX)
     return _uniform(key, size, dtype.numpy)
 
 
-@factory(function=False, drawn=each_element)
+@factory(shards=Shards(drawn=each_element))
 def randn(size: Shape, *, dtype: DTypeArg, key: Key) -> Array:
     """Normal numbers with mean 0 and variance 1; for complex types, each part has variance 1/2."""
     require(jnp.zeros((), dtype.numpy), _NORMAL, FLOAT, COMPLEX)
     return jax.random.normal(key, size, dtype.numpy)
 
 
-@factory(function=False, drawn=each_element)
+@factory(shards=Shards(drawn=each_element))
 def normal_by_size(size: Shape, mean: Scalar, std: Scalar, *, dtype: DTypeArg, key: Key) -> Array:
     """Normal numbers."""
     require(jnp.zeros((), dtype.numpy), _NORMAL, FLOAT, COMPLEX)
@@ -60,14 +61,14 @@ def normal_by_size(size: Shape, mean: Scalar, std: Scalar, *, dtype: DTypeArg, k
     return middle + spread * jax.random.normal(key, size, dtype.numpy)
 
 
-@factory(function=False, drawn=each_element)
+@factory(shards=Shards(drawn=each_element))
 def randint(size: Shape, low: Scalar, high: Scalar, *, dtype: DTypeArg, key: Key) -> Array:
     """Integers from [low, high), in any type."""
     first, last = (jnp.asarray(x).astype(jnp.int64) for x in (low, high))
     return jax.random.randint(key, size, first, last, jnp.int64).astype(dtype.numpy)
 
 
-@factory(function=False)
+@factory()
 def randperm(size: Shape, *, dtype: DTypeArg, key: Key) -> Array:
     """The integers below `size[0]` in random order."""
     return jax.random.permutation(key, size[0]).astype(dtype.numpy)
@@ -90,13 +91,13 @@ def _bernoulli_check(input: Array, p: Operand | None = None, *, key: Key) -> Arr
 
 
 @defop(
-    arithmetic=Arithmetic.OWN,
+    types=OWN_ARITHMETIC,
     dims=pointwise,
-    drawn=each_element,
-    check=_bernoulli_check,
-    out_text="",
-    check_text="Expected p_in >= 0 && p_in <= 1 to be true, but got false.",
-    check_error=DomainError,
+    shards=Shards(drawn=each_element),
+    check=Check(
+        elements=_bernoulli_check, text="Expected p_in >= 0 && p_in <= 1 to be true, but got false.", error=DomainError
+    ),
+    public=Public(out=""),
 )
 def bernoulli(input: Array, p: Operand | None = None, *, key: Key) -> Array:
     """Ones with probability `p`, or with the probabilities in `input` when there is no `p`; else zeros."""
@@ -112,15 +113,11 @@ def _normal_sample_check(mean: Operand, std: Operand, *, dtype: DTypeArg, key: K
 
 
 @defop(
-    arithmetic=Arithmetic.OWN,
+    types=OWN_ARITHMETIC,
     dims=pointwise,
-    drawn=each_element,
-    check=_normal_sample_check,
-    out_text="",
-    function=False,
-    method=False,
-    check_text="normal expects all elements of std >= 0.0",
-    check_error=DomainError,
+    shards=Shards(drawn=each_element),
+    check=Check(elements=_normal_sample_check, text="normal expects all elements of std >= 0.0", error=DomainError),
+    public=Public(function=False, method="", out=""),
 )
 def normal_sample(mean: Operand, std: Operand, *, dtype: DTypeArg, key: Key) -> Array:
     """Normal numbers; means and standard deviations are given by two tensors that broadcast."""
@@ -136,11 +133,11 @@ def _rates_check(input: Array, *, key: Key) -> Array:
 
 
 @defop(
-    arithmetic=Arithmetic.OWN,
+    types=OWN_ARITHMETIC,
     dims=pointwise,
-    check=_rates_check,
-    check_text="invalid Poisson rate, expected rate to be non-negative",
-    check_error=DomainError,
+    check=Check(
+        elements=_rates_check, text="invalid Poisson rate, expected rate to be non-negative", error=DomainError
+    ),
 )
 def poisson(input: Array, *, key: Key) -> Array:
     """Poisson numbers with the rates in `input`, in the type of `input`."""
@@ -149,7 +146,7 @@ def poisson(input: Array, *, key: Key) -> Array:
     return jax.random.poisson(key, rates, dtype=jnp.int64).astype(input.dtype)
 
 
-@defop(arithmetic=Arithmetic.OWN, dims=pointwise)
+@defop(types=OWN_ARITHMETIC, dims=pointwise)
 def binomial(count: Array, prob: Array, *, key: Key) -> Array:
     """The number of successes in `count` draws, each with probability `prob`."""
     require(count, "binomial_cpu", FLOAT)
@@ -174,13 +171,15 @@ def _multinomial_check(input: Array, num_samples: int, replacement: bool = False
 
 
 @defop(
-    arithmetic=Arithmetic.OWN,
+    types=OWN_ARITHMETIC,
     dims=_samples,
-    drawn=_noise,
-    check=_multinomial_check,
-    check_text="probability tensor contains either `inf`, `nan` or element < 0, "
-    "or is an invalid multinomial distribution (sum of probabilities <= 0)",
-    check_error=DomainError,
+    shards=Shards(drawn=_noise),
+    check=Check(
+        elements=_multinomial_check,
+        text="probability tensor contains either `inf`, `nan` or element < 0, "
+        "or is an invalid multinomial distribution (sum of probabilities <= 0)",
+        error=DomainError,
+    ),
 )
 def multinomial(input: Array, num_samples: int, replacement: bool = False, *, key: Key) -> Array:
     """Indices along the last dim, drawn with the weights in `input`, which need not sum to one; int64."""
@@ -210,12 +209,10 @@ def multinomial(input: Array, num_samples: int, replacement: bool = False, *, ke
 
 _fill = partial(
     defop,
-    arithmetic=Arithmetic.OWN,
+    types=OWN_ARITHMETIC,
     dims=pointwise,
-    drawn=each_element,
-    function=False,
-    method=False,
-    inplace=True,
+    shards=Shards(drawn=each_element),
+    public=Public(function=False, method="", inplace=True),
 )
 """Decorator for a row that has only an in-place form."""
 
@@ -238,7 +235,7 @@ def _require_continuous(input: Array, name: str, word: str) -> None:
         )
 
 
-@_fill(inplace=False)
+@_fill(public=Public(function=False, method="", inplace=False))
 def uniform(input: Array, from_: Scalar = 0.0, to: Scalar = 1.0, *, key: Key) -> Array:
     """Uniform numbers from [from_, to)."""
     require(input, _UNIFORM, FLOAT, COMPLEX)
@@ -246,7 +243,7 @@ def uniform(input: Array, from_: Scalar = 0.0, to: Scalar = 1.0, *, key: Key) ->
     return first + (last - first) * _uniform(key, input.shape, input.dtype)
 
 
-@_fill(limits=_require_positive("log_normal_ expects std > 0.0, but found std={}"))
+@_fill(check=Check(limits=_require_positive("log_normal_ expects std > 0.0, but found std={}")))
 def log_normal(input: Array, mean: Scalar = 1.0, std: Scalar = 2.0, *, key: Key) -> Array:
     """Numbers whose logarithms are normal."""
     require(input, "log_normal_cpu", FLOAT)
@@ -254,7 +251,7 @@ def log_normal(input: Array, mean: Scalar = 1.0, std: Scalar = 2.0, *, key: Key)
     return jnp.exp(_like(mean, input) + _like(std, input) * noise)
 
 
-@_fill(limits=_require_positive("cauchy_ expects sigma > 0.0, but found sigma={}"))
+@_fill(check=Check(limits=_require_positive("cauchy_ expects sigma > 0.0, but found sigma={}")))
 def cauchy(input: Array, median: Scalar = 0.0, sigma: Scalar = 1.0, *, key: Key) -> Array:
     """Cauchy numbers."""
     _require_continuous(input, "Cauchy", c_name(input))
@@ -262,7 +259,7 @@ def cauchy(input: Array, median: Scalar = 0.0, sigma: Scalar = 1.0, *, key: Key)
     return _like(median, input) + _like(sigma, input) * noise
 
 
-@_fill(limits=_require_positive("exponential_ expects lambda > 0.0, but found lambda={}"))
+@_fill(check=Check(limits=_require_positive("exponential_ expects lambda > 0.0, but found lambda={}")))
 def exponential(input: Array, lambd: Scalar = 1.0, *, key: Key) -> Array:
     """Exponential numbers with rate `lambd`."""
     _require_continuous(input, "Exponential", scalar_name(input))
@@ -274,7 +271,7 @@ def _require_odds(p: Any) -> None:
         raise OutOfRangeError(f"geometric_ expects p to be in (0, 1), but got p={p}")
 
 
-@_fill(limits=_require_odds)
+@_fill(check=Check(limits=_require_odds))
 def geometric(input: Array, p: Scalar, *, key: Key) -> Array:
     """The number of draws up to the first success, included, each with probability `p`."""
     require(input, "geometric_cpu", INTEGER, FLOAT)

@@ -14,13 +14,15 @@ from jax import lax
 from weft._base.dtype import DType, from_numpy
 from weft.errors import DTypeError, ShapeError
 from weft.ops import _strides as strides
+from weft.ops._autocast import CPU_FLOAT32
 from weft.ops._dims import Factors, NameOf, Sizes
 from weft.ops._index import isolated
+from weft.ops._kinds import Array, DTypeArg, Scalar, Shape
 from weft.ops._shape_dims import fresh
-from weft.ops._table import CPU_FLOAT32, Array, DTypeArg, Scalar, Shape, defop
+from weft.ops._table import INTERNAL, IS_LINEAR, NO_DERIVATIVE, NO_METHOD, Arithmetic, Derivative, Types, View, defop
 from weft.ops._type_names import scalar_name
 
-view_op = partial(defop, linear="each")
+view_op = partial(defop, shards=IS_LINEAR)
 
 # --- complex numbers and their parts ---
 
@@ -51,10 +53,8 @@ def _parts_layout(layout: strides.Layout) -> strides.Layout:
 
 @view_op(
     dims=_real_dims,
-    view=_parts_layout,
-    by_layout=True,
-    write=lambda base, value: _number(value),
-    method=False,
+    view=View(layout=_parts_layout, write=lambda base, value: _number(value), by_layout=True),
+    public=NO_METHOD,
 )
 def view_as_real(input: Array) -> Array:
     """The real and imaginary parts, along a new last dim of size two."""
@@ -81,11 +81,9 @@ def _numbers_layout(layout: strides.Layout) -> strides.Layout:
 
 @view_op(
     dims=_complex_dims,
-    cast=CPU_FLOAT32,
-    view=_numbers_layout,
-    by_layout=True,
-    write=lambda base, value: _parts(value),
-    method=False,
+    types=Types(autocast=CPU_FLOAT32, arithmetic=Arithmetic.NONE),
+    view=View(layout=_numbers_layout, write=lambda base, value: _parts(value), by_layout=True),
+    public=NO_METHOD,
 )
 def view_as_complex(input: Array) -> Array:
     """Complex numbers from the pairs along the last dim, of size two."""
@@ -178,12 +176,9 @@ def _retyped_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors
 
 @view_op(
     dims=_retyped_dims,
-    view=_retyped_layout,
-    by_layout=True,
-    write=lambda base, value, dtype: _retyped(value, base.dtype),
-    differentiable=False,
-    function=False,
-    method=False,
+    view=View(layout=_retyped_layout, write=lambda base, value, dtype: _retyped(value, base.dtype), by_layout=True),
+    derivative=NO_DERIVATIVE,
+    public=INTERNAL,
 )
 def retyped(input: Array, dtype: DTypeArg) -> Array:
     """The same bytes as elements of another type; the last dim changes if the element size does."""
@@ -218,12 +213,9 @@ def _strided_write(base: Array, value: Array, size: Shape, stride: Shape, storag
 
 @view_op(
     dims=lambda shapes, static: fresh(len(static["size"]))(shapes, static),
-    view=strides.strided,
-    spreads=True,
-    write=_strided_write,
-    grad_name="AsStrided",
-    function=False,
-    method=False,
+    view=View(layout=strides.strided, write=_strided_write, spreads=True),
+    derivative=Derivative(name="AsStrided"),
+    public=INTERNAL,
 )
 def strided(input: Array, size: Shape, stride: Shape, storage_offset: Scalar) -> Array:
     """The elements at the given strides and offset in the flat tensor; the caller has checked them."""

@@ -15,9 +15,10 @@ import jax.numpy as jnp
 from weft.errors import DTypeError, ShapeError
 from weft.ops._dims import Factors, PartOf, Rule, Sizes
 from weft.ops._kernels.recurrent import GRU, LSTM, RNN
+from weft.ops._kinds import Array, Arrays
 from weft.ops._neural import delayed, has_step, states_before
 from weft.ops._reduce import wide
-from weft.ops._table import Array, Arrays, Cast, defop
+from weft.ops._table import INTERNAL, LOWERED, NO_METHOD, Derivative, defop
 from weft.ops._type_names import scalar_name
 
 # --- shared helpers -------------------------------------------------------------------------------------------
@@ -172,11 +173,9 @@ def _lstm_vjp(
         weight_hr="ph",
         lengths="b",
     ),
-    cast=Cast.LOWER,
-    aux=2,
-    vjp=_lstm_vjp,
-    function=False,
-    method=False,
+    types=LOWERED,
+    derivative=Derivative(vjp=_lstm_vjp, aux=2),
+    public=INTERNAL,
     native=[LSTM],
 )
 def lstm_layer(
@@ -280,11 +279,9 @@ _ONE_STATE = {
 
 @defop(
     dims=_dims("tbh bh", **_ONE_STATE),
-    cast=Cast.LOWER,
-    aux=2,
-    vjp=_gru_vjp,
-    function=False,
-    method=False,
+    types=LOWERED,
+    derivative=Derivative(vjp=_gru_vjp, aux=2),
+    public=INTERNAL,
     native=[GRU],
 )
 def gru_layer(
@@ -355,7 +352,13 @@ def _rnn_vjp(
     return (*_all_cast(grads, input), None)
 
 
-@defop(dims=_dims("tbh bh", **_ONE_STATE), cast=Cast.LOWER, vjp=_rnn_vjp, function=False, method=False, native=[RNN])
+@defop(
+    dims=_dims("tbh bh", **_ONE_STATE),
+    types=LOWERED,
+    derivative=Derivative(vjp=_rnn_vjp),
+    public=INTERNAL,
+    native=[RNN],
+)
 def rnn_layer(
     input: Array,
     h0: Array,
@@ -409,7 +412,7 @@ def _projections(
 _STEP = {"w_ih": "zi", "w_hh": "zh", "b_ih": "z", "b_hh": "z"}
 
 
-@defop(dims=_dims("bh bh", input="bi", hx="bh bh", **_STEP), cast=Cast.LOWER, method=False)
+@defop(dims=_dims("bh bh", input="bi", hx="bh bh", **_STEP), types=LOWERED, public=NO_METHOD)
 def lstm_cell(
     input: Array, hx: Arrays, w_ih: Array, w_hh: Array, b_ih: Array | None = None, b_hh: Array | None = None
 ) -> tuple[Array, Array]:
@@ -420,7 +423,7 @@ def lstm_cell(
     return h.astype(input.dtype), c.astype(input.dtype)
 
 
-@defop(dims=_dims("bh", input="bi", hx="bh", **_STEP), cast=Cast.LOWER, method=False)
+@defop(dims=_dims("bh", input="bi", hx="bh", **_STEP), types=LOWERED, public=NO_METHOD)
 def gru_cell(
     input: Array, hx: Array, w_ih: Array, w_hh: Array, b_ih: Array | None = None, b_hh: Array | None = None
 ) -> Array:
@@ -443,4 +446,6 @@ def _rnn_cell(relu: bool, word: str) -> Callable[..., Array]:
 
 
 for _name, _relu, _word in (("rnn_tanh_cell", False, "tanh"), ("rnn_relu_cell", True, "ReLU")):
-    defop(_name, dims=_dims("bh", input="bi", hx="bh", **_STEP), cast=Cast.LOWER, method=False)(_rnn_cell(_relu, _word))
+    defop(_name, dims=_dims("bh", input="bi", hx="bh", **_STEP), types=LOWERED, public=NO_METHOD)(
+        _rnn_cell(_relu, _word)
+    )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,7 +13,9 @@ import jax.numpy as jnp
 
 from weft._base.dtype import BOOL, FLOAT, INTEGER
 from weft.errors import DimError, DTypeError, OptionError, ShapeError
+from weft.ops._autocast import ACCELERATOR_FLOAT32
 from weft.ops._dims import Factors, along, reduces
+from weft.ops._kinds import Array, Dim, Dims, DTypeArg
 from weft.ops._reduce import (
     axes,
     is_inexact,
@@ -27,25 +31,38 @@ from weft.ops._reduce import (
     wide,
 )
 from weft.ops._rows import category, quotient, require
-from weft.ops._table import ACCELERATOR_FLOAT32, Arithmetic, Array, Cast, Dim, Dims, DTypeArg, GradName, Promote, defop
+from weft.ops._table import (
+    ACCELERATOR_IN_FLOAT32,
+    IN_FLOAT32,
+    INTERNAL,
+    NO_DERIVATIVE,
+    OWN_ARITHMETIC,
+    Derivative,
+    Promote,
+    Public,
+    Shards,
+    Types,
+    defop,
+)
 from weft.ops._type_names import scalar_name
 
 
-def _overload(name: str) -> GradName:
-    """PyTorch's name of the derivative: overload 0 reduces all dims, overload 1 some."""
-    return lambda _, out: f"{name}Backward{int(bool(out))}"
+def _overload(name: str) -> Derivative:
+    """A derivative with PyTorch's names: overload 0 reduces all dims, overload 1 some."""
+    return Derivative(name=lambda _, out: f"{name}Backward{int(bool(out))}")
 
 
-@defop(
-    dims=reduces, partial="sum", linear="each", cast=ACCELERATOR_FLOAT32, grad_name=_overload("Sum"), out_decides=True
-)
+_SUMS, _DECIDED_BY_OUT = Shards(partial="sum", linear="each"), Public(out_decides=True)
+
+
+@defop(dims=reduces, shards=_SUMS, types=ACCELERATOR_IN_FLOAT32, derivative=_overload("Sum"), public=_DECIDED_BY_OUT)
 def sum_(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeArg = None) -> Array:
     """Sum over `dim`; integers and bools are summed in int64."""
     x = summable(input, dtype)
     return jnp.sum(x, axis=axes(dim, x.ndim), keepdims=keepdim, dtype=x.dtype)
 
 
-@defop(dims=reduces, partial="sum", out_text="")
+@defop(dims=reduces, shards=Shards(partial="sum"), public=Public(out=""))
 def nansum(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeArg = None) -> Array:
     """Sum over `dim` in which NaN counts as zero."""
     require_real(input, "nansum on CPU does not support complex inputs")
@@ -53,7 +70,7 @@ def nansum(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTyp
     return jnp.sum(x, axis=axes(dim, x.ndim), keepdims=keepdim, dtype=x.dtype)
 
 
-@defop(dims=reduces, partial="avg", linear="each", grad_name=_overload("Mean"), out_text="")
+@defop(dims=reduces, shards=replace(_SUMS, partial="avg"), derivative=_overload("Mean"), public=Public(out=""))
 def mean(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeArg = None) -> Array:
     """Mean over `dim`; `RuntimeError` for integers unless `dtype` names a floating type."""
     x = to_dtype(input, dtype)
@@ -68,7 +85,7 @@ def mean(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeA
     return quotient(total, jnp.asarray(math.prod(x.shape[d] for d in over), total.dtype)).astype(x.dtype)
 
 
-@defop(dims=reduces, out_text="")
+@defop(dims=reduces, public=Public(out=""))
 def nanmean(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeArg = None) -> Array:
     """Mean over `dim` of the elements that are not NaN."""
     if not is_inexact(input.dtype):
@@ -82,7 +99,9 @@ def nanmean(input: Array, dim: Dims = None, keepdim: bool = False, *, dtype: DTy
     return (total / count).astype(input.dtype if dtype is None else dtype.numpy)
 
 
-@defop(dims=reduces, partial="prod", cast=Cast.FLOAT32, grad_name=_overload("Prod"), out_decides=True)
+@defop(
+    dims=reduces, shards=Shards(partial="prod"), types=IN_FLOAT32, derivative=_overload("Prod"), public=_DECIDED_BY_OUT
+)
 def prod(input: Array, dim: Dim = None, keepdim: bool = False, *, dtype: DTypeArg = None) -> Array:
     """Product over one dim or all; integers and bools multiply in int64."""
     x = summable(input, dtype)
@@ -99,27 +118,27 @@ def _truth(input: jax.Array, result: jax.Array) -> jax.Array:
     return result.astype(jnp.uint8) if input.dtype == jnp.uint8 else result
 
 
-@defop(dims=_reduces_listed, partial="max", out_text="")
+@defop(dims=_reduces_listed, shards=Shards(partial="max"), public=Public(out=""))
 def any_(input: Array, dim: Dims = None, keepdim: bool = False) -> Array:
     """Whether an element along `dim` is non-zero; bool, or uint8 for uint8."""
     over = () if dim == () else axes(dim, input.ndim)
     return _truth(input, jnp.any(input != 0, axis=over, keepdims=keepdim))
 
 
-@defop(dims=_reduces_listed, partial="min", out_text="")
+@defop(dims=_reduces_listed, shards=Shards(partial="min"), public=Public(out=""))
 def all_(input: Array, dim: Dims = None, keepdim: bool = False) -> Array:
     """Whether all elements along `dim` are non-zero; bool, or uint8 for uint8."""
     over = () if dim == () else axes(dim, input.ndim)
     return _truth(input, jnp.all(input != 0, axis=over, keepdims=keepdim))
 
 
-@defop(dims=reduces, partial="sum")
+@defop(dims=reduces, shards=Shards(partial="sum"))
 def count_nonzero(input: Array, dim: Dims = None) -> Array:
     """How many elements along `dim` are not zero; int64."""
     return jnp.sum(input != 0, axis=axes(dim, input.ndim), dtype=jnp.int64)
 
 
-@defop(dims=reduces, differentiable=False)
+@defop(dims=reduces, derivative=NO_DERIVATIVE)
 def hash_tensor(input: Array, dim: Dims = (), *, keepdim: bool = False, mode: int = 0) -> Array:
     """The bits of the elements along `dim`, as float64 or int64, combined by exclusive or; uint64."""
     if mode:
@@ -141,7 +160,12 @@ def _logsumexp_vjp(g: Array, out: Array, input: Array, dim: Dims, keepdim: bool 
     return (g * jnp.exp(input - out),)
 
 
-@defop(dims=reduces, promote=Promote.FLOAT, cast=ACCELERATOR_FLOAT32, vjp=_logsumexp_vjp, also="special")
+@defop(
+    dims=reduces,
+    types=Types(promote=Promote.FLOAT, autocast=ACCELERATOR_FLOAT32),
+    derivative=Derivative(vjp=_logsumexp_vjp),
+    public=Public(also=("special",)),
+)
 def logsumexp(input: Array, dim: Dims, keepdim: bool = False) -> Array:
     """Logarithm of the sum of exponentials over `dim`, without overflow."""
     over = axes(dim, input.ndim)
@@ -174,14 +198,23 @@ def _extreme(
 _OTHER_EXTREME = "Expected the dtype for input and out to match, but got {0} for input's dtype and {1} for out's dtype."
 
 
-@defop(arithmetic=Arithmetic.OWN, dims=reduces, partial="max", vjp=_extreme_vjp, out_text=_OTHER_EXTREME)
+_finds_extremes = partial(
+    defop,
+    dims=reduces,
+    types=OWN_ARITHMETIC,
+    derivative=Derivative(vjp=_extreme_vjp),
+    public=Public(out=_OTHER_EXTREME),
+)
+
+
+@_finds_extremes(shards=Shards(partial="max"))
 def amax(input: Array, dim: Dims = (), keepdim: bool = False) -> Array:
     """Largest element over `dim`; ties share the gradient evenly."""
     _require_elements("amax", input, dim)
     return _extreme(jax.lax.reduce_max, input, axes(dim, input.ndim), keepdim)
 
 
-@defop(arithmetic=Arithmetic.OWN, dims=reduces, partial="min", vjp=_extreme_vjp, out_text=_OTHER_EXTREME)
+@_finds_extremes(shards=Shards(partial="min"))
 def amin(input: Array, dim: Dims = (), keepdim: bool = False) -> Array:
     """Smallest element over `dim`; ties share the gradient evenly."""
     _require_elements("amin", input, dim)
@@ -192,7 +225,7 @@ def _aminmax_vjp(g: Any, out: Any, input: Array, *, dim: Dim = None, keepdim: bo
     return (shared_vjp(g[0], out[0], input, dim) + shared_vjp(g[1], out[1], input, dim),)
 
 
-@defop(arithmetic=Arithmetic.OWN, dims=reduces_twice, outputs=("min", "max"), vjp=_aminmax_vjp)
+@defop(types=OWN_ARITHMETIC, dims=reduces_twice, outputs=("min", "max"), derivative=Derivative(vjp=_aminmax_vjp))
 def aminmax(input: Array, *, dim: Dim = None, keepdim: bool = False) -> tuple[Array, Array]:
     """Smallest and largest element over one dim or all."""
     if dim is None:
@@ -239,14 +272,17 @@ def _extreme_dim_vjp(g: Any, out: Any, input: Array, dim: Dim, keepdim: bool = F
     return (picked_vjp(g, out, input, dim),)
 
 
-@defop(
-    arithmetic=Arithmetic.OWN,
+_extreme_dim = partial(
+    defop,
     dims=reduces_twice,
     outputs=("values", "indices"),
-    vjp=_extreme_dim_vjp,
-    function=False,
-    method=False,
+    types=OWN_ARITHMETIC,
+    derivative=Derivative(vjp=_extreme_dim_vjp),
+    public=INTERNAL,
 )
+
+
+@_extreme_dim()
 def max_dim(input: Array, dim: Dim, keepdim: bool = False) -> tuple[Array, Array]:
     """Largest element along `dim` and its first index."""
     _require_elements("max", input, dim)
@@ -254,14 +290,7 @@ def max_dim(input: Array, dim: Dim, keepdim: bool = False) -> tuple[Array, Array
     return values, _place("argmax", input, dim, keepdim)
 
 
-@defop(
-    arithmetic=Arithmetic.OWN,
-    dims=reduces_twice,
-    outputs=("values", "indices"),
-    vjp=_extreme_dim_vjp,
-    function=False,
-    method=False,
-)
+@_extreme_dim()
 def min_dim(input: Array, dim: Dim, keepdim: bool = False) -> tuple[Array, Array]:
     """Smallest element along `dim` and its first index."""
     _require_elements("min", input, dim)

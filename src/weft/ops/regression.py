@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from weft.errors import DomainError, DTypeError, ShapeError, ValueDomainError, ValueRangeError
+from weft.ops._autocast import Banned, Cast, PerDevice
 from weft.ops._dims import Sizes, broadcast_shapes
+from weft.ops._kinds import Array, Operand, Real
 from weft.ops._neural import FLOAT_MEAN, element_row, like, reduced, reduction_name, require_float, size_of
 from weft.ops._reduce import wide
-from weft.ops._table import Array, Banned, Cast, Operand, PerDevice, Promote, Real
+from weft.ops._table import IN_FLOAT32, IN_FUNCTIONAL, Check, InputType, Promote, Public, Types
 from weft.ops._type_names import scalar_name
 
 _FUNCTIONAL = "nn.functional"
@@ -51,9 +53,9 @@ def _sizes(input: Sizes, target: Sizes) -> str:
     )
 
 
-def _broadcast(shapes: Sequence[Sizes]) -> str:
+def _broadcast(types: Mapping[str, InputType]) -> str:
     """The warning for a target of another shape than the input; "" for the same shape."""
-    input, target = shapes[:2]
+    input, target = types["input"].shape, types["target"].shape
     if input == target:
         return ""
     return (
@@ -62,7 +64,9 @@ def _broadcast(shapes: Sequence[Sizes]) -> str:
     )
 
 
-@element_row(promote=Promote.COMMON, module=_FUNCTIONAL, warning=_broadcast)
+@element_row(
+    types=Types(promote=Promote.COMMON, autocast=Cast.FLOAT32), public=IN_FUNCTIONAL, check=Check(inputs=_broadcast)
+)
 def mse_loss(
     input: Array,
     target: Array,
@@ -79,7 +83,7 @@ def mse_loss(
     return _reduced(loss, weight, reduction, size_average, reduce)
 
 
-@element_row(promote=Promote.NONE, module=_FUNCTIONAL, warning=_broadcast)
+@element_row(types=IN_FLOAT32, public=IN_FUNCTIONAL, check=Check(inputs=_broadcast))
 def l1_loss(
     input: Array,
     target: Array,
@@ -111,11 +115,9 @@ def _require_no_less_than_zero(beta: float) -> None:
 
 
 @element_row(
-    promote=Promote.COMMON,
-    exact_numbers=True,
-    module=_FUNCTIONAL,
-    warning=_broadcast,
-    limits=_require_no_less_than_zero,
+    types=Types(promote=Promote.COMMON, autocast=Cast.FLOAT32, exact_numbers=True),
+    public=IN_FUNCTIONAL,
+    check=Check(limits=_require_no_less_than_zero, inputs=_broadcast),
 )
 def smooth_l1_loss(
     input: Array,
@@ -142,7 +144,9 @@ def _require_above_zero(delta: float) -> None:
 
 
 @element_row(
-    promote=Promote.NONE, exact_numbers=True, module=_FUNCTIONAL, warning=_broadcast, limits=_require_above_zero
+    types=Types(promote=Promote.NONE, autocast=Cast.FLOAT32, exact_numbers=True),
+    public=IN_FUNCTIONAL,
+    check=Check(limits=_require_above_zero, inputs=_broadcast),
 )
 def huber_loss(
     input: Array, target: Array, reduction: str = "mean", delta: Real = 1.0, weight: Array | None = None
@@ -194,11 +198,9 @@ _UNSAFE = Banned(
 
 
 @element_row(
-    cast=PerDevice(cpu=Cast.FLOAT32, accelerator=_UNSAFE),
-    module=_FUNCTIONAL,
-    check=_outside,
-    check_text="all elements of input should be between 0 and 1",
-    check_error=DomainError,
+    types=Types(autocast=PerDevice(cpu=Cast.FLOAT32, accelerator=_UNSAFE)),
+    public=IN_FUNCTIONAL,
+    check=Check(elements=_outside, text="all elements of input should be between 0 and 1", error=DomainError),
 )
 def binary_cross_entropy(
     input: Array,
@@ -217,7 +219,7 @@ def binary_cross_entropy(
     return reduced(loss if weight is None else loss * weight, reduction, size_average, reduce)
 
 
-@element_row(promote=Promote.NONE, method=False, also="nn.functional")
+@element_row(types=IN_FLOAT32, public=Public(function=False, method="", also=("nn.functional",)))
 def binary_cross_entropy_with_logits(
     input: Array,
     target: Array,
@@ -245,7 +247,7 @@ def binary_cross_entropy_with_logits(
     return reduced(weighted, reduction, size_average, reduce)
 
 
-@element_row(promote=Promote.NONE, module=_FUNCTIONAL)
+@element_row(types=IN_FLOAT32, public=IN_FUNCTIONAL)
 def kl_div(
     input: Array,
     target: Array,
@@ -270,7 +272,10 @@ def kl_div(
     return reduced(loss, reduction, size_average, reduce)
 
 
-@element_row(promote=Promote.FLOAT, exact_numbers=True, method=False, also="nn.functional")
+@element_row(
+    types=Types(promote=Promote.FLOAT, autocast=Cast.FLOAT32, exact_numbers=True),
+    public=Public(function=False, method="", also=("nn.functional",)),
+)
 def poisson_nll_loss(
     input: Array,
     target: Array,
@@ -300,13 +305,9 @@ def _negative(input: Array, target: Array, var: Array, *options: Any, **named: A
 
 
 @element_row(
-    cast=Cast.NONE,
-    promote=Promote.COMMON,
-    exact_numbers=True,
-    module=_FUNCTIONAL,
-    check=_negative,
-    check_text="var has negative entry/entries",
-    check_error=ValueDomainError,
+    types=Types(promote=Promote.COMMON, autocast=Cast.NONE, exact_numbers=True),
+    public=IN_FUNCTIONAL,
+    check=Check(elements=_negative, text="var has negative entry/entries", error=ValueDomainError),
 )
 def gaussian_nll_loss(
     input: Array, target: Array, var: Operand, full: bool = False, eps: Real = 1e-6, reduction: str = "mean"
@@ -325,7 +326,7 @@ def gaussian_nll_loss(
     return reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction)
 
 
-@element_row(promote=Promote.COMMON, module=_FUNCTIONAL)
+@element_row(types=Types(promote=Promote.COMMON, autocast=Cast.FLOAT32), public=IN_FUNCTIONAL)
 def soft_margin_loss(
     input: Array,
     target: Array,

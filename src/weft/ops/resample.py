@@ -11,12 +11,13 @@ import numpy as np
 
 from weft.errors import OutOfRangeError, ShapeError, UnsupportedCallError, UnsupportedShapeError
 from weft.ops._dims import Factors, Sizes, require_sizes
+from weft.ops._kinds import Array, Scalar, Shape
 from weft.ops._memory import require_room
 from weft.ops._neural import like, require_space
 from weft.ops._reduce import wide
 from weft.ops._resize import MODES, resized
 from weft.ops._rows import alias
-from weft.ops._table import ACCELERATOR_FLOAT32, Arithmetic, Array, Scalar, Shape, defop
+from weft.ops._table import ACCELERATOR_IN_FLOAT32, INTERNAL, NO_ARITHMETIC, Derivative, Public, defop
 
 _FUNCTIONAL = "nn.functional"
 
@@ -86,7 +87,7 @@ def _check_padded(sizes: Sequence[int], amounts: Sequence[tuple[int, int]]) -> N
     require_sizes(output_sizes)
 
 
-@defop(grad_name="ConstantPadNd", arithmetic=Arithmetic.NONE, dims=_padded_whole, module=_FUNCTIONAL)
+@defop(derivative=Derivative(name="ConstantPadNd"), types=NO_ARITHMETIC, dims=_padded_whole, public=INTERNAL)
 def pad(input: Array, pad: Shape, mode: str = "constant", value: Scalar | None = None) -> Array:
     """The last dims extended, or cut by negative amounts. `pad` has pairs (before, after), last dim first."""
     _check_pad(input, pad, mode)
@@ -148,7 +149,7 @@ def _check_shuffle(input: Array, factor: int, name: str, word: str) -> None:
         raise ShapeError(f"{name} expects a positive {word}, but got {factor}")
 
 
-@defop(arithmetic=Arithmetic.NONE, dims=_image_dims, method=False, also="nn.functional")
+@defop(types=NO_ARITHMETIC, dims=_image_dims, public=Public(method="", also=("nn.functional",)))
 def pixel_shuffle(input: Array, upscale_factor: int) -> Array:
     """(..., C r r, H, W) as (..., C, H r, W r)."""
     r = upscale_factor
@@ -165,7 +166,7 @@ def pixel_shuffle(input: Array, upscale_factor: int) -> Array:
     return x.reshape(*lead, channels // (r * r), height * r, width * r)
 
 
-@defop(arithmetic=Arithmetic.NONE, dims=_image_dims, method=False, also="nn.functional")
+@defop(types=NO_ARITHMETIC, dims=_image_dims, public=Public(method="", also=("nn.functional",)))
 def pixel_unshuffle(input: Array, downscale_factor: int) -> Array:
     """(..., C, H r, W r) as (..., C r r, H, W)."""
     r = downscale_factor
@@ -183,7 +184,7 @@ def pixel_unshuffle(input: Array, downscale_factor: int) -> Array:
     return x.reshape(*lead, channels * r * r, height // r, width // r)
 
 
-@defop(arithmetic=Arithmetic.NONE, dims=_image_dims, method=False, also="nn.functional")
+@defop(types=NO_ARITHMETIC, dims=_image_dims, public=Public(method="", also=("nn.functional",)))
 def channel_shuffle(input: Array, groups: int) -> Array:
     """Channels dealt out over `groups`: (batch, g, C / g, ...) with the two middle dims swapped."""
     if input.ndim < 3:
@@ -217,7 +218,7 @@ def _check_resized(shape: Sequence[int], size: Sequence[int]) -> None:
         raise ShapeError(f"Non-empty {len(shape)}D data tensor expected but got a tensor with sizes {list(shape)}")
 
 
-@defop("interpolate_to", dims=_space_whole, cast=ACCELERATOR_FLOAT32, function=False, method=False)
+@defop("interpolate_to", dims=_space_whole, types=ACCELERATOR_IN_FLOAT32, public=INTERNAL)
 def interpolate(
     input: Array, size: Shape, mode: str, align_corners: bool = False, scales: tuple[float, ...] | None = None
 ) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 from weft._base.dtype import COMPLEX
 from weft.errors import ArgumentError, DimError, DTypeError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import Factors, Sizes, along, wrap_dim
+from weft.ops._kinds import Array, Dim, DTypeArg, Scalar
 from weft.ops._reduce import (
     is_inexact,
     is_nan,
@@ -23,11 +25,20 @@ from weft.ops._reduce import (
     wide,
 )
 from weft.ops._rows import alias, category
-from weft.ops._table import ACCELERATOR_FLOAT32, Array, Dim, DTypeArg, Promote, Scalar, defop
+from weft.ops._table import (
+    ACCELERATOR_IN_FLOAT32,
+    COMMON_TYPE,
+    FLOAT_TYPE,
+    IS_LINEAR,
+    Derivative,
+    Public,
+    Shards,
+    defop,
+)
 from weft.ops._type_names import scalar_name
 
 
-@defop(dims=along, linear="each", cast=ACCELERATOR_FLOAT32, inplace=True, out_decides=True)
+@defop(dims=along, shards=IS_LINEAR, types=ACCELERATOR_IN_FLOAT32, public=Public(inplace=True, out_decides=True))
 @lifted
 def cumsum(input: Array, dim: Dim, *, dtype: DTypeArg = None) -> Array:
     """Cumulative sums along `dim`; integers and bools are summed in int64."""
@@ -35,7 +46,7 @@ def cumsum(input: Array, dim: Dim, *, dtype: DTypeArg = None) -> Array:
     return jnp.cumsum(wide(x), axis=dim).astype(x.dtype)
 
 
-@defop(dims=along, cast=ACCELERATOR_FLOAT32, inplace=True, out_decides=True)
+@defop(dims=along, types=ACCELERATOR_IN_FLOAT32, public=Public(inplace=True, out_decides=True))
 @lifted
 def cumprod(input: Array, dim: Dim, *, dtype: DTypeArg = None) -> Array:
     """Cumulative products along `dim`; integers and bools are multiplied in int64."""
@@ -61,21 +72,30 @@ def _running(name: str, input: jax.Array, dim: int) -> tuple[jax.Array, jax.Arra
     return values.astype(input.dtype), indices
 
 
-@defop(dims=twice(along), outputs=("values", "indices"), vjp=_cumulative_extreme_vjp, out_text=_OTHER_OUT)
+_runs = partial(
+    defop,
+    dims=twice(along),
+    outputs=("values", "indices"),
+    derivative=Derivative(vjp=_cumulative_extreme_vjp),
+    public=Public(out=_OTHER_OUT),
+)
+
+
+@_runs()
 @lifted
 def cummax(input: Array, dim: Dim) -> tuple[Array, Array]:
     """Largest element up to each place along `dim`, and its last index."""
     return _running("cummax", input, dim)
 
 
-@defop(dims=twice(along), outputs=("values", "indices"), vjp=_cumulative_extreme_vjp, out_text=_OTHER_OUT)
+@_runs()
 @lifted
 def cummin(input: Array, dim: Dim) -> tuple[Array, Array]:
     """Smallest element up to each place along `dim`, and its last index."""
     return _running("cummin", input, dim)
 
 
-@defop(dims=along, out_text=_OTHER_OUT)
+@defop(dims=along, public=Public(out=_OTHER_OUT))
 @lifted
 def logcumsumexp(input: Array, dim: Dim) -> Array:
     """Logarithm of the cumulative sum of exponentials along `dim`, without overflow."""
@@ -114,7 +134,7 @@ def _require_joinable(input: jax.Array, extra: jax.Array, dim: int) -> None:
             )
 
 
-@defop(dims=_joined, promote=Promote.COMMON, linear="all")
+@defop(dims=_joined, types=COMMON_TYPE, shards=Shards(linear="all"))
 def diff(input: Array, n: int = 1, dim: Dim = -1, prepend: Array | None = None, append: Array | None = None) -> Array:
     """Differences of neighbours along `dim`, taken `n` times; for bools, whether neighbours differ."""
     if input.ndim == 0:
@@ -169,7 +189,7 @@ def _accumulates(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors(factors.ins, (tuple(range(max(len(s) for s in shapes))),), factors.whole)
 
 
-@defop(dims=_integrates, promote=Promote.FLOAT)
+@defop(dims=_integrates, types=FLOAT_TYPE)
 def trapezoid(y: Array, x: Array | None = None, *, dx: Scalar = 1, dim: Dim = -1) -> Array:
     """Integral of `y` along `dim` by the trapezoid rule, over points `x` or steps of `dx`."""
     return jnp.sum(_areas("trapezoid", y, x, dx, dim), axis=dim) / 2
@@ -178,7 +198,7 @@ def trapezoid(y: Array, x: Array | None = None, *, dx: Scalar = 1, dim: Dim = -1
 alias(trapezoid, "trapz")
 
 
-@defop(dims=_accumulates, promote=Promote.FLOAT)
+@defop(dims=_accumulates, types=FLOAT_TYPE)
 def cumulative_trapezoid(y: Array, x: Array | None = None, *, dx: Scalar = 1, dim: Dim = -1) -> Array:
     """Integrals of `y` up to each point along `dim` by the trapezoid rule; the result is shorter by one there."""
     areas = _areas("cumulative_trapezoid", y, x, dx, dim)

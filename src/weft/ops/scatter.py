@@ -9,10 +9,12 @@ import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, IndexDomainError, ShapeError, UnsupportedDTypeError
+from weft.ops._autocast import ACCELERATOR_PROMOTE
 from weft.ops._dims import Factors, NameOf, Sizes
 from weft.ops._findings import Misses
 from weft.ops._index import OUT_OF_BOUNDS, UNCHECKED, cells, isolated, outside_dim, require_dtype
-from weft.ops._table import ACCELERATOR_PROMOTE, Array, Dim, Filling, Operand, defop
+from weft.ops._kinds import Array, Dim, Filling, Operand
+from weft.ops._table import INTERNAL, Check, Derivative, Public, Types, defop
 from weft.ops._type_names import c_name, scalar_name
 
 _UPDATERS = {"sum": "add", "mean": "add", "amax": "max", "amin": "min"}
@@ -97,14 +99,10 @@ def _scatter_vjp(
 
 @defop(
     "scatter_src",
-    grad_name="Scatter",
+    derivative=Derivative(vjp=_scatter_vjp, name="Scatter"),
     dims=_scatters,
-    vjp=_scatter_vjp,
-    check=_scatter_check,
-    check_text=OUT_OF_BOUNDS,
-    check_error=IndexDomainError,
-    function=False,
-    method=False,
+    check=Check(elements=_scatter_check, text=OUT_OF_BOUNDS, error=IndexDomainError),
+    public=INTERNAL,
 )
 def scatter(input: Array, dim: Dim, index: Array, src: Filling, *, reduce: str | None = None) -> Array:
     """`input` with elements of `src`, or one number, written at the places of `index` along `dim`.
@@ -132,12 +130,9 @@ def _scatter_add_check(input: Array, dim: Dim, index: Array, src: Array) -> Miss
 
 @defop(
     dims=_scatters,
-    cast=ACCELERATOR_PROMOTE,
-    check=_scatter_add_check,
-    check_text=OUT_OF_BOUNDS,
-    check_error=IndexDomainError,
-    inplace=True,
-    separate=("index", "src"),
+    types=Types(autocast=ACCELERATOR_PROMOTE),
+    check=Check(elements=_scatter_add_check, text=OUT_OF_BOUNDS, error=IndexDomainError),
+    public=Public(inplace=True, separate=("index", "src")),
 )
 def scatter_add(input: Array, dim: Dim, index: Array, src: Array) -> Array:
     """`input` with elements of `src` added at the places of `index` along `dim`."""
@@ -247,12 +242,9 @@ def _scatter_reduce_vjp(
 
 @defop(
     dims=_scatters,
-    vjp=_scatter_reduce_vjp,
-    check=_scatter_reduce_check,
-    check_text=OUT_OF_BOUNDS,
-    check_error=IndexDomainError,
-    inplace=True,
-    separate=("index", "src"),
+    derivative=Derivative(vjp=_scatter_reduce_vjp),
+    check=Check(elements=_scatter_reduce_check, text=OUT_OF_BOUNDS, error=IndexDomainError),
+    public=Public(inplace=True, separate=("index", "src")),
 )
 def scatter_reduce(
     input: Array, dim: Dim, index: Array, src: Array, reduce: str, *, include_self: bool = True

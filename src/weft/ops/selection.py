@@ -9,7 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from weft.errors import DomainError, DTypeError, ShapeError, UnsupportedDTypeError
+from weft.ops._autocast import CPU_FLOAT32
 from weft.ops._dims import Factors, Sizes, reduces
+from weft.ops._kinds import Array, Dim, Operand, Whole
 from weft.ops._reduce import (
     axes,
     is_complex,
@@ -22,7 +24,7 @@ from weft.ops._reduce import (
     shared_vjp,
 )
 from weft.ops._rows import refuse_complex
-from weft.ops._table import CPU_FLOAT32, Arithmetic, Array, Dim, Operand, Whole, defop
+from weft.ops._table import INTERNAL, NO_ARITHMETIC, Check, Derivative, Types, defop
 from weft.ops._type_names import scalar_name
 from weft.ops.sorting import ranked
 
@@ -43,12 +45,11 @@ def _kthvalue_vjp(g: Any, out: Any, input: Array, k: Whole, dim: Dim = -1, keepd
 
 
 @defop(
-    arithmetic=Arithmetic.NONE,
+    types=NO_ARITHMETIC,
     dims=reduces_twice,
     outputs=("values", "indices"),
-    vjp=_kthvalue_vjp,
-    function=False,
-    method=False,
+    derivative=Derivative(vjp=_kthvalue_vjp),
+    public=INTERNAL,
 )
 @lifted
 def kthvalue(input: Array, k: Whole, dim: Dim = -1, keepdim: bool = False) -> tuple[Array, Array]:
@@ -90,12 +91,11 @@ def _median_all(input: jax.Array, skip_nan: bool) -> jax.Array:
 
 
 @defop(
-    arithmetic=Arithmetic.NONE,
+    types=NO_ARITHMETIC,
     dims=reduces_twice,
     outputs=("values", "indices"),
-    vjp=_select_vjp,
-    function=False,
-    method=False,
+    derivative=Derivative(vjp=_select_vjp),
+    public=INTERNAL,
 )
 @lifted
 def median_dim(input: Array, dim: Dim, keepdim: bool = False) -> tuple[Array, Array]:
@@ -104,12 +104,11 @@ def median_dim(input: Array, dim: Dim, keepdim: bool = False) -> tuple[Array, Ar
 
 
 @defop(
-    arithmetic=Arithmetic.NONE,
+    types=NO_ARITHMETIC,
     dims=reduces_twice,
     outputs=("values", "indices"),
-    vjp=_select_vjp,
-    function=False,
-    method=False,
+    derivative=Derivative(vjp=_select_vjp),
+    public=INTERNAL,
 )
 @lifted
 def nanmedian_dim(input: Array, dim: Dim, keepdim: bool = False) -> tuple[Array, Array]:
@@ -121,15 +120,13 @@ def _median_all_vjp(g: Array, out: Array, input: Array) -> tuple[Array]:
     return (shared_vjp(g, out, input),)
 
 
-@defop(arithmetic=Arithmetic.NONE, grad_name="Median", dims=reduces, vjp=_median_all_vjp, function=False, method=False)
+@defop(types=NO_ARITHMETIC, derivative=Derivative(vjp=_median_all_vjp, name="Median"), dims=reduces, public=INTERNAL)
 def median_all(input: Array) -> Array:
     """The lower median of all elements; NaN if any is NaN."""
     return _median_all(input, skip_nan=False)
 
 
-@defop(
-    grad_name="Nanmedian", arithmetic=Arithmetic.NONE, dims=reduces, vjp=_median_all_vjp, function=False, method=False
-)
+@defop(derivative=Derivative(vjp=_median_all_vjp, name="Nanmedian"), types=NO_ARITHMETIC, dims=reduces, public=INTERNAL)
 def nanmedian_all(input: Array) -> Array:
     """The lower median of all elements that are not NaN."""
     return _median_all(input, skip_nan=True)
@@ -139,7 +136,7 @@ def _mode_vjp(g: Any, out: Any, input: Array, dim: Dim = -1, keepdim: bool = Fal
     return (picked_vjp(g, out, input, dim),)
 
 
-@defop(arithmetic=Arithmetic.NONE, dims=reduces_twice, outputs=("values", "indices"), vjp=_mode_vjp)
+@defop(types=NO_ARITHMETIC, dims=reduces_twice, outputs=("values", "indices"), derivative=Derivative(vjp=_mode_vjp))
 @lifted
 def mode(input: Array, dim: Dim = -1, keepdim: bool = False) -> tuple[Array, Array]:
     """The most frequent element along `dim` (the smallest if there are several), and its last index."""
@@ -222,7 +219,11 @@ def _outside(
 _OUTSIDE = "quantile() q values must be in the range [0, 1]"
 
 
-@defop(dims=_quantile_dims, cast=CPU_FLOAT32, check=_outside, check_text=_OUTSIDE, check_error=DomainError)
+@defop(
+    dims=_quantile_dims,
+    types=Types(autocast=CPU_FLOAT32),
+    check=Check(elements=_outside, text=_OUTSIDE, error=DomainError),
+)
 def quantile(
     input: Array, q: Operand, dim: Dim = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Array:
@@ -230,7 +231,11 @@ def quantile(
     return _quantile("quantile", input, q, dim, keepdim, interpolation)
 
 
-@defop(dims=_quantile_dims, cast=CPU_FLOAT32, check=_outside, check_text=_OUTSIDE, check_error=DomainError)
+@defop(
+    dims=_quantile_dims,
+    types=Types(autocast=CPU_FLOAT32),
+    check=Check(elements=_outside, text=_OUTSIDE, error=DomainError),
+)
 def nanquantile(
     input: Array, q: Operand, dim: Dim = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Array:

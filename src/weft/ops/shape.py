@@ -12,12 +12,13 @@ import jax.numpy as jnp
 from weft.errors import ShapeError
 from weft.ops import _strides as strides
 from weft.ops._dims import Factors, Rule, Sizes, wrap_dim
+from weft.ops._kinds import Array, Dim, DimList, Dims, Ints, OutShape, Shape
 from weft.ops._rows import alias
 from weft.ops._shape_dims import once, permuted, regrouped
-from weft.ops._table import Array, Dim, DimList, Dims, Ints, OpDef, OutShape, Shape, defop
+from weft.ops._table import IN_PLACE, INTERNAL, IS_LINEAR, NO_FUNCTION, PLAIN, Derivative, OpDef, Public, View, defop
 from weft.ops._type_names import scalar_name
 
-view_op = partial(defop, linear="each")
+view_op = partial(defop, shards=IS_LINEAR)
 
 
 # --- another shape, with the elements in the same order ---
@@ -59,13 +60,15 @@ def _viewed(layout: strides.Layout, *params: Any, sizes_of: Callable[..., Sizes]
     return result
 
 
-@view_op(dims=_view_dims, view=_viewed, by_layout=True, function=False)
+@view_op(dims=_view_dims, view=View(layout=_viewed, by_layout=True), public=INTERNAL)
 def view(input: Array, shape: OutShape) -> Array:
     """The elements in the same order in another shape, in which one size may be -1."""
     return jnp.reshape(input, resolved(shape, input.size))
 
 
-@view_op(grad_name="View", dims=_view_dims, view=strides.shaped(_of_size), by_layout=True)
+@view_op(
+    derivative=Derivative(name="View"), dims=_view_dims, view=View(layout=strides.shaped(_of_size), by_layout=True)
+)
 def reshape(input: Array, shape: OutShape) -> Array:
     """The elements in the same order in another shape, in which one size may be -1."""
     return jnp.reshape(input, resolved(shape, input.size))
@@ -76,10 +79,9 @@ def _raveled(layout: strides.Layout) -> strides.Layout | None:
 
 
 @view_op(
-    grad_name="View",
+    derivative=Derivative(name="View"),
     dims=lambda shapes, static: regrouped(shapes[0], (prod(shapes[0]),), {0: 0} if len(shapes[0]) == 1 else {}),
-    view=_raveled,
-    by_layout=True,
+    view=View(layout=_raveled, by_layout=True),
 )
 def ravel(input: Array) -> Array:
     """All elements in one dim."""
@@ -108,12 +110,12 @@ def _flat_layout(layout: strides.Layout, start: int = 0, end: int = -1) -> strid
     return layout if first == last else strides.shaped(_flat)(layout, first, last)
 
 
-def _is_one_dim(aval: Any, start: int, end: int) -> bool:
-    ndim = len(aval.shape)
-    return -ndim <= start < ndim and -ndim <= end < ndim and start % ndim == end % ndim
-
-
-@view_op(grad_name="View", dims=_flatten_dims, view=_flat_layout, by_layout=True, itself=_is_one_dim)
+@view_op(
+    derivative=Derivative(name="View"),
+    dims=_flatten_dims,
+    view=View(layout=_flat_layout, by_layout=True),
+    public=INTERNAL,
+)
 def flatten(input: Array, start_dim: Dim = 0, end_dim: Dim = -1) -> Array:
     """The dims from `start_dim` to `end_dim`, both included, become one."""
     return jnp.reshape(input, _flat(input.shape, start_dim, end_dim))
@@ -140,10 +142,10 @@ def _unflatten_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Facto
 
 
 @view_op(
-    grad_name="View",
+    derivative=Derivative(name="View"),
     dims=_unflatten_dims,
-    view=partial(_viewed, sizes_of=_unflat),
-    by_layout=True,
+    view=View(layout=partial(_viewed, sizes_of=_unflat), by_layout=True),
+    public=INTERNAL,
 )
 def unflatten(input: Array, dim: Dim, sizes: OutShape) -> Array:
     """One dim becomes several, of which one size may be -1."""
@@ -163,7 +165,7 @@ def _squeeze_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors
     return Factors((letters,), (tuple(d for d in letters if d not in gone),), frozenset(whole))
 
 
-@view_op(dims=_squeeze_dims, view=strides.without(_singles), inplace=True)
+@view_op(dims=_squeeze_dims, view=View(layout=strides.without(_singles)), public=IN_PLACE)
 def squeeze(input: Array, dim: Dims = None) -> Array:
     """The input without its dims of size one, or without those of them that `dim` lists."""
     return jnp.squeeze(input, _singles(input.shape, dim))
@@ -175,7 +177,7 @@ def _unsqueeze_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Facto
     return Factors((letters,), ((*letters[:at], "new", *letters[at:]),))
 
 
-@view_op(dims=_unsqueeze_dims, view=strides.inserted, inplace=True)
+@view_op(dims=_unsqueeze_dims, view=View(layout=strides.inserted), public=IN_PLACE)
 def unsqueeze(input: Array, dim: int) -> Array:
     """The input with a new dim of size one at `dim`."""
     return jnp.expand_dims(input, wrap_dim(dim, input.ndim + 1))
@@ -198,7 +200,7 @@ def _swap_dims(first: str, second: str) -> Rule:
     return rule
 
 
-@view_op(dims=_swap_dims("dim0", "dim1"), view=strides.ordered(_swapped), inplace=True)
+@view_op(dims=_swap_dims("dim0", "dim1"), view=View(layout=strides.ordered(_swapped)), public=IN_PLACE)
 def transpose(input: Array, dim0: Dim, dim1: Dim) -> Array:
     """The two dims are swapped."""
     return jnp.transpose(input, _swapped(input.ndim, dim0, dim1))
@@ -208,10 +210,10 @@ alias(transpose, "swapdims")
 
 
 @view_op(
-    grad_name="Transpose",
+    derivative=Derivative(name="Transpose"),
     dims=_swap_dims("axis0", "axis1"),
-    view=strides.ordered(_swapped),
-    inplace=True,
+    view=View(layout=strides.ordered(_swapped)),
+    public=IN_PLACE,
 )
 def swapaxes(input: Array, axis0: Dim, axis1: Dim) -> Array:
     """The two dims are swapped."""
@@ -227,10 +229,11 @@ def _reversed_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factor
     return permuted(_reversed(len(shapes[0])))
 
 
-_turns = partial(view_op, dims=_reversed_dims, view=strides.ordered(_reversed))
+_PROPERTY = Public(function=False, method="", attribute=True)
+_turns = partial(view_op, dims=_reversed_dims, view=View(layout=strides.ordered(_reversed)))
 
 
-@_turns(inplace=True)
+@_turns(public=IN_PLACE)
 def t(input: Array) -> Array:
     """The transpose of a matrix; tensors of fewer dims stay as they are."""
     if input.ndim > 2:
@@ -238,7 +241,7 @@ def t(input: Array) -> Array:
     return input.T
 
 
-@_turns(grad_name="Permute", function=False, method=False, property=True)
+@_turns(derivative=Derivative(name="Permute"), public=_PROPERTY)
 def T(input: Array) -> Array:
     """All dims in reverse order."""
     return input.T
@@ -265,7 +268,6 @@ def _matrix_flip(name: str, word: str, *, most: float = inf, conjugate: bool = T
         return jnp.conj(flipped) if conjugate else flipped
 
     body.__doc__ = f"The last two dims change places{', conjugated' * conjugate}."
-    public = name == "adjoint"
     flip = strides.ordered(_last_two_swapped)
 
     def layout(layout: strides.Layout) -> strides.Layout | None:
@@ -273,12 +275,10 @@ def _matrix_flip(name: str, word: str, *, most: float = inf, conjugate: bool = T
 
     return view_op(
         name,
-        grad_name="Transpose",
+        derivative=Derivative(name="Transpose"),
         dims=_last_two_dims,
-        view=layout,
-        function=public,
-        method=public,
-        property=not public,
+        view=View(layout=layout),
+        public=PLAIN if name == "adjoint" else _PROPERTY,
     )(body)
 
 
@@ -303,7 +303,7 @@ def _permutation(ndim: int, dims: Sequence[int]) -> tuple[int, ...]:
 
 @view_op(
     dims=lambda shapes, static: permuted(_permutation(len(shapes[0]), static["dims"])),
-    view=strides.ordered(_permutation),
+    view=View(layout=strides.ordered(_permutation)),
 )
 def permute(input: Array, dims: DimList) -> Array:
     """Output dim `i` is input dim `dims[i]`."""
@@ -332,7 +332,7 @@ def _move_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return permuted(_moved(len(shapes[0]), static["source"], static["destination"]))
 
 
-@view_op(grad_name="Permute", dims=_move_dims, view=strides.ordered(_moved))
+@view_op(derivative=Derivative(name="Permute"), dims=_move_dims, view=View(layout=strides.ordered(_moved)))
 def movedim(input: Array, source: DimList, destination: DimList) -> Array:
     """Each source dim goes to its destination; the others keep their order."""
     return jnp.transpose(input, _moved(input.ndim, source, destination))
@@ -380,7 +380,12 @@ def _expand(input: Array, size: OutShape) -> Array:
     return jnp.broadcast_to(input, expanded(input, size))
 
 
-expand = view_op("expand", dims=_expand_dims, view=strides.expanded, spreads=True, function=False)(_expand)
-broadcast_to = view_op("broadcast_to", grad_name="Expand", dims=_expand_dims, view=strides.expanded, spreads=True)(
+expand = view_op("expand", dims=_expand_dims, view=View(layout=strides.expanded, spreads=True), public=NO_FUNCTION)(
     _expand
 )
+broadcast_to = view_op(
+    "broadcast_to",
+    derivative=Derivative(name="Expand"),
+    dims=_expand_dims,
+    view=View(layout=strides.expanded, spreads=True),
+)(_expand)

@@ -15,9 +15,10 @@ from weft.ops import _strides as strides
 from weft.ops._dims import Factors, NameOf, Rule, Sizes, along
 from weft.ops._findings import Misses
 from weft.ops._index import OUT_OF_BOUNDS, isolated, outside_dim, part_at, require_extent, with_part
-from weft.ops._table import Array, Dim, Scalar, Whole, defop
+from weft.ops._kinds import Array, Dim, Scalar, Whole
+from weft.ops._table import INTERNAL, IS_LINEAR, Check, Derivative, Public, View, defop
 
-view_op = partial(defop, linear="each")
+view_op = partial(defop, shards=IS_LINEAR)
 
 
 def _losing(names: Mapping[str, int | None], adds: tuple[str, ...] = ()) -> Rule:
@@ -48,11 +49,9 @@ def _select_at_on_host(input: Any, index: Any, *, dim: int) -> Any:
 
 @view_op(
     dims=_losing({"dim": None}),
-    view=strides.selected,
-    write=_select_write,
+    view=View(layout=strides.selected, write=_select_write),
     host=_select_on_host,
-    function=False,
-    method=False,
+    public=INTERNAL,
 )
 def select(input: Array, dim: Dim, index: Scalar) -> Array:
     """The slice at `index` along `dim`, without that dim. The caller has checked the index, which is not negative."""
@@ -70,14 +69,11 @@ def _select_at_check(input: Array, dim: int, index: Array) -> Misses:
 
 @view_op(
     dims=_losing({"dim": None}),
-    view=strides.selected,
-    write=_select_at_write,
+    view=View(layout=strides.selected, write=_select_at_write),
     host=_select_at_on_host,
-    check=_select_at_check,
-    check_text=OUT_OF_BOUNDS,
-    grad_name="Select",
-    function=False,
-    method=False,
+    check=Check(elements=_select_at_check, text=OUT_OF_BOUNDS),
+    derivative=Derivative(name="Select"),
+    public=INTERNAL,
 )
 def select_at(input: Array, dim: Dim, index: Scalar) -> Array:
     """`select` with an index that is known only when the program runs, and is checked then."""
@@ -99,13 +95,11 @@ def _slice_on_host(input: Any, start: Any, *, dim: int, length: int, step: int =
 
 
 @view_op(
-    grad_name="Slice",
+    derivative=Derivative(name="Slice"),
     dims=along,
-    view=strides.sliced,
-    write=_slice_write,
+    view=View(layout=strides.sliced, write=_slice_write),
     host=_slice_on_host,
-    function=False,
-    method=False,
+    public=INTERNAL,
 )
 def slice_dim(input: Array, dim: Dim, start: Scalar, length: int, step: int = 1) -> Array:
     """`length` slices along `dim`, every `step`-th from `start` on. The caller has checked the range."""
@@ -125,8 +119,8 @@ def _diagonal_write(
 
 @view_op(
     dims=_losing({"dim1": 0, "dim2": 1}, adds=("diagonal",)),
-    view=strides.diagonals,
-    write=_diagonal_write,
+    view=View(layout=strides.diagonals, write=_diagonal_write),
+    public=INTERNAL,
 )
 def diagonal(input: Array, offset: Whole = 0, dim1: Dim = 0, dim2: Dim = 1, length: int | None = None) -> Array:
     """The diagonals of the matrices over `dim1` and `dim2`, along a new last dim.
@@ -174,13 +168,10 @@ def _window_write(base: Array, value: Array, dimension: int, size: int, step: in
 
 @view_op(
     "window",
-    grad_name="Unfold",
+    derivative=Derivative(name="Unfold"),
     dims=_unfold_dims,
-    view=strides.windows,
-    spreads=True,
-    write=_window_write,
-    function=False,
-    method="unfold",
+    view=View(layout=strides.windows, write=_window_write, spreads=True),
+    public=Public(function=False, method="unfold"),
 )
 def window(input: Array, dimension: Dim, size: int, step: int) -> Array:
     """Windows of `size` elements every `step` along a dim; the elements of a window are the new last dim."""

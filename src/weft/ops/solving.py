@@ -14,8 +14,9 @@ from weft._base.dtype import from_numpy
 from weft.errors import DomainError, DTypeError, LinAlgError, ShapeError
 from weft.ops._dims import Factors, NameOf, Sizes, broadcast_shapes
 from weft.ops._findings import Failures, FirstOf, Flags
+from weft.ops._kinds import Array, Operand
 from weft.ops._shape_dims import square
-from weft.ops._table import Array, Operand, defop
+from weft.ops._table import IN_LINALG, INTERNAL, NO_DERIVATIVE, Check, Derivative, Public, defop
 from weft.ops._type_names import scalar_name
 from weft.ops.decomposition import (
     MATRIX,
@@ -49,10 +50,14 @@ def _lu_factors(A: Array) -> Outs:
     return lu, pivots + 1, lu_info(lu)
 
 
-_packs = partial(factorises, function=False, method=False)
+_packs = partial(factorises, public=INTERNAL)
 
 
-@_packs(grad_name="LinalgLuFactorEx", dims=batches(MATRIX, VECTOR, NUMBER), outputs=("LU", "pivots", "info"))
+@_packs(
+    derivative=Derivative(name="LinalgLuFactorEx"),
+    dims=batches(MATRIX, VECTOR, NUMBER),
+    outputs=("LU", "pivots", "info"),
+)
 def lu_factors(A: Array) -> Outs:
     """L (without its unit diagonal) and U packed in one matrix, the row exchanges, and a flag for singular matrices.
 
@@ -70,12 +75,10 @@ ZERO_DIVISOR = (
 
 
 @_packs(
-    grad_name="LinalgLuFactorEx",
+    derivative=Derivative(name="LinalgLuFactorEx"),
     dims=batches(MATRIX, VECTOR),
     outputs=("LU", "pivots"),
-    check=lambda A: Failures(_lu_factors(A)[2]),
-    check_text=ZERO_DIVISOR,
-    check_error=LinAlgError,
+    check=Check(elements=lambda A: Failures(_lu_factors(A)[2]), text=ZERO_DIVISOR, error=LinAlgError),
 )
 def dividing_lu_factors(A: Array) -> Outs:
     """`lu_factors` without the flag; `LinAlgError` if there is a zero on U's diagonal."""
@@ -107,14 +110,11 @@ BAD_PIVOTS_TO_UNPACK = (
 
 
 @defop(
-    grad_name="LinalgLu",
+    derivative=Derivative(name="LinalgLu"),
     dims=_unpack_dims,
     outputs=("P", "L", "U"),
-    function=False,
-    method=False,
-    check=_bad_pivot,
-    check_text="{}",
-    check_error=DomainError,
+    public=INTERNAL,
+    check=Check(elements=_bad_pivot, text="{}", error=DomainError),
 )
 def lu_parts(LU_data: Array, LU_pivots: Array, refusal: str = "") -> Outs:
     """The permutation, the lower and the upper triangular factor, from packed LU factors.
@@ -138,7 +138,7 @@ def _system_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return system(len(broadcast_shapes(a[:-2], b[:-2])), a, b, ("right",), static.get("left", True))
 
 
-@factorises(dims=_system_dims, module="linalg")
+@factorises(dims=_system_dims, public=IN_LINALG)
 def solve_triangular(A: Array, B: Array, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Array:
     """The X with `A X = B`, or with `X A = B` if not `left`.
 
@@ -207,14 +207,14 @@ def _has_zero_diagonal(input: Array, upper: bool = False) -> Failures:
     return Failures(lu_info(input))
 
 
-@factorises(dims=square, check=_has_zero_diagonal, check_text=_NO_FACTOR, check_error=LinAlgError)
+@factorises(dims=square, check=Check(elements=_has_zero_diagonal, text=_NO_FACTOR, error=LinAlgError))
 def cholesky_inverse(input: Array, upper: bool = False) -> Array:
     """The inverse of a matrix from its Cholesky factor."""
     check_matrices("cholesky_inverse", input)
     return _from_factor(jnp.broadcast_to(jnp.eye(input.shape[-1], dtype=input.dtype), input.shape), input, upper)
 
 
-@factorises(dims=batches(NUMBER), function=False, method=False, differentiable=False)
+@factorises(dims=batches(NUMBER), public=INTERNAL, derivative=NO_DERIVATIVE)
 def cholesky_info(A: Array) -> Array:
     """The size of the first leading block that is not positive definite, or 0."""
     check_matrices("linalg.cholesky_ex", A)
@@ -258,28 +258,28 @@ _eigen.defvjp(_eigen_known, _eigen_pull)
 
 _finite = partial(
     factorises,
-    check=non_finite,
-    check_error=LinAlgError,
-    module="linalg",
-    check_text="torch.linalg.eig: input tensor should not contain infs or NaNs.",
+    check=Check(
+        elements=non_finite, text="torch.linalg.eig: input tensor should not contain infs or NaNs.", error=LinAlgError
+    ),
+    public=IN_LINALG,
 )
 
 
-@_finite(dims=batches(VECTOR, ROWS), outputs=("eigenvalues", "eigenvectors"), out_text="")
+@_finite(dims=batches(VECTOR, ROWS), outputs=("eigenvalues", "eigenvectors"), public=Public(out="", module="linalg"))
 def eig(A: Array) -> Outs:
     """Eigenvalues and eigenvectors of any square matrix; complex, in no particular order."""
     _check_eigen("linalg.eig", A)
     return _eigen(A)
 
 
-@_finite(grad_name="LinalgEig", dims=batches(VECTOR), out_text="")
+@_finite(derivative=Derivative(name="LinalgEig"), dims=batches(VECTOR), public=Public(out="", module="linalg"))
 def eigvals(A: Array) -> Array:
     """Eigenvalues of any square matrix; complex, in no particular order."""
     _check_eigen("linalg.eigvals", A)
     return jnp.linalg.eigvals(A)
 
 
-@diverges(grad_name="LinalgSvd", dims=batches(VECTOR), module="linalg")
+@diverges(derivative=Derivative(name="LinalgSvd"), dims=batches(VECTOR), public=IN_LINALG)
 def svdvals(A: Array) -> Array:
     """Singular values in descending order."""
     check_floating("linalg.svd", A)
@@ -321,7 +321,7 @@ def _pinv_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors(((*batch, "row", "column"), *tolerances), ((*batch, "column", "row"),), frozenset({"row", "column"}))
 
 
-@diverges(grad_name="LinalgPinv", dims=_pinv_dims, function=False, method=False)
+@diverges(derivative=Derivative(name="LinalgPinv"), dims=_pinv_dims, public=INTERNAL)
 def pseudo_inverse(A: Array, atol: Operand | None, rtol: Operand | None, hermitian: bool) -> Array:
     """The Moore-Penrose inverse; singular values up to the larger tolerance count as zero."""
     if A.ndim < 2:
@@ -350,9 +350,8 @@ def tolerance(s: Array, shape: Sizes, atol: Array | None, rtol: Array | None) ->
     dims=lambda shapes, static: Factors(
         _pinv_dims(shapes, static).ins, (tuple(range(len(shapes[0]) - 2)),), frozenset({"row", "column"})
     ),
-    function=False,
-    method=False,
-    differentiable=False,
+    public=INTERNAL,
+    derivative=NO_DERIVATIVE,
 )
 def rank(A: Array, atol: Operand | None, rtol: Operand | None, hermitian: bool) -> Array:
     """The number of singular values above the larger tolerance; for Hermitian matrices, of absolute eigenvalues."""

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from weft.errors import DTypeError, IndexDomainError, OutOfRangeError, ShapeError
 from weft.ops._dims import Factors, Sizes, along
+from weft.ops._kinds import Array, Dim, IntDim, Operand
 from weft.ops._reduce import (
     is_complex,
     is_inexact,
@@ -20,7 +21,7 @@ from weft.ops._reduce import (
     twice,
 )
 from weft.ops._rows import refuse_complex
-from weft.ops._table import Arithmetic, Array, Dim, IntDim, Operand, defop
+from weft.ops._table import NO_ARITHMETIC, NO_DERIVATIVE, NO_METHOD, Check, Derivative, defop
 from weft.ops._type_names import scalar_name
 
 _along_twice = twice(along)
@@ -46,14 +47,14 @@ def _sort_vjp(
     return (scattered_vjp(g[0], out[1], input, dim),)
 
 
-@defop(arithmetic=Arithmetic.NONE, dims=_along_twice, outputs=("values", "indices"), vjp=_sort_vjp)
+@defop(types=NO_ARITHMETIC, dims=_along_twice, outputs=("values", "indices"), derivative=Derivative(vjp=_sort_vjp))
 @lifted
 def sort(input: Array, dim: Dim = -1, descending: bool = False, *, stable: bool | None = False) -> tuple[Array, Array]:
     """Sorted elements along `dim`, and the index that each came from. Always stable."""
     return ranked(input, dim, descending)
 
 
-@defop(arithmetic=Arithmetic.NONE, dims=along)
+@defop(types=NO_ARITHMETIC, dims=along)
 @lifted
 def argsort(input: Array, dim: Dim = -1, descending: bool = False, *, stable: bool = False) -> Array:
     """Indices that sort the input along `dim`; int64. Always stable."""
@@ -64,7 +65,7 @@ def _along_first(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return along(shapes, {**static, "dim": 0})
 
 
-@defop(arithmetic=Arithmetic.NONE, dims=_along_first)
+@defop(types=NO_ARITHMETIC, dims=_along_first)
 @lifted
 def msort(input: Array) -> Array:
     """Sorted elements along the first dim."""
@@ -78,7 +79,7 @@ def _topk_vjp(
     return (scattered_vjp(g[0], out[1], input, dim),)
 
 
-@defop(arithmetic=Arithmetic.NONE, dims=_along_twice, outputs=("values", "indices"), vjp=_topk_vjp)
+@defop(types=NO_ARITHMETIC, dims=_along_twice, outputs=("values", "indices"), derivative=Derivative(vjp=_topk_vjp))
 @lifted
 def topk(input: Array, k: int, dim: IntDim = -1, largest: bool = True, sorted: bool = True) -> tuple[Array, Array]:
     """The `k` largest or smallest elements along `dim` in order, and their indices."""
@@ -171,13 +172,13 @@ def _sorter_out_of_range(
 
 
 @defop(
-    arithmetic=Arithmetic.NONE,
+    types=NO_ARITHMETIC,
     dims=_searches,
-    check=_sorter_out_of_range,
-    check_text="torch.searchsorted(): sorter index out of range",
-    check_error=IndexDomainError,
-    method=False,
-    differentiable=False,
+    check=Check(
+        elements=_sorter_out_of_range, text="torch.searchsorted(): sorter index out of range", error=IndexDomainError
+    ),
+    public=NO_METHOD,
+    derivative=NO_DERIVATIVE,
 )
 def searchsorted(
     sorted_sequence: Array,
@@ -200,7 +201,7 @@ def _buckets(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((letters, ("sorted",)), (letters,), frozenset({"sorted"}))
 
 
-@defop(arithmetic=Arithmetic.NONE, dims=_buckets, method=False, differentiable=False)
+@defop(types=NO_ARITHMETIC, dims=_buckets, public=NO_METHOD, derivative=NO_DERIVATIVE)
 def bucketize(input: Operand, boundaries: Array, *, out_int32: bool = False, right: bool = False) -> Array:
     """The interval between sorted `boundaries` that holds each value; closed on the right unless `right`."""
     if boundaries.ndim != 1:

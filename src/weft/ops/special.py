@@ -14,11 +14,12 @@ from weft._base.dtype import FLOAT
 from weft.ops._dims import pointwise
 from weft.ops._elementary import by_type, log, log1p, log_anywhere
 from weft.ops._error import erfcx, ndtr, normal_density
+from weft.ops._kinds import Array, Operand
 from weft.ops._rows import function_row, in_float64, require, unbroadcast
 from weft.ops._smooth import by_first, with_slope
-from weft.ops._table import Array, Operand, Promote, defop
+from weft.ops._table import FLOAT_TYPE, Derivative, Public, defop
 
-_row = partial(function_row, module="special")
+_row = partial(function_row, public=Public(module="special"))
 
 # ---- the normal distribution
 
@@ -64,7 +65,7 @@ def _xlog1py_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Arra
     return unbroadcast(g * log, input), unbroadcast(g * (input / (1 + other)), other)
 
 
-@defop(dims=pointwise, promote=Promote.FLOAT, vjp=_xlog1py_vjp, module="special")
+@defop(dims=pointwise, types=FLOAT_TYPE, derivative=Derivative(vjp=_xlog1py_vjp), public=Public(module="special"))
 def xlog1py(input: Operand, other: Operand) -> Array:
     """`input * log1p(other)`, and 0 where `input` is 0 unless `other` is NaN."""
     require(input, "xlog1py_cpu", FLOAT)
@@ -121,7 +122,7 @@ def _zeta_slope(x: Array, q: Array) -> Array:
 _slope_by_sum = by_first(lambda x, q: jax.jvp(lambda x: _zeta_by_sum(x, q), (x,), (jnp.ones_like(x),))[1])
 
 
-@defop(dims=pointwise, promote=Promote.FLOAT, module="special")
+@defop(dims=pointwise, types=FLOAT_TYPE, public=Public(module="special"))
 def zeta(input: Operand, other: Operand) -> Array:
     """Hurwitz's zeta function: the sum of `(other + k) ** -input` over all k >= 0."""
     require(input, "zeta_cpu", FLOAT)

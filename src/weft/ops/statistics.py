@@ -10,12 +10,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft._base.dtype import FLOAT, INTEGER, DType
+from weft._base.dtype import FLOAT, INTEGER
 from weft.errors import DomainError, DTypeError, OutOfRangeError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import Factors, NameOf, Sizes, reduces
+from weft.ops._kinds import Array, Dims, Real, Whole
 from weft.ops._neural import like
 from weft.ops._reduce import axes, is_complex, is_inexact, real_type, reduces_twice, spread, wide
-from weft.ops._table import Array, Dims, Promote, Real, Whole, defop
+from weft.ops._table import FLOAT_TYPE, INTERNAL, NO_DERIVATIVE, Check, Derivative, InputType, defop
 from weft.ops._type_names import scalar_name
 
 
@@ -110,21 +111,21 @@ def _std_mean_vjp(
     return (_var_grad(_root_grad(g[0], out[0]), input, dim, correction) + _mean_grad(g[1], input, dim),)
 
 
-@defop(grad_name="Var", dims=reduces, vjp=_var_vjp, function=False, method=False)
+@defop(derivative=Derivative(vjp=_var_vjp, name="Var"), dims=reduces, public=INTERNAL)
 def var_dims(input: Array, dim: Dims = None, *, correction: Real | None = None, keepdim: bool = False) -> Array:
     """Variance over `dim`, with the number of elements minus `correction` (1 if None) as divisor; real."""
     var, _ = _moments("std and var", input, dim, correction, keepdim)
     return var.astype(real_type(input.dtype))
 
 
-@defop(grad_name="Std", dims=reduces, vjp=_std_vjp, function=False, method=False)
+@defop(derivative=Derivative(vjp=_std_vjp, name="Std"), dims=reduces, public=INTERNAL)
 def std_dims(input: Array, dim: Dims = None, *, correction: Real | None = None, keepdim: bool = False) -> Array:
     """Standard deviation over `dim`: the root of `var_dims`."""
     var, _ = _moments("std and var", input, dim, correction, keepdim)
     return jnp.sqrt(var).astype(real_type(input.dtype))
 
 
-@defop(dims=reduces_twice, outputs=("var", "mean"), vjp=_var_mean_vjp, function=False, method=False)
+@defop(dims=reduces_twice, outputs=("var", "mean"), derivative=Derivative(vjp=_var_mean_vjp), public=INTERNAL)
 def var_mean_dims(
     input: Array, dim: Dims = None, *, correction: Real | None = None, keepdim: bool = False
 ) -> tuple[Array, Array]:
@@ -133,7 +134,7 @@ def var_mean_dims(
     return var.astype(real_type(input.dtype)), mean.astype(input.dtype)
 
 
-@defop(dims=reduces_twice, outputs=("std", "mean"), vjp=_std_mean_vjp, function=False, method=False)
+@defop(dims=reduces_twice, outputs=("std", "mean"), derivative=Derivative(vjp=_std_mean_vjp), public=INTERNAL)
 def std_mean_dims(
     input: Array, dim: Dims = None, *, correction: Real | None = None, keepdim: bool = False
 ) -> tuple[Array, Array]:
@@ -181,12 +182,13 @@ def _covariance(input: jax.Array, correction: Any, fweights: jax.Array | None, a
     return jnp.squeeze(scaled @ off.conj().T / freedom)
 
 
-def _require_weights(dtypes: Mapping[str, DType]) -> None:
+def _require_weights(types: Mapping[str, InputType]) -> str:
     for name, wanted, word in (("fweights", INTEGER, "integral"), ("aweights", FLOAT, "floating point")):
-        dtype = dtypes.get(name)
-        if dtype is not None and dtype.category != wanted:
-            kind = scalar_name(dtype)
+        weights = types.get(name)
+        if weights is not None and weights.dtype.category != wanted:
+            kind = scalar_name(weights.dtype)
             raise DTypeError(f"cov(): expected {name} to have {word} dtype but got {name} with {kind} dtype")
+    return ""
 
 
 def _negative_weights(
@@ -209,11 +211,13 @@ def _between_variables(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Fa
 
 
 @defop(
-    promote=Promote.FLOAT,
-    types=_require_weights,
-    check=_negative_weights,
-    check_error=DomainError,
-    check_text="fweights cannot be negative, and aweights cannot be negative",
+    types=FLOAT_TYPE,
+    check=Check(
+        elements=_negative_weights,
+        text="fweights cannot be negative, and aweights cannot be negative",
+        error=DomainError,
+        inputs=_require_weights,
+    ),
     dims=_between_variables,
 )
 def cov(input: Array, *, correction: Whole = 1, fweights: Array | None = None, aweights: Array | None = None) -> Array:
@@ -222,7 +226,7 @@ def cov(input: Array, *, correction: Whole = 1, fweights: Array | None = None, a
     return _covariance(input, correction, fweights, aweights)
 
 
-@defop(promote=Promote.FLOAT, dims=_between_variables)
+@defop(types=FLOAT_TYPE, dims=_between_variables)
 def corrcoef(input: Array) -> Array:
     """Correlation coefficients of variables in rows, clipped to [-1, 1]."""
     _require_matrix("corrcoef", input)
@@ -262,11 +266,13 @@ def _require_bounds(min: float, max: float) -> None:
 
 @defop(
     dims=_bins,
-    differentiable=False,
-    check=_infinite,
-    check_error=DomainError,
-    check_text="torch.histc: the range of the elements is not finite",
-    limits=_require_bounds,
+    derivative=NO_DERIVATIVE,
+    check=Check(
+        elements=_infinite,
+        text="torch.histc: the range of the elements is not finite",
+        error=DomainError,
+        limits=_require_bounds,
+    ),
 )
 def histc(input: Array, bins: int = 100, min: Real = 0, max: Real = 0) -> Array:
     """The number of elements in each of `bins` equal bins between `min` and `max`, in the input's type."""

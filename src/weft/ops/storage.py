@@ -8,40 +8,28 @@ from typing import Any
 import jax.numpy as jnp
 
 from weft.errors import ShapeError
-from weft.ops._dims import Called, Factors, Sizes, pointwise
+from weft.ops._dims import Factors, Sizes, given_names, pointwise
 from weft.ops._float8 import converted
+from weft.ops._kinds import Array, Arrays
 from weft.ops._strides import same
-from weft.ops._table import Arithmetic, Array, Arrays, defop
+from weft.ops._table import INTERNAL, NO_ARITHMETIC, NO_DERIVATIVE, Derivative, Shards, View, defop
 from weft.ops._type_names import scalar_name
 from weft.ops.shape import expanded
 
 
-@defop(arithmetic=Arithmetic.NONE, function=False, method=False, view=same, dims=pointwise, linear="all")
+@defop(public=INTERNAL, view=View(layout=same), dims=pointwise, shards=Shards(linear="all"))
 def alias(input: Array) -> Array:
     """The same elements, as a view."""
     return input
 
 
-@defop(
-    arithmetic=Arithmetic.NONE,
-    function=False,
-    method=False,
-    view=same,
-    differentiable=False,
-    dims=pointwise,
-    linear="all",
-)
+@defop(public=INTERNAL, view=View(layout=same), derivative=NO_DERIVATIVE, dims=pointwise, shards=Shards(linear="all"))
 def detach(input: Array) -> Array:
     """The same elements, outside the tape."""
     return input
 
 
-def _named(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
-    letters = tuple(range(len(shapes[0])))
-    return Factors((letters,), (tuple(map(Called, letters, static["names"])),))
-
-
-@defop(arithmetic=Arithmetic.NONE, function=False, method=False, view=same, dims=_named, names=True, grad_name="Alias")
+@defop(public=INTERNAL, view=View(layout=same), dims=given_names, derivative=Derivative(name="Alias"))
 def renamed(input: Array, names: tuple[str | None, ...]) -> Array:
     """The same elements, as a view whose dims have these names."""
     del names
@@ -54,7 +42,7 @@ def _carry_vjp(g: Array, out: Array, old: Array, new: Array) -> tuple[Array, Non
 
 
 @defop(
-    arithmetic=Arithmetic.NONE, grad_name="CopyBackwards", function=False, method=False, vjp=_carry_vjp, dims=pointwise
+    types=NO_ARITHMETIC, derivative=Derivative(vjp=_carry_vjp, name="CopyBackwards"), public=INTERNAL, dims=pointwise
 )
 def carry(old: Array, new: Array) -> Array:
     """`new`, whose gradient goes to `old`. For data that is replaced without recording on the tape."""
@@ -62,7 +50,7 @@ def carry(old: Array, new: Array) -> Array:
     return new
 
 
-@defop(arithmetic=Arithmetic.NONE, grad_name="CopyBackwards", function=False, method=False, dims=pointwise)
+@defop(types=NO_ARITHMETIC, derivative=Derivative(name="CopyBackwards"), public=INTERNAL, dims=pointwise)
 def copy(input: Array, src: Array) -> Array:
     """`src` cast to the type and expanded to the shape of `input`."""
     if len(src.shape) > len(input.shape):
@@ -82,7 +70,7 @@ def _each(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors(letters, letters, separate=True)
 
 
-@defop(arithmetic=Arithmetic.NONE, function=False, method=False, dims=_each)
+@defop(types=NO_ARITHMETIC, public=INTERNAL, dims=_each)
 def pass_through(tensors: Arrays) -> tuple[Array, ...]:
     """The same tensors, in one application."""
     return tuple(tensors)

@@ -10,13 +10,26 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER, bool_
+from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER
 from weft.errors import DTypeError
 from weft.ops import _strides as strides
 from weft.ops._dims import Factors, Sizes, pointwise
 from weft.ops._float8 import converted
+from weft.ops._kinds import Array, DTypeArg, Scalar
 from weft.ops._rows import alias, category, documented, refuse_complex, require
-from weft.ops._table import Arithmetic, Array, DTypeArg, OpDef, Promote, Scalar, defop
+from weft.ops._table import (
+    FLOAT_TYPE,
+    IN_PLACE,
+    INTERNAL,
+    IS_LINEAR,
+    NO_ARITHMETIC,
+    SAVES,
+    Derivative,
+    OpDef,
+    Public,
+    View,
+    defop,
+)
 
 _BOOL_NEG = (
     "Negation, the `-` operator, on a bool tensor is not supported. "
@@ -28,24 +41,12 @@ _COMPLEX_SIGN = "Unlike NumPy, torch.sign is not intended to support complex num
 # ---- sign and absolute value
 
 
-@defop(dims=pointwise, linear="each", dunder="__neg__", inplace=True)
+@defop(dims=pointwise, shards=IS_LINEAR, public=Public(dunder=("__neg__",), inplace=True))
 def neg(input: Array) -> Array:
     """`-input`; `DTypeError` for booleans."""
     if category(input) == BOOL:
         raise DTypeError(_BOOL_NEG)
     return jnp.negative(input)
-
-
-def _is_no_bool(aval: Any) -> bool:
-    return aval.dtype is not bool_
-
-
-@defop(arithmetic=Arithmetic.NONE, dims=pointwise, linear="each", dunder="__pos__", itself=_is_no_bool)
-def positive(input: Array) -> Array:
-    """`input` itself; `DTypeError` for booleans."""
-    if category(input) == BOOL:
-        raise DTypeError("The `+` operator, on a bool tensor is not supported.")
-    return input
 
 
 def _abs_vjp(g: Array, out: Array, input: Array) -> tuple[Array]:
@@ -54,7 +55,7 @@ def _abs_vjp(g: Array, out: Array, input: Array) -> tuple[Array]:
     return (g * jnp.sign(input),)
 
 
-@defop(dims=pointwise, vjp=_abs_vjp, dunder="__abs__", out_text="")
+@defop(dims=pointwise, derivative=Derivative(vjp=_abs_vjp), public=Public(dunder=("__abs__",), out=""))
 def abs(input: Array) -> Array:
     """Absolute value; that of a complex number is real. The gradient at 0 is 0."""
     require(input, "abs_cpu", INTEGER, FLOAT, COMPLEX)
@@ -64,7 +65,7 @@ def abs(input: Array) -> Array:
     return jnp.where(zero, 0, jnp.abs(jnp.where(zero, 1, input)))
 
 
-@defop(dims=pointwise, inplace=True)
+@defop(dims=pointwise, public=IN_PLACE)
 def sign(input: Array) -> Array:
     """-1, 0 or 1; 0 for NaN. `DTypeError` for complex numbers."""
     refuse_complex(input, _COMPLEX_SIGN)
@@ -73,7 +74,7 @@ def sign(input: Array) -> Array:
     return (input > 0).astype(input.dtype) - (input < 0).astype(input.dtype)
 
 
-@defop(dims=pointwise, inplace=True)
+@defop(dims=pointwise, public=IN_PLACE)
 def sgn(input: Array) -> Array:
     """`input / abs(input)`, and 0 at 0."""
     if category(input) != COMPLEX:
@@ -83,14 +84,14 @@ def sgn(input: Array) -> Array:
     return jnp.where(zero, 0, safe / jnp.abs(safe))
 
 
-@defop(dims=pointwise, out_text="signbit does not support non-boolean outputs.")
+@defop(dims=pointwise, public=Public(out="signbit does not support non-boolean outputs."))
 def signbit(input: Array) -> Array:
     """Whether the sign bit is set, as it is in -0."""
     refuse_complex(input, "signbit is not implemented for complex tensors.")
     return jnp.signbit(input) if category(input) == FLOAT else input < 0
 
 
-@defop(grad_name="Pow", dims=pointwise, inplace=True)
+@defop(derivative=Derivative(name="Pow"), dims=pointwise, public=IN_PLACE)
 def square(input: Array) -> Array:
     """`input * input`; booleans count as integers."""
     base = input.astype(jnp.int64) if category(input) == BOOL else input
@@ -108,7 +109,7 @@ def _rounding(name: str, function: Callable[[Array], Array], doc: str) -> OpDef:
         require(input, f"{name}_vml_cpu", INTEGER, FLOAT)
         return function(input) if category(input) == FLOAT else input
 
-    return defop(name, dims=pointwise, inplace=True)(documented(body, name, doc))
+    return defop(name, dims=pointwise, public=IN_PLACE)(documented(body, name, doc))
 
 
 floor = _rounding("floor", jnp.floor, "The largest whole number that is not above.")
@@ -116,7 +117,7 @@ ceil = _rounding("ceil", jnp.ceil, "The smallest whole number that is not below.
 trunc = _rounding("trunc", jnp.trunc, "The whole part.")
 
 
-@defop(dims=pointwise, inplace=True, also="special")
+@defop(dims=pointwise, public=Public(inplace=True, also=("special",)))
 def round(input: Array, *, decimals: int = 0) -> Array:
     """Rounding to `decimals` decimals; halves go to the even neighbour."""
     require(input, "round_vml_cpu", INTEGER, FLOAT)
@@ -127,7 +128,7 @@ def round(input: Array, *, decimals: int = 0) -> Array:
     return jnp.round(input * scale) / scale if decimals > 0 else jnp.round(input / scale) * scale
 
 
-@defop(dims=pointwise, inplace=True)
+@defop(dims=pointwise, public=IN_PLACE)
 def frac(input: Array) -> Array:
     """The fractional part; its derivative is 1."""
     require(input, "frac_cpu", FLOAT)
@@ -145,7 +146,7 @@ def _frexp_vjp(g: tuple[Array, Array], out: tuple[Array, Array], input: Array) -
     return (g[0] * jnp.exp2(-out[1].astype(input.dtype)),)
 
 
-@defop(dims=_twice, vjp=_frexp_vjp, outputs=("mantissa", "exponent"))
+@defop(dims=_twice, derivative=Derivative(vjp=_frexp_vjp), outputs=("mantissa", "exponent"))
 def frexp(input: Array) -> tuple[Array, Array]:
     """`input = mantissa * 2**exponent` with `0.5 <= |mantissa| < 1`; exponents are int32."""
     if category(input) != FLOAT:
@@ -157,15 +158,11 @@ def frexp(input: Array) -> tuple[Array, Array]:
 # ---- complex numbers
 
 
-def _is_real(aval: Any) -> bool:
-    return not aval.dtype.is_complex
-
-
 def _write_real(base: Array, value: Array) -> Array:
     return lax.complex(value, jnp.imag(base)) if category(base) == COMPLEX else value
 
 
-@defop(dims=pointwise, view=strides.part, write=_write_real, itself=_is_real, method=False, property=True)
+@defop(dims=pointwise, view=View(layout=strides.part, write=_write_real), public=INTERNAL)
 def real(input: Array) -> Array:
     """The real part."""
     return jnp.real(input)
@@ -175,7 +172,11 @@ def _write_imag(base: Array, value: Array) -> Array:
     return lax.complex(jnp.real(base), value)
 
 
-@defop(dims=pointwise, view=partial(strides.part, place=1), write=_write_imag, method=False, property=True)
+@defop(
+    dims=pointwise,
+    view=View(layout=partial(strides.part, place=1), write=_write_imag),
+    public=Public(method="", attribute=True),
+)
 def imag(input: Array) -> Array:
     """The imaginary part; `DTypeError` for other than complex numbers."""
     if category(input) != COMPLEX:
@@ -192,19 +193,19 @@ def _write_conj(base: Array, value: Array) -> Array:
     return _conjugate(value)
 
 
-@defop(dims=pointwise, view=strides.conjugated, write=_write_conj, itself=_is_real)
+@defop(dims=pointwise, view=View(layout=strides.conjugated, write=_write_conj), public=INTERNAL)
 def conj(input: Array) -> Array:
     """The complex conjugate."""
     return _conjugate(input)
 
 
-@defop(arithmetic=Arithmetic.NONE, dims=pointwise, inplace=True, itself=_is_real)
+@defop(types=NO_ARITHMETIC, dims=pointwise, public=INTERNAL)
 def conj_physical(input: Array) -> Array:
     """The complex conjugate as a new tensor, not a view."""
     return _conjugate(input)
 
 
-@defop(dims=pointwise, promote=Promote.FLOAT, saves=True)
+@defop(dims=pointwise, types=FLOAT_TYPE, derivative=SAVES)
 def angle(input: Array) -> Array:
     """The angle in the complex plane; for real numbers pi below 0, else 0, and NaN for NaN."""
     if category(input) == COMPLEX:
@@ -234,14 +235,14 @@ def isfinite(input: Array) -> Array:
     return jnp.isfinite(input)
 
 
-@defop(dims=pointwise, out_text="isposinf does not support non-boolean outputs.")
+@defop(dims=pointwise, public=Public(out="isposinf does not support non-boolean outputs."))
 def isposinf(input: Array) -> Array:
     """Whether an element is plus infinity."""
     refuse_complex(input, "isposinf does not support complex inputs.")
     return jnp.isinf(input) & (input > 0)
 
 
-@defop(dims=pointwise, out_text="isneginf does not support non-boolean outputs.")
+@defop(dims=pointwise, public=Public(out="isneginf does not support non-boolean outputs."))
 def isneginf(input: Array) -> Array:
     """Whether an element is minus infinity."""
     refuse_complex(input, "isneginf does not support complex inputs.")
@@ -255,10 +256,9 @@ def isreal(input: Array) -> Array:
 
 
 @defop(
-    arithmetic=Arithmetic.NONE,
+    types=NO_ARITHMETIC,
     dims=pointwise,
-    inplace=True,
-    out_text="nan_to_num: dtype of out: {1} should be same as input: {0}",
+    public=Public(inplace=True, out="nan_to_num: dtype of out: {1} should be same as input: {0}"),
 )
 def nan_to_num(
     input: Array, nan: Scalar | None = None, posinf: Scalar | None = None, neginf: Scalar | None = None
@@ -284,13 +284,13 @@ def nan_to_num(
 # ---- copies
 
 
-@defop(arithmetic=Arithmetic.NONE, dims=pointwise, linear="each")
+@defop(types=NO_ARITHMETIC, dims=pointwise, shards=IS_LINEAR, public=INTERNAL)
 def clone(input: Array) -> Array:
     """A copy of the tensor, which shares no memory with it."""
     return input
 
 
-@defop(arithmetic=Arithmetic.NONE, grad_name="ToCopy", dims=pointwise, function=False, method=False)
+@defop(types=NO_ARITHMETIC, derivative=Derivative(name="ToCopy"), dims=pointwise, public=INTERNAL)
 def to_dtype(input: Array, dtype: DTypeArg = None) -> Array:
     """`input` with another element type; complex numbers lose their imaginary part in real types."""
     if dtype is None:

@@ -12,8 +12,9 @@ from weft.errors import DomainError, DTypeError, ShapeError
 from weft.ops._dims import Factors, NameOf, Sizes
 from weft.ops._findings import Misses
 from weft.ops._index import outside
+from weft.ops._kinds import Array, Shape
 from weft.ops._neural import require_float
-from weft.ops._table import Arithmetic, Array, Shape, defop
+from weft.ops._table import INTERNAL, NO_ARITHMETIC, Check, Derivative, defop
 from weft.ops._type_names import scalar_name
 
 
@@ -64,14 +65,13 @@ def _unpool_vjp(g: Array, out: Array, input: Array, indices: Array, output_size:
 
 
 @defop(
-    arithmetic=Arithmetic.NONE,
+    types=NO_ARITHMETIC,
     dims=_planes,
-    vjp=_unpool_vjp,
-    function=False,
-    method=False,
-    check=_bad_place,
-    check_error=DomainError,
-    check_text="Found an invalid max index: {} (output volumes are of size {})",
+    derivative=Derivative(vjp=_unpool_vjp),
+    public=INTERNAL,
+    check=Check(
+        elements=_bad_place, text="Found an invalid max index: {} (output volumes are of size {})", error=DomainError
+    ),
 )
 def max_unpool(input: Array, indices: Array, output_size: Shape) -> Array:
     """Planes of `output_size` with the input's elements at the given flat positions, and 0 elsewhere."""

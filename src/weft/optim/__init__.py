@@ -1,7 +1,7 @@
 """Optimizers and learning rate schedules."""
 
+from weft._import_paths.finder import serve_below as _serve_below
 from weft.optim import lr_scheduler as lr_scheduler
-from weft.optim import optimizer as optimizer
 from weft.optim import swa_utils as swa_utils
 from weft.optim._adafactor import Adafactor as Adafactor
 from weft.optim._muon import Muon as Muon
@@ -20,3 +20,5 @@ from weft.optim.rmsprop import RMSprop as RMSprop
 from weft.optim.rprop import Rprop as Rprop
 from weft.optim.sgd import SGD as SGD
 from weft.optim.sparse_adam import SparseAdam as SparseAdam
+
+_serve_below(__name__)

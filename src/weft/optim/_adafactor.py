@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from weft.errors import OptionError
 from weft.ops.optimizer import adafactor_step
@@ -13,6 +13,7 @@ from weft.optim._options import require_one, require_that
 
 if TYPE_CHECKING:
     from weft._tensor.tensor import Tensor
+    from weft.optim._fused import Start
 
 
 class Adafactor(FusedOptimizer):
@@ -61,14 +62,14 @@ class Adafactor(FusedOptimizer):
     def _kind(self, param: Tensor) -> bool:
         return param.ndim > 1
 
-    def _starts(self, group: Group, param: Tensor) -> dict[str, Any]:
+    def _starts(self, group: Group, param: Tensor) -> Mapping[str, Start]:
         del group
         if not self._kind(param):
             return {"step": 0.0, "variance": 0.0}
         *batch, rows, columns = param.shape
         return {"step": 0.0, "row_var": (0.0, (*batch, rows, 1)), "col_var": (0.0, (*batch, 1, columns))}
 
-    def _update(self, group: Group, params: Sequence[Any], numbers: Numbers) -> None:
+    def _update(self, group: Group, params: Sequence[Tensor], numbers: Numbers) -> None:
         if any(param.dtype.is_complex for param in params):
             raise OptionError("Adafactor does not support complex parameters")
         super()._update(group, params, numbers)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from math import inf, isnan
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from weft._base.capture import active_capture
+from weft._base.device import device
 from weft._base.dtype import DType, float32, float64
 from weft._base.interrupts import uninterrupted
 from weft._base.state import ambient, default_dtype, using
+from weft._base.types import Arg, Result, SavedState
 from weft._dispatch import apply
 from weft._lazy.aval import aval_of, named
 from weft._lazy.call import ONE, many
@@ -18,15 +21,22 @@ from weft._lazy.infer import call_of
 from weft._lazy.runtime import new_array
 from weft._lazy.value import Value
 from weft._tensor.alias import layout_of, owner_of
-from weft._tensor.capture_hooks import leaf
+from weft._tensor.leaf import leaf
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import replace_value, write
 from weft.errors import OptionError, UnsupportedCallError, ValueRangeError
-from weft.ops._table import Kind, OpDef
+from weft.ops._kinds import Kind
+from weft.ops._table import OpDef
 from weft.ops.optimizer_scaling import kept_where
 from weft.optim._optimizer import Group, Optimizer, Params
 from weft.optim._sparse_steps import refusal
+
+if TYPE_CHECKING:
+    from weft.optim._optimizer import Closure
+
+Start = float | tuple[float, tuple[int, ...]]
+"""A parameter's state before the first step: a number everywhere, with a shape if it is not the parameter's."""
 
 Numbers = dict[str, Value | None]
 """Options of a group as operands, by the names of the row's parameters."""
@@ -52,7 +62,7 @@ class FusedOptimizer(Optimizer):
         ""  # what PyTorch calls an optimizer that refuses sparse gradients, if not its name
     )
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: Arg) -> None:
         super().__init_subclass__(**kwargs)
         params = cls._row.params
         lists = [param.name for param in params if param.kind is Kind.ARRAYS]
@@ -64,14 +74,14 @@ class FusedOptimizer(Optimizer):
         # a user's own step may do more than update parameters; one that does not says so
         cls._skips_steps = vars(cls).get("_skips_steps", cls.step is FusedOptimizer.step)
 
-    def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
+    def __init__(self, params: Params, defaults: Group) -> None:
         if defaults.get("fused") and defaults.get("differentiable"):
             raise OptionError("`fused` does not support `differentiable`")
         if defaults.get("fused") and defaults.get("foreach"):
             raise OptionError("`fused` and `foreach` cannot be `True` together.")
         super().__init__(params, defaults)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: SavedState) -> None:
         super().__setstate__(state)
         shared: dict[Any, Value] = {}  # counters that were shared are shared again, so the program stays the same
         for param, entry in self.state.items():
@@ -83,7 +93,7 @@ class FusedOptimizer(Optimizer):
 
     # --- for subclasses ---------------------------------------------------------------------------------------
 
-    def _starts(self, group: Group, param: Tensor) -> dict[str, Any]:
+    def _starts(self, group: Group, param: Tensor) -> Mapping[str, Start]:
         """State before the first step: numbers, or (number, shape) if the shape is not the parameter's."""
         del group, param
         return self._fresh
@@ -97,13 +107,13 @@ class FusedOptimizer(Optimizer):
             for name in self._columns
         }
 
-    def _kind(self, param: Tensor) -> Any:
+    def _kind(self, param: Tensor) -> Hashable:
         """A key: only parameters with equal keys are updated by one application."""
         del param
 
     # --- stepping ---------------------------------------------------------------------------------------------
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    def step(self, closure: Closure | None = None) -> Result:
         """Update all parameters that have a gradient; returns the result of `closure`, which computes the gradients.
 
         Everything pending is computed together with the update, as one program. NaN in an option raises before anything
@@ -121,7 +131,7 @@ class FusedOptimizer(Optimizer):
     def _read(self, group: Group) -> Numbers:
         """The row's numbers. Replays of a captured step read them from the group again."""
         numbers: Numbers = {}
-        capture = ambient().capture
+        capture = active_capture()
         for name, option, at in self._numbers:
             value = group[option] if at is None else group[option][at]
             if isinstance(value, Tensor):
@@ -131,11 +141,10 @@ class FusedOptimizer(Optimizer):
             else:
                 read = partial(_checked, group, option, at)
                 numbers[name] = value = number(read())
-                if capture is not None:
-                    capture.lift(value, read)
+                capture.lift(value, read)
         return numbers
 
-    def _update(self, group: Group, params: Sequence[Any], numbers: Numbers) -> None:
+    def _update(self, group: Group, params: Sequence[Tensor], numbers: Numbers) -> None:
         """Record one application, and set the new parameters and the new state."""
         names, states = self._begin(group, params)
         columns = [[state[name] for state in states] if name in names else [] for name in self._columns]
@@ -179,7 +188,7 @@ class FusedOptimizer(Optimizer):
             for state, at in zip(states, age, strict=True):
                 replace_value(state[name], new[start + at])
 
-    def _begin(self, group: Group, params: Sequence[Any]) -> tuple[Any, list[dict[str, Any]]]:
+    def _begin(self, group: Group, params: Sequence[Tensor]) -> tuple[Collection[str], list[SavedState]]:
         """The names of the state that a group needs, and the state, created where it is missing.
 
         Parameters that start together share their counters.
@@ -196,17 +205,18 @@ class FusedOptimizer(Optimizer):
             for name, start in self._starts(group, param).items():
                 if name in state:
                     continue
+                value, shape = start if isinstance(start, tuple) else (start, None)
                 if name not in self._counters:
-                    state[name] = filled(param, *(start if isinstance(start, tuple) else (start,)))
+                    state[name] = filled(param, value, shape)
                 else:
                     # Counters that start together are one value, so they keep their common place in the program.
                     if name not in shared:
-                        shared[name] = _counter(start, param.device)
+                        shared[name] = _counter(value, param.device)
                     state[name] = wrap(shared[name])
         return names, states
 
 
-def evaluated(closure: Callable[[], Any] | None) -> Any:
+def evaluated(closure: Closure | None) -> Result:
     """The result of a closure, which is called with gradients enabled."""
     if closure is None:
         return None
@@ -214,7 +224,7 @@ def evaluated(closure: Callable[[], Any] | None) -> Any:
         return closure()
 
 
-def by_device(params: Sequence[Any], kind: Callable[[Any], Any]) -> list[list[Any]]:
+def by_device(params: Sequence[Tensor], kind: Callable[[Tensor], Hashable]) -> list[list[Tensor]]:
     """Parameters in groups that one application can update: of one device, one mesh of processes, and one kind.
 
     A parameter that comes several times is in several groups, since each update starts from the one before. So are
@@ -235,7 +245,7 @@ def by_device(params: Sequence[Any], kind: Callable[[Any], Any]) -> list[list[An
     return [groups[at] for at in order]
 
 
-def _levels(params: Sequence[Any]) -> list[int]:
+def _levels(params: Sequence[Tensor]) -> list[int]:
     """For each parameter, a number greater than those of earlier parameters that may share elements with it."""
     levels = [0] * len(params)
     owners = [id(owner_of(param)) for param in params]
@@ -271,7 +281,7 @@ def _checked(group: Group, name: str, at: int | None) -> float:
     return value
 
 
-def _values(tensors: Iterable[Any]) -> list[Value]:
+def _values(tensors: Iterable[Tensor | None]) -> list[Value]:
     return [operand(tensor) for tensor in tensors]
 
 
@@ -279,12 +289,12 @@ def _scalar_dtype() -> DType:
     return float64 if default_dtype() is float64 else float32
 
 
-def _counter(start: Any, device: Any) -> Value:
+def _counter(start: float | Tensor, device: device) -> Value:
     aval = aval_of((), _scalar_dtype(), device=device)
     return leaf(aval, new_array(aval, float(start)))
 
 
-def filled(param: Tensor, start: Any, shape: tuple[int, ...] | None = None) -> Any:
+def filled(param: Tensor, start: float | Tensor, shape: tuple[int, ...] | None = None) -> Tensor:
     """State with one number everywhere, as an array at once: the first step has the same program as later ones.
 
     In complex state both parts have that number. Names of the parameter's dims may change later, so state has none.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from weft.errors import OptionError, ValueRangeError
 from weft.ops.optimizer import muon_step
@@ -65,7 +65,7 @@ class Muon(FusedOptimizer):
                 len(size) == 2, f"Muon only supports 2D parameters whereas we found a parameter with size: {size}"
             )
 
-    def _update(self, group: Group, params: Sequence[Any], numbers: Numbers) -> None:
+    def _update(self, group: Group, params: Sequence[Tensor], numbers: Numbers) -> None:
         if any(param.dtype.is_complex for param in params):
             raise OptionError("Muon does not support complex parameters")
         if group["ns_steps"] >= 100:

@@ -8,14 +8,17 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, wraps
 from types import NoneType
-from typing import Any
+from typing import Any, TypeAlias
 
 from weft._base.activity import Activity, process
+from weft._base.capture import active_capture
+from weft._base.cell import Registry
 from weft._base.handles import Handle
 from weft._base.interrupts import uninterrupted
 from weft._base.site import end_at_user, ends_at_user, warn_user
 from weft._base.state import ambient
 from weft._base.timeline import Phase, spanned
+from weft._base.types import AnyCallable, Arg, Args, Kwargs, PyTree, Result, SavedState
 from weft._base.usage import log_api_usage_once
 from weft._lazy.realize import end_optimizer_step, flush_pending
 from weft._lazy.runtime import accelerator_memory
@@ -30,7 +33,12 @@ from weft.nn._lazy_parameter import is_lazy
 from weft.nn._lookup import name_of_type
 from weft.optim._origin import kinds_of, other_optimizer
 
-Group = dict[str, Any]
+Group: TypeAlias = dict[str, Any]
+"""Parameters, under "params", and the options for them, by name."""
+
+Closure = Callable[[], Result]
+"""Computes the loss and the gradients again, and returns the loss."""
+
 Params = Iterable[Tensor] | Iterable[Group] | Iterable[tuple[str, Tensor]]
 """What an optimizer is made of: parameters, groups of them with options, or parameters with names."""
 
@@ -48,12 +56,12 @@ class Optimizer:
     _made_in: weakref.ref[Any] | None = None  # what recorded the function that has made it
     _found_inf: Sequence[Tensor] = ()  # by device, while `GradScaler` steps: not zero if a gradient is infinite or NaN
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: Arg) -> None:
         super().__init_subclass__(**kwargs)
         if "step" in vars(cls):
             cls.step = _with_hooks(cls.step)
 
-    def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
+    def __init__(self, params: Params, defaults: Group) -> None:
         log_api_usage_once("python.optimizer")
         if isinstance(params, Tensor):
             raise ArgumentError(
@@ -67,7 +75,7 @@ class Optimizer:
         self.state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[Group] = []
         self._hooks: dict[str, OrderedDict[int, Any]] = {name: OrderedDict() for name in _HOOKS}
-        groups = list(params)
+        groups: list[Any] = list(params)
         if not groups:
             raise ValueRangeError("optimizer got an empty parameter list")
         for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
@@ -129,13 +137,13 @@ class Optimizer:
             for param in group["params"]:
                 clear_grad(param, set_to_none)
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    def step(self, closure: Closure | None = None) -> Result:
         """Update the parameters. `closure`, if given, computes the gradients again and returns the loss."""
         raise NotImplementedError
 
     _read_by_calls = ()  # the next method tells instead
 
-    def _what_a_capture_depends_on(self) -> tuple[Any, ...]:
+    def _what_a_capture_depends_on(self) -> tuple[object, ...]:
         """A key. While it is equal, a captured step does what a new one would do with the same tensors and numbers."""
         groups = [
             (
@@ -145,7 +153,7 @@ class Optimizer:
             )
             for group in self.param_groups
         ]
-        hooks = (_before_all, _after_all, self._hooks["step_pre"], self._hooks["step_post"])
+        hooks = (self._hooks["step_pre"], self._hooks["step_post"])
         return ByIdentity(self.state), *groups, *(key for held in hooks for key in held)
 
     def _is_made_in(self, capture: object) -> bool:
@@ -164,7 +172,7 @@ class Optimizer:
 
     # --- state dicts ------------------------------------------------------------------------------------------
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> SavedState:
         """State by number of the parameter, and the groups, with numbers in place of parameters."""
         for hook in list(self._hooks["state_dict_pre"].values()):
             hook(self)
@@ -181,7 +189,7 @@ class Optimizer:
             contents = hook(self, contents) or contents
         return contents
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: SavedState) -> None:
         """Load a state dict of an optimizer with the same groups. Floating state is cast to its parameter's type.
 
         Raises `ValueError` (also a `RuntimeError`) for the state of another kind of optimizer, and if groups or shapes
@@ -236,7 +244,7 @@ class Optimizer:
         del group, param
         return {}
 
-    def _require_fitting(self, at: int, group: Group, state: Mapping[Any, dict[str, Any]]) -> None:
+    def _require_fitting(self, at: int, group: Group, state: Mapping[int, SavedState]) -> None:
         """Refuse state whose shapes do not fit the group's parameters, as that of another model."""
         for place, param in enumerate(group["params"]):
             # A lazy parameter has no shape yet to compare with.
@@ -259,10 +267,10 @@ class Optimizer:
                         "Load the state of an optimizer of the same parameters in the same order, or start without one"
                     )
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> SavedState:
         return {"defaults": self.defaults, "state": self.state, "param_groups": self.param_groups}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: SavedState) -> None:
         self.__dict__.update(state)
         self.__dict__.setdefault("_hooks", {name: OrderedDict() for name in _HOOKS})
         for group in self.param_groups:
@@ -271,7 +279,7 @@ class Optimizer:
 
     # --- hooks ------------------------------------------------------------------------------------------------
 
-    def register_step_pre_hook(self, hook: Callable[..., Any]) -> Handle:
+    def register_step_pre_hook(self, hook: AnyCallable) -> Handle:
         """Call `hook(optimizer, args, kwargs)` before each step; a pair that it returns replaces the arguments.
 
         As in PyTorch, the first of `args` is the optimizer.
@@ -286,11 +294,11 @@ class Optimizer:
         """Call `hook(optimizer)` before the state is collected."""
         return register(self._hooks["state_dict_pre"], hook, prepend=prepend)
 
-    def register_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
+    def register_state_dict_post_hook(self, hook: AnyCallable, prepend: bool = False) -> Handle:
         """Call `hook(optimizer, state_dict)` after the state was collected; it may return another state dict."""
         return register(self._hooks["state_dict_post"], hook, prepend=prepend)
 
-    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
+    def register_load_state_dict_pre_hook(self, hook: AnyCallable, prepend: bool = False) -> Handle:
         """Call `hook(optimizer, state_dict)` before loading; it may return another state dict."""
         return register(self._hooks["load_pre"], hook, prepend=prepend)
 
@@ -312,11 +320,11 @@ class _Required:
 required = _Required()
 
 
-_before_all: OrderedDict[int, Any] = OrderedDict()
-_after_all: OrderedDict[int, Any] = OrderedDict()
+_before_all = Registry[int, Any]("hooks before all steps")
+_after_all = Registry[int, Any]("hooks after all steps")
 
 
-def register_optimizer_step_pre_hook(hook: Callable[..., Any]) -> Handle:
+def register_optimizer_step_pre_hook(hook: AnyCallable) -> Handle:
     """Call `hook(optimizer, args, kwargs)` before each step of every optimizer."""
     return Handle(_before_all, hook)
 
@@ -326,11 +334,11 @@ def register_optimizer_step_post_hook(hook: Callable[..., None]) -> Handle:
     return Handle(_after_all, hook)
 
 
-def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
+def _with_hooks(step: AnyCallable) -> AnyCallable:
     """Wrap a step: run the optimizer's hooks around it, and compute what is pending at its end."""
 
     @wraps(step)
-    def run(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
+    def run(self: Optimizer, *args: Arg, **kwargs: Arg) -> Result:
         if self._stepping or "_hooks" not in vars(self):  # a subclass calls the step of its base, or only wraps another
             return step(self, *args, **kwargs)
         self._stepping = True
@@ -347,7 +355,7 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @spanned(Phase.RECORDING, lambda optimizer, *_: f"Optimizer.step#{type(optimizer).__name__}.step")
-def _run_with_hooks(self: Optimizer, step: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _run_with_hooks(self: Optimizer, step: AnyCallable, args: Args, kwargs: Kwargs) -> Result:
     state = ambient()
     # Replays step without Python code, so they hold while options and state are as they were.
     if state.capture is not None:
@@ -364,30 +372,25 @@ def _run_with_hooks(self: Optimizer, step: Callable[..., Any], args: tuple[Any, 
         hook(self, args, kwargs)
     end_optimizer_step()
     if process.activity is not None:
-        _note_step(process.activity, id(self), state.capture)
+        _tell_step(process.activity, id(self))
+        active_capture().repeats(partial(_tell_step, process.activity, id(self)))
     return loss
 
 
-def _note_step(activity: Activity, optimizer: int, capture: Any) -> None:
-    """Tell the launcher of a step, and of each replay of a captured one."""
-    _tell_step(activity, optimizer)
-    if capture is not None:
-        capture.repeats(partial(_tell_step, activity, optimizer))
-
-
 def _tell_step(activity: Activity, optimizer: int) -> None:
+    """Tell the launcher of a step."""
     activity.step(optimizer)
     if activity.wants_memory():
         activity.device_memory(*accelerator_memory())
 
 
-def _pre_hook_result(replacement: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _pre_hook_result(replacement: object) -> tuple[Args, Kwargs]:
     if not (isinstance(replacement, tuple) and len(replacement) == 2):
         raise OptionError(f"step must return None or a tuple of (new_args, new_kwargs), but got {replacement}.")
     return replacement
 
 
-def _unpacked(params: Params) -> tuple[list[Any], list[str]]:
+def _unpacked(params: Params) -> tuple[list[Arg], list[str]]:
     """Parameters, and their names if they were given as pairs."""
     if isinstance(params, Tensor):
         return [params], []
@@ -405,7 +408,7 @@ def _unpacked(params: Params) -> tuple[list[Any], list[str]]:
     return [param for _, param in entries], [name for name, _ in entries]
 
 
-def _cast(param: Tensor, value: Any, name: Any = None) -> Any:
+def _cast(param: Tensor, value: PyTree, name: object = None) -> PyTree:
     """A copy of a parameter's state, moved to the parameter's device and, except for `step`, cast to its type."""
     if isinstance(value, Tensor):
         copied = wrap(own(value._read())).to(device=param.device)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from weft._base.types import Arg
 from weft._tensor.kind_names import is_of_other_library, kind_and_advice
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ValueRangeError
 
 
-def require(name: str, value: Any, low: float = 0.0, high: float | None = None) -> None:
+def require(name: str, value: float | Tensor, low: float = 0.0, high: float | None = None) -> None:
     """Require low <= value < high; NaN is refused. The values of tensors are not checked."""
     if isinstance(value, Tensor):
         require_one(value)
@@ -25,13 +24,13 @@ def require_one(lr: float | Tensor) -> None:
         raise ValueRangeError("Tensor lr must be 1-element")
 
 
-def require_that(holds: Any, text: str) -> None:
+def require_that(holds: object, text: str) -> None:
     """Refuse an option unless a condition holds, which it does not for NaN. The values of tensors are not checked."""
     if not isinstance(holds, Tensor) and not holds:
         raise ValueRangeError(text)
 
 
-def require_options(**options: Any) -> None:
+def require_options(**options: Arg) -> None:
     """Require, in order, non-negative numbers, `betas` in [0, 1), and no NaN."""
     for name, value in options.items():
         if name == "betas":

@@ -5,14 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from typing import Any
 
+from weft._base.types import Arg
 from weft._tensor.tensor import Tensor
 
 Names = frozenset[str]
 
 
-def other_optimizer(optimizer: Any, group: Mapping[str, Any], kinds: Iterable[type]) -> str:
+def other_optimizer(optimizer: Arg, group: Mapping[str, object], kinds: Iterable[type]) -> str:
     """The names of those of `kinds` whose group this is, if it is none of the optimizer's; else "".
 
     Options that are in neither are ignored: schedulers and users put their own into groups. An older version of the
@@ -49,7 +49,7 @@ def kinds_of(base: type) -> Iterator[type]:
 
 
 @cache
-def _options(kind: Any) -> dict[str, bool]:
+def _options(kind: type) -> dict[str, bool]:
     """The options of an optimizer, also those that its base sets, and whether each is a number."""
     options: dict[str, bool] = {}
     for base in kind.__mro__:
@@ -61,5 +61,5 @@ def _options(kind: Any) -> dict[str, bool]:
     return {name: is_number for name, is_number in options.items() if name not in ("self", "params")}
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, (int, float, tuple, list, Tensor)) and not isinstance(value, bool)

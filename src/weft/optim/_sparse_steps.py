@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from weft._base.types import Arg
 from weft._tensor.codegen import op
-from weft._tensor.composed import form_of, rule
+from weft._tensor.composed import encoding_of, rule
 from weft._tensor.sparse.coo import Coo, coalesced
-from weft._tensor.sparse.form import is_sparse, number_of
+from weft._tensor.sparse.encoding import is_sparse, number_of
 from weft._tensor.tensor import Tensor
 from weft.errors import OptionError
-from weft.ops._table import TABLE, Kind
+from weft.ops._kinds import Kind
+from weft.ops._table import TABLE
 
 Tensors = Sequence[Tensor]
 
@@ -22,7 +23,7 @@ def refusal(name: str) -> OptionError:
     return OptionError(f"{name} does not support sparse gradients{advice}")
 
 
-def _step_on_rows(name: str, params: Tensors, grads: Tensors, *rest: Any, **options: Any) -> tuple[Tensor, ...]:
+def _step_on_rows(name: str, params: Tensors, grads: Tensors, *rest: Arg, **options: Arg) -> tuple[Tensor, ...]:
     """The results of a step in which nothing changes where there is no gradient.
 
     Where a gradient is sparse, the row gets the rows (along dim 0) that it stores, of parameter and state, too.
@@ -30,29 +31,31 @@ def _step_on_rows(name: str, params: Tensors, grads: Tensors, *rest: Any, **opti
     kinds = TABLE[name].params[2:]
     # Steps are counted for the whole parameter and not by row.
     columns = [kind.kind is Kind.ARRAYS and kind.name != "step" for kind in kinds if not kind.keyword_only]
-    forms = [form_of(coalesced(g)) if is_sparse(g) else None for g in grads]
-    for form in forms:
-        if form is not None and form.sparse_dim != 1:
-            raise form.refusal(name, f" with {form.sparse_dim} sparse dims")
+    encodings = [encoding_of(coalesced(g)) if is_sparse(g) else None for g in grads]
+    for encoding in encodings:
+        if encoding is not None and encoding.sparse_dim != 1:
+            raise encoding.refusal(name, f" with {encoding.sparse_dim} sparse dims")
 
     def parts(tensors: Tensors) -> list[Tensor]:
-        several = zip(tensors, forms, strict=True)
-        return [x if form is None else x.index_select(0, form.indices[0]) for x, form in several]
+        several = zip(tensors, encodings, strict=True)
+        return [x if encoding is None else x.index_select(0, encoding.indices[0]) for x, encoding in several]
 
-    values = [g if form is None else form.values for g, form in zip(grads, forms, strict=True)]
+    values = [g if encoding is None else encoding.values for g, encoding in zip(grads, encodings, strict=True)]
     arguments = [parts(x) if is_column and x else x for x, is_column in zip(rest, columns, strict=True)]
     new = getattr(op, name)(parts(params), values, *arguments, **options)
     new = (new,) if isinstance(new, Tensor) else new
     targets = [*params, *[x for own, is_column in zip(rest, columns, strict=True) if is_column for x in own]]
     merged = []
     for at, (target, result) in enumerate(zip(targets, new, strict=False)):
-        form = forms[at % len(forms)]
-        merged.append(result if form is None else target.index_copy(0, form.indices[0], result))
+        encoding = encodings[at % len(encodings)]
+        merged.append(result if encoding is None else target.index_copy(0, encoding.indices[0], result))
     return (*merged, *new[len(targets) :])
 
 
 @rule(Coo, "sgd_step")
-def _sgd(params: Tensors, grads: Tensors, momentum_buffer: Tensors, *numbers: Any, **options: Any) -> Any:
+def _sgd(
+    params: Tensors, grads: Tensors, momentum_buffer: Tensors, *numbers: Arg, **options: Arg
+) -> tuple[Tensor, ...]:
     if number_of(numbers[-1]):
         raise OptionError("weight_decay option is not compatible with sparse gradients; use 0")
     if momentum_buffer:  # decays in all rows
@@ -62,22 +65,22 @@ def _sgd(params: Tensors, grads: Tensors, momentum_buffer: Tensors, *numbers: An
 
 
 @rule(Coo, "adagrad_step")
-def _adagrad(*arguments: Any, **options: Any) -> Any:
+def _adagrad(*arguments: Arg, **options: Arg) -> tuple[Tensor, ...]:
     if number_of(arguments[-1]):
         raise OptionError("weight_decay option is not compatible with sparse gradients")
     return _step_on_rows("adagrad_step", *arguments, **options)
 
 
 @rule(Coo, "sparse_adam_step")
-def _sparse_adam(*arguments: Any, **options: Any) -> Any:
+def _sparse_adam(*arguments: Arg, **options: Arg) -> tuple[Tensor, ...]:
     return _step_on_rows("sparse_adam_step", *arguments, **options)
 
 
 @rule(Coo, "unscale_gradients")
 def _unscaled(grads: Tensors, found_inf: Tensor, scale: Tensor) -> tuple[Tensor, ...]:
     """Of sparse gradients, what is stored counts, once equal indices are added up."""
-    forms = [form_of(coalesced(g)) if is_sparse(g) else None for g in grads]
-    values = [g if form is None else form.values for g, form in zip(grads, forms, strict=True)]
+    encodings = [encoding_of(coalesced(g)) if is_sparse(g) else None for g in grads]
+    values = [g if encoding is None else encoding.values for g, encoding in zip(grads, encodings, strict=True)]
     *scaled, infinite = op.unscale_gradients(values, found_inf, scale)
-    several = zip(scaled, forms, strict=True)
-    return (*[x if form is None else form.with_values(x) for x, form in several], infinite)
+    several = zip(scaled, encodings, strict=True)
+    return (*[x if encoding is None else encoding.with_values(x) for x, encoding in several], infinite)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
+from weft._base.types import SavedState
 from weft._tensor.tensor import Tensor
 from weft.errors import StateDictError
 from weft.optim._optimizer import Group, Optimizer
@@ -16,7 +16,7 @@ _NAME = "swap_in_optimizer_params_and_state"
 
 @contextmanager
 def swap_in_optimizer_params_and_state(
-    optimizer: Optimizer, swapin_parameters: Mapping[str, Tensor], swapin_optim_state: dict[str, Any]
+    optimizer: Optimizer, swapin_parameters: Mapping[str, Tensor], swapin_optim_state: SavedState
 ) -> Iterator[None]:
     """Let an optimizer, which has state, step on other parameters with the state of a state dict, within the block.
 
@@ -55,7 +55,7 @@ def swap_in_optimizer_params_and_state(
         optimizer.state = old_state
 
 
-def _entries(state: Any) -> dict[Any, Any]:
+def _entries(state: object) -> dict[int, SavedState]:
     if not isinstance(state, dict):
         raise StateDictError(
             f"{_NAME} requires swapin_optim_state['state'] to be a dict mapping packed parameter ids to per-param "
@@ -68,7 +68,7 @@ def _entries(state: Any) -> dict[Any, Any]:
     return state
 
 
-def _groups(optimizer: Optimizer, groups: Any) -> list[Group]:
+def _groups(optimizer: Optimizer, groups: object) -> list[Group]:
     if not isinstance(groups, list):
         raise StateDictError(
             f"{_NAME} requires swapin_optim_state['param_groups'] to be a list of param-group dicts, "
@@ -81,7 +81,7 @@ def _groups(optimizer: Optimizer, groups: Any) -> list[Group]:
     return groups
 
 
-def _check_group(at: int, group: Group, new: Any) -> None:
+def _check_group(at: int, group: Group, new: object) -> None:
     if not isinstance(new, dict):
         raise StateDictError(f"{_NAME} requires each optimizer param group to be a dictionary.")
     numbers = new.get("params")

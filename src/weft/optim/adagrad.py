@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from weft.ops.optimizer import adagrad_step
 from weft.optim._fused import FusedOptimizer
@@ -11,6 +12,7 @@ from weft.optim._options import require_options
 
 if TYPE_CHECKING:
     from weft._tensor.tensor import Tensor
+    from weft.optim._fused import Start
 
 
 class Adagrad(FusedOptimizer):
@@ -60,6 +62,6 @@ class Adagrad(FusedOptimizer):
         for group in self.param_groups:
             self._begin(group, group["params"])
 
-    def _starts(self, group: Group, param: Tensor) -> dict[str, Any]:
+    def _starts(self, group: Group, param: Tensor) -> Mapping[str, Start]:
         del group, param
         return {"step": 0.0, "sum": self.defaults["initial_accumulator_value"]}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from weft._tensor.tensor import Tensor
 from weft.errors import ValueRangeError
@@ -10,6 +11,9 @@ from weft.ops.optimizer_adam import adam_step
 from weft.optim._fused import FusedOptimizer
 from weft.optim._optimizer import Group, Params
 from weft.optim._options import require_options
+
+if TYPE_CHECKING:
+    from weft.optim._fused import Start
 
 
 class Adam(FusedOptimizer):
@@ -27,7 +31,7 @@ class Adam(FusedOptimizer):
         self,
         params: Params,
         lr: float | Tensor = 1e-3,
-        betas: tuple[Any, Any] = (0.9, 0.999),
+        betas: tuple[float | Tensor, float | Tensor] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0,
         amsgrad: bool = False,
@@ -61,13 +65,13 @@ class Adam(FusedOptimizer):
             },
         )
 
-    def _starts(self, group: Group, param: Tensor) -> dict[str, Any]:
+    def _starts(self, group: Group, param: Tensor) -> Mapping[str, Start]:
         del param
         peaks = {"max_exp_avg_sq": 0.0} if group["amsgrad"] else {}
         return {"step": 0.0, "exp_avg": 0.0, "exp_avg_sq": 0.0, **peaks}
 
 
-def _require_betas(betas: tuple[Any, Any], foreach: bool) -> None:
+def _require_betas(betas: tuple[float | Tensor, float | Tensor], foreach: bool) -> None:
     """Check the betas. Of all optimizers, only Adam takes tensors here."""
     kinds = [isinstance(beta, Tensor) for beta in betas]
     if any(kinds) and not all(kinds):
@@ -75,7 +79,7 @@ def _require_betas(betas: tuple[Any, Any], foreach: bool) -> None:
     for at, beta in enumerate(betas):
         if kinds[at] and foreach:
             raise ValueRangeError(f"betas[{at}] as a Tensor is not supported for capturable=False and foreach=True")
-        if kinds[at] and beta.numel() != 1:
+        if isinstance(beta, Tensor) and beta.numel() != 1:
             raise ValueRangeError(f"Tensor betas[{at}] must be 1-element")
     require_options(betas=betas)
 
@@ -87,7 +91,7 @@ class AdamW(Adam):
         self,
         params: Params,
         lr: float | Tensor = 1e-3,
-        betas: tuple[Any, Any] = (0.9, 0.999),
+        betas: tuple[float | Tensor, float | Tensor] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
         amsgrad: bool = False,

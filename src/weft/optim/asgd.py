@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from weft.ops.optimizer import asgd_step
 from weft.optim._fused import FusedOptimizer
@@ -11,6 +12,7 @@ from weft.optim._options import require_options
 
 if TYPE_CHECKING:
     from weft._tensor.tensor import Tensor
+    from weft.optim._fused import Start
 
 
 class ASGD(FusedOptimizer):
@@ -51,6 +53,6 @@ class ASGD(FusedOptimizer):
             },
         )
 
-    def _starts(self, group: Group, param: Tensor) -> dict[str, Any]:
+    def _starts(self, group: Group, param: Tensor) -> Mapping[str, Start]:
         del param
         return {"step": 0.0, "eta": group["lr"], "mu": 1.0, "ax": 0.0}

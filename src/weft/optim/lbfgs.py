@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft._base.state import using
+from weft._base.types import Result, SavedState
 from weft._dispatch import apply
 from weft._lazy.call import ONE, many
 from weft._lazy.infer import call_of
@@ -20,6 +20,9 @@ from weft.optim._fused import evaluated, filled
 from weft.optim._line_search import Point, strong_wolfe
 from weft.optim._optimizer import Group, Optimizer, Params
 from weft.optim._options import require
+
+if TYPE_CHECKING:
+    from weft.optim._optimizer import Closure
 
 
 class LBFGS(Optimizer):
@@ -57,7 +60,7 @@ class LBFGS(Optimizer):
         if len(self.param_groups) != 1:
             raise ValueRangeError("LBFGS doesn't support per-parameter options (parameter groups)")
 
-    def step(self, closure: Callable[[], Any]) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(self, closure: Closure) -> Result:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Iterate; returns the loss before the first iteration."""
         group = self.param_groups[0]
         require("learning rate", float(group["lr"]))
@@ -80,7 +83,7 @@ class LBFGS(Optimizer):
         size = sum(p.numel() * (2 if p.dtype.is_complex else 1) for p in group["params"])
         return dict.fromkeys(("d", "prev_flat_grad"), (size,))
 
-    def _iterate(self, group: Group, state: dict[str, Any], objective: _Objective, here: Point) -> None:
+    def _iterate(self, group: Group, state: SavedState, objective: _Objective, here: Point) -> None:
         memory = _History(**{f.name: state[f.name] for f in fields(_History) if f.name in state})
         tolerance, evaluations = group["tolerance_change"], 1
         for iteration in range(1, group["max_iter"] + 1):
@@ -131,15 +134,15 @@ def _advance(
 class _Objective:
     """A closure's loss as a function of the parameters, which are concatenated into one vector of reals."""
 
-    def __init__(self, params: list[Any], closure: Callable[[], Any]) -> None:
+    def __init__(self, params: list[Tensor], closure: Closure) -> None:
         self.params = params
         self._closure = closure
 
-    def loss(self) -> Any:
+    def loss(self) -> Result:
         """The loss at the current point; the closure also sets the gradient."""
         return evaluated(self._closure)
 
-    def gradient(self) -> Any:
+    def gradient(self) -> Tensor:
         """The gradient that the last call of the closure has set."""
         grads = [filled(param, 0.0) if param.grad is None else param.grad for param in self.params]
         return op.cat([_real(grad).reshape(-1) for grad in grads])
@@ -148,7 +151,7 @@ class _Objective:
 class _Line:
     """The objective along a direction, from the current point."""
 
-    def __init__(self, objective: _Objective, direction: Any) -> None:
+    def __init__(self, objective: _Objective, direction: Tensor) -> None:
         self.direction = direction
         self._objective = objective
         self._start = [param.detach().clone() for param in objective.params]
@@ -185,7 +188,7 @@ class _History:
     prev_flat_grad: Any = None
     prev_loss: float = 0.0
 
-    def direction(self, gradient: Any, most: int) -> tuple[Any, float]:
+    def direction(self, gradient: Tensor, most: int) -> tuple[Tensor, float]:
         """The descent direction, and the directional derivative along it."""
         if self.prev_flat_grad is not None:
             self._learn(gradient - self.prev_flat_grad, self.d * float(self.t), most)
@@ -199,7 +202,7 @@ class _History:
         direction, slope = apply(call_of(lbfgs_step, (ONE, n, n, n, ONE)), inputs)
         return wrap(direction), float(wrap(slope))
 
-    def _learn(self, change: Any, move: Any, most: int) -> None:
+    def _learn(self, change: Tensor, move: Tensor, most: int) -> None:
         """Add a pair if the curvature along it is positive, and drop the oldest one if there are too many."""
         product = (change * move).sum()
         ratio, scale = 1.0 / product, product / (change * change).sum()
@@ -212,15 +215,15 @@ class _History:
         self.H_diag = scale
 
 
-def _padded(tensors: list[Any], room: int) -> list[Value]:
+def _padded(tensors: list[Tensor], room: int) -> list[Value]:
     """The tensors, padded with zeros to a length. The zeros share one array but are separate inputs of the program."""
     zero = filled(tensors[0], 0.0)._read()
     return [operand(x) for x in tensors] + [own(zero) for _ in range(room - len(tensors))]
 
 
-def _real(x: Tensor) -> Any:
+def _real(x: Tensor) -> Tensor:
     return op.view_as_real(x) if x.dtype.is_complex else x
 
 
-def _peak(x: Any) -> float:
+def _peak(x: Tensor) -> float:
     return float(x.abs().max())

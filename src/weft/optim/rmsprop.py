@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from weft.ops.optimizer import rmsprop_step
 from weft.optim._fused import FusedOptimizer
@@ -11,6 +12,7 @@ from weft.optim._options import require_options
 
 if TYPE_CHECKING:
     from weft._tensor.tensor import Tensor
+    from weft.optim._fused import Start
 
 
 class RMSprop(FusedOptimizer):
@@ -52,7 +54,7 @@ class RMSprop(FusedOptimizer):
             },
         )
 
-    def _starts(self, group: Group, param: Tensor) -> dict[str, Any]:
+    def _starts(self, group: Group, param: Tensor) -> Mapping[str, Start]:
         del param
         names = ["step", "square_avg"]
         names += ["momentum_buffer"] if group["momentum"] > 0 else []

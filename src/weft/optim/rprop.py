@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
 
 from weft.errors import ValueRangeError
 from weft.ops.optimizer import rprop_step
@@ -12,6 +13,7 @@ from weft.optim._options import require_options
 
 if TYPE_CHECKING:
     from weft._tensor.tensor import Tensor
+    from weft.optim._fused import Start
 
 
 class Rprop(FusedOptimizer):
@@ -57,6 +59,6 @@ class Rprop(FusedOptimizer):
             },
         )
 
-    def _starts(self, group: Group, param: Tensor) -> dict[str, Any]:
+    def _starts(self, group: Group, param: Tensor) -> Mapping[str, Start]:
         del param
         return {"step": 0.0, "prev": 0.0, "step_size": group["lr"]}

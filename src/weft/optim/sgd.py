@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from weft._tensor.scalar import number
 from weft.errors import ValueRangeError
@@ -14,6 +14,7 @@ from weft.optim._options import require_options
 
 if TYPE_CHECKING:
     from weft._tensor.tensor import Tensor
+    from weft.optim._fused import Start
 
 
 class SGD(FusedOptimizer):
@@ -62,11 +63,11 @@ class SGD(FusedOptimizer):
         state = self.state.get(param)
         return bool(state) and state.get("momentum_buffer") is not None
 
-    def _starts(self, group: Group, param: Tensor) -> dict[str, Any]:
+    def _starts(self, group: Group, param: Tensor) -> Mapping[str, Start]:
         del param
         return {"momentum_buffer": 0.0} if group["momentum"] != 0 else {}
 
-    def _update(self, group: Group, params: Sequence[Any], numbers: Numbers) -> None:
+    def _update(self, group: Group, params: Sequence[Tensor], numbers: Numbers) -> None:
         if not self._kind(params[0]):
             if group["momentum"] != 0 and group["dampening"] != 0 and any(map(float, self._found_inf)):
                 return  # a skipped step creates no buffers, since the first gradient in a buffer is not dampened

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
-from weft._tensor.sparse.form import is_sparse
+from weft._tensor.sparse.encoding import is_sparse
 from weft.errors import OptionError, ValueRangeError
 from weft.ops.optimizer_adam import sparse_adam_step
 from weft.optim._fused import FusedOptimizer

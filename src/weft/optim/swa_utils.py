@@ -6,11 +6,12 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from weft._base.device import DeviceLike
 from weft._base.dtype import int64
 from weft._base.state import using
+from weft._base.types import Arg, Result
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
 from weft.errors import ValueRangeError
@@ -19,10 +20,13 @@ from weft.nn._norm import _BatchNorm
 from weft.optim._optimizer import Optimizer
 from weft.optim.lr_scheduler._base import LRScheduler, per_group
 
-AverageOne = Callable[[Any, Any, Any], Any]
+if TYPE_CHECKING:
+    from weft.optim.lr_scheduler._base import Rate
+
+AverageOne = Callable[[Tensor, Tensor, Tensor | int], Tensor]
 """(average, new parameter, number of parameters averaged so far) -> new average."""
 
-AverageMany = Callable[[Sequence[Any], Sequence[Any], Any], None]
+AverageMany = Callable[[Sequence[Tensor], Sequence[Tensor], Tensor | int], None]
 """The same for lists of tensors: (averages, parameters, number), in place."""
 
 
@@ -30,7 +34,7 @@ def get_ema_avg_fn(decay: float = 0.999) -> AverageOne:
     """A running mean that keeps `decay` of its old value."""
     _check_decay(decay)
 
-    def ema_update(ema_param: Tensor, current_param: Tensor, num_averaged: Tensor | int) -> Any:
+    def ema_update(ema_param: Tensor, current_param: Tensor, num_averaged: Tensor | int) -> Tensor:
         del num_averaged
         with using(grad=False):
             return decay * ema_param + (1 - decay) * current_param
@@ -46,7 +50,7 @@ def get_ema_multi_avg_fn(decay: float = 0.999) -> AverageMany:
 def get_swa_avg_fn() -> AverageOne:
     """The mean with equal weights."""
 
-    def swa_update(averaged_param: Tensor, current_param: Tensor, num_averaged: Tensor | int) -> Any:
+    def swa_update(averaged_param: Tensor, current_param: Tensor, num_averaged: Tensor | int) -> Tensor:
         with using(grad=False):
             return averaged_param + (current_param - averaged_param) / (num_averaged + 1)
 
@@ -64,7 +68,7 @@ def _check_decay(decay: float) -> None:
 
 
 def _for_lists(average: AverageOne) -> AverageMany:
-    def update(averages: Sequence[Any], currents: Sequence[Any], num_averaged: Tensor | int) -> None:
+    def update(averages: Sequence[Tensor], currents: Sequence[Tensor], num_averaged: Tensor | int) -> None:
         with using(grad=False):
             for old, new in zip(averages, currents, strict=True):
                 old.copy_(average(old, new, num_averaged))
@@ -100,7 +104,7 @@ class AveragedModel(Module):
         self.multi_avg_fn = multi_avg_fn
         self.use_buffers = use_buffers
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: Arg, **kwargs: Arg) -> Result:
         """The result of the averaged model."""
         return self.module(*args, **kwargs)
 
@@ -119,10 +123,10 @@ class AveragedModel(Module):
                     old.detach().copy_(new.detach().to(old.device))
             self.n_averaged += 1
 
-    def _averaged(self, model: Module) -> Iterable[Any]:
+    def _averaged(self, model: Module) -> Iterable[Tensor]:
         return chain(model.parameters(), model.buffers()) if self.use_buffers else model.parameters()
 
-    def _average(self, averages: list[Any], currents: list[Any]) -> None:
+    def _average(self, averages: list[Tensor], currents: list[Tensor]) -> None:
         together: dict[Any, tuple[list[Any], list[Any]]] = {}
         for old, new in zip(averages, currents, strict=False):
             olds, news = together.setdefault((old.device, old.dtype), ([], []))
@@ -133,7 +137,7 @@ class AveragedModel(Module):
             update(olds, news, self.n_averaged.to(device))
 
 
-def update_bn(loader: Iterable[Any], model: Module, device: DeviceLike | None = None) -> None:
+def update_bn(loader: Iterable[Arg], model: Module, device: DeviceLike | None = None) -> None:
     """Compute the running statistics of the batch normalisations of `model` again, from the batches of `loader`.
 
     If a batch is a list or tuple, its first entry is the model's input.
@@ -184,7 +188,7 @@ class SWALR(LRScheduler):
         t = max(0.0, min(1.0, step / max(1, self.anneal_epochs)))
         return (1 - math.cos(math.pi * t)) / 2 if self._anneal_strategy == "cos" else t
 
-    def _next_rates(self) -> list[Any]:
+    def _next_rates(self) -> list[Rate]:
         step = self._step_count - 1
         if self.anneal_epochs == 0:
             step = max(1, step)

@@ -15,13 +15,14 @@ from weakref import WeakKeyDictionary
 from weft._autograd.engine import is_running
 from weft._base.pending import watch
 from weft._base.scopes import observe_scopes
+from weft._base.types import Json
 from weft._lazy.aval import Aval
 from weft._lazy.value import Value, tick
-from weft._profile.chrome import write_json
-from weft._profile.names import operator_name
-from weft.monitor import RecordScope
 from weft.ops._strides import row_major
 from weft.ops._type_names import c_name
+from weft.profiler._callbacks import RecordScope
+from weft.profiler._chrome import write_json
+from weft.profiler._names import operator_name
 
 _SCHEMA = "1.1.1-chakra.0.0.4"
 _NUMBERS = {bool: "Bool", int: "Int", float: "Double", complex: "ComplexDouble"}
@@ -157,7 +158,7 @@ class ExecutionTraceObserver:
 
     def _operand(self, x: Value) -> Described:
         if x.aval.weak:
-            return x.array, (), _NUMBERS.get(type(x.array), "Scalar"), ()
+            return x.number, (), _NUMBERS.get(type(x.number), "Scalar"), ()
         if x.origin is not None:
             return _tensor(x.time, x.aval)
         with self._lock:
@@ -182,7 +183,7 @@ def _node(
     scope: RecordScope,
     inputs: Sequence[Described] = (),
     outputs: Sequence[Described] = (),
-) -> dict[str, Any]:
+) -> dict[str, Json]:
     attributes: list[tuple[str, str, Any]] = [
         ("rf_id", "uint64", number),
         ("fw_parent", "uint64", 0),
@@ -202,6 +203,6 @@ def _node(
     }
 
 
-def _columns(entries: Sequence[Described]) -> dict[str, list[Any]]:
+def _columns(entries: Sequence[Described]) -> dict[str, list[Json]]:
     names = ("values", "shapes", "types", "strides")
     return {name: [entry[at] for entry in entries] for at, name in enumerate(names)}

@@ -8,14 +8,15 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from weft._base.types import Json
 from weft._lazy.realize import flush_pending
-from weft._profile.chrome import chrome_events, write_trace
-from weft._profile.collector import Collector
-from weft._profile.events import EventList
-from weft._profile.figures import ProfileFigures
-from weft._profile.xla_trace import XlaTrace
 from weft.errors import PreconditionError, UnsupportedCallError
+from weft.profiler._chrome import chrome_events, write_trace
+from weft.profiler._collector import Collector
 from weft.profiler._config import Activities, ProfilerActivity, chosen_activities
+from weft.profiler._events import EventList
+from weft.profiler._figures import ProfileFigures
+from weft.profiler._xla_trace import XlaTrace
 
 _OPTIONS = ("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules")
 
@@ -175,7 +176,7 @@ class _KinetoProfile(ProfileFigures):
         self.custom_trace_id_callback = callback
 
 
-def _rank() -> dict[str, Any]:
+def _rank() -> dict[str, Json]:
     """What a trace says of the rank that has written it."""
     rank, size = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
     return {} if rank is None or size is None else {"distributedInfo": {"rank": int(rank), "world_size": int(size)}}

@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from weft._base.files import make_output_folder
 from weft._lazy.realize import flush_pending
-from weft.autograd.profiler import record_function
 from weft.errors import PreconditionError, SettingError
+from weft.profiler._block import record_function
 from weft.profiler._config import Activities, ProfilerActivity
 from weft.profiler._config import kineto_available as kineto_available
 from weft.profiler._config import supported_activities as supported_activities
@@ -82,14 +82,14 @@ class profile(_KinetoProfile):
         *,
         activities: Activities | None = None,
         schedule: Callable[[int], ProfilerAction] | None = None,
-        on_trace_ready: Callable[[profile], Any] | None = None,
+        on_trace_ready: Callable[[profile], object] | None = None,
         record_shapes: bool = False,
         profile_memory: bool = False,
         with_stack: bool = False,
         with_flops: bool = False,
         with_modules: bool = False,
-        experimental_config: Any = None,
-        execution_trace_observer: Any = None,
+        experimental_config: object = None,
+        execution_trace_observer: object = None,
         acc_events: bool = False,
         use_cuda: bool | None = None,
         custom_trace_id_callback: Callable[[], str] | None = None,

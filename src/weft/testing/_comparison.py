@@ -25,7 +25,8 @@ from weft._base.dtype import (
     uint64,
 )
 from weft._base.state import using
-from weft._tensor.composed import form_of
+from weft._base.types import Arg, AttributeValue
+from weft._tensor.composed import encoding_of
 from weft._tensor.convert import as_tensor
 from weft._tensor.kind_names import advice
 from weft._tensor.sparse.tensor import SparseTensor
@@ -94,8 +95,8 @@ class _Failure(Exception):
 
 
 def assert_close(
-    actual: Any,
-    expected: Any,
+    actual: Arg,
+    expected: Arg,
     *,
     allow_subclasses: bool = True,
     rtol: float | None = None,
@@ -137,14 +138,14 @@ def assert_close(
 
 
 def assert_allclose(
-    actual: Any,
-    expected: Any,
+    actual: Arg,
+    expected: Arg,
     rtol: float | None = None,
     atol: float | None = None,
     equal_nan: bool = True,
     msg: str = "",
 ) -> None:
-    """The older form of `assert_close`, which takes tensors and what they are made from, of any types and devices.
+    """The older encoding of `assert_close`, which takes tensors and what they are made from, of any types and devices.
 
     Without tolerances, (rtol, atol) is (1e-3, 1e-3) for float16, (1e-4, 1e-5) for float32, (1e-5, 1e-8) for float64,
     the larger ones for two types, and 0 for all others.
@@ -171,7 +172,7 @@ def assert_allclose(
     )
 
 
-def _error(actual: Any, expected: Any, options: Options, message: Message) -> Exception | None:
+def _error(actual: Arg, expected: Arg, options: Options, message: Message) -> Exception | None:
     """The error that two results deserve. What cannot be compared counts before what differs."""
     try:
         with using(grad=False):
@@ -183,7 +184,7 @@ def _error(actual: Any, expected: Any, options: Options, message: Message) -> Ex
 
 
 def _comparisons(
-    actual: Any, expected: Any, options: Options, path: tuple[Any, ...] = ()
+    actual: Arg, expected: Arg, options: Options, path: tuple[object, ...] = ()
 ) -> Iterator[Callable[[], None]]:
     """A function for each pair of items, which raises `_Failure` if they differ."""
     try:
@@ -201,17 +202,17 @@ def _comparisons(
         yield from _comparisons(actual[key], expected[key], options, (*path, key))
 
 
-def _are(kind: Any, actual: Any, expected: Any) -> bool:
+def _are(kind: type | tuple[type, ...], actual: Arg, expected: Arg) -> bool:
     return isinstance(actual, kind) and isinstance(expected, kind)
 
 
-def _positions(actual: Sequence[Any], expected: Sequence[Any]) -> Sequence[int]:
+def _positions(actual: Arg, expected: Arg) -> Sequence[int]:
     if len(actual) != len(expected):
         raise _Failure(MismatchError, f"The length of the sequences mismatch: {len(actual)} != {len(expected)}")
     return range(len(actual))
 
 
-def _keys(actual: Mapping[Any, Any], expected: Mapping[Any, Any]) -> Sequence[Any]:
+def _keys(actual: Arg, expected: Arg) -> Sequence[object]:
     missing, additional = expected.keys() - actual.keys(), actual.keys() - expected.keys()
     if missing or additional:
         raise _Failure(
@@ -223,7 +224,7 @@ def _keys(actual: Mapping[Any, Any], expected: Mapping[Any, Any]) -> Sequence[An
     return list(expected)
 
 
-def _located(compare: Callable[[], None], path: tuple[Any, ...]) -> Callable[[], None]:
+def _located(compare: Callable[[], None], path: tuple[object, ...]) -> Callable[[], None]:
     def located() -> None:
         try:
             compare()
@@ -234,7 +235,7 @@ def _located(compare: Callable[[], None], path: tuple[Any, ...]) -> Callable[[],
     return located
 
 
-def _comparison(actual: Any, expected: Any, options: Options) -> Callable[[], None]:
+def _comparison(actual: Arg, expected: Arg, options: Options) -> Callable[[], None]:
     """How two items are compared, or `_Failure` if there is no way."""
     if actual is None or expected is None:
         return lambda: _compare_identity("None", actual, expected)
@@ -249,12 +250,12 @@ def _comparison(actual: Any, expected: Any, options: Options) -> Callable[[], No
     return lambda: _compare_tensors(*tensors, options, *tolerances)
 
 
-def _compare_identity(what: str, actual: Any, expected: Any) -> None:
+def _compare_identity(what: str, actual: Arg, expected: Arg) -> None:
     if actual is not expected:
         raise _Failure(MismatchError, f"{what} mismatch: {actual} is not {expected}")
 
 
-def _number(item: Any) -> int | float | complex:
+def _number(item: Arg) -> int | float | complex:
     return item.item() if isinstance(item, np.number) else item
 
 
@@ -262,7 +263,7 @@ def _kind(number: int | float | complex) -> type:
     return next(kind for kind in _NUMBERS if isinstance(number, kind))
 
 
-def _compare_numbers(actual: Any, expected: Any, options: Options, rtol: float, atol: float) -> None:
+def _compare_numbers(actual: Arg, expected: Arg, options: Options, rtol: float, atol: float) -> None:
     if options.check_dtype and type(actual) is not type(expected):
         raise _Failure(MismatchError, f"The (d)types do not match: {type(actual)} != {type(expected)}.")
     if actual == expected or (options.equal_nan and isnan(actual) and isnan(expected)):
@@ -272,7 +273,7 @@ def _compare_numbers(actual: Any, expected: Any, options: Options, rtol: float, 
         raise _Failure(MismatchError, scalars_differ(actual, expected, rtol, atol))
 
 
-def _tensors(actual: Any, expected: Any, options: Options) -> tuple[Tensor, Tensor]:
+def _tensors(actual: Arg, expected: Arg, options: Options) -> tuple[Tensor, Tensor]:
     related = isinstance(actual, type(expected)) or isinstance(expected, type(actual))
     if related and (options.allow_subclasses or type(actual) is type(expected)):
         try:
@@ -313,7 +314,7 @@ def _compare_tensors(actual: Tensor, expected: Tensor, options: Options, rtol: f
 def _compare_stored(actual: SparseTensor, expected: SparseTensor, options: Options, rtol: float, atol: float) -> None:
     """Compare what sparse tensors store: as many elements, at the same places, that are close."""
     kind = repr(actual.layout).rpartition("_")[2].upper()
-    parts = [form_of(x.coalesce() if x.is_sparse else x).parts() for x in (actual, expected)]
+    parts = [encoding_of(x.coalesce() if x.is_sparse else x).parts() for x in (actual, expected)]
     counts = [len(part["values"]) for part in parts]
     if counts[0] != counts[1]:
         raise _Failure(
@@ -325,7 +326,7 @@ def _compare_stored(actual: SparseTensor, expected: SparseTensor, options: Optio
         _compare_tensors(parts[0][name].detach(), parts[1][name].detach(), options, *limits)
 
 
-def _attribute(tensor: Tensor, name: str) -> Any:
+def _attribute(tensor: Tensor, name: str) -> AttributeValue:
     return tensor.stride() if name == "stride()" else getattr(tensor, name)
 
 

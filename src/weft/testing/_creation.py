@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from weft._base.device import DeviceLike
 from weft._base.dtype import DType, bool_, int64
 from weft._base.limits import finfo, iinfo
+from weft._base.types import Arg
 from weft._tensor.codegen import op as rows
 from weft._tensor.composite.create import empty
 from weft._tensor.composite.random import randint
@@ -20,9 +22,9 @@ _WIDEST = 9  # elements lie between -9 and 9, unless the caller says otherwise
 
 
 def make_tensor(
-    *shape: Any,
+    *shape: Arg,
     dtype: DType,
-    device: Any,
+    device: DeviceLike | None,
     low: float | None = None,
     high: float | None = None,
     requires_grad: bool = False,
@@ -101,7 +103,7 @@ def _range(dtype: DType) -> tuple[float, float, float, float]:
     return limits.min, limits.max + (dtype is not int64), -_WIDEST, _WIDEST + 1
 
 
-def _drawn(sizes: Sequence[int], dtype: DType, device: Any, low: float, high: float) -> Tensor:
+def _drawn(sizes: Sequence[int], dtype: DType, device: DeviceLike | None, low: float, high: float) -> Tensor:
     if not (dtype.is_floating_point or dtype.is_complex):
         return randint(int(low), int(high), sizes, dtype=dtype, device=device)
     result = empty(sizes, dtype=dtype, device=device)

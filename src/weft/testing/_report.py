@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from weft._base.dtype import int64
+from weft._base.types import Arg
 from weft._tensor.tensor import Tensor
 
 
-def scalars_differ(actual: Any, expected: Any, rtol: float, atol: float) -> str:
+def scalars_differ(actual: Arg, expected: Arg, rtol: float, atol: float) -> str:
     """Two numbers, and their absolute and relative difference."""
     absolute = abs(actual - expected)
     relative = float("inf") if expected == 0 else absolute / abs(expected)

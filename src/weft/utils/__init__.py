@@ -1,9 +1,9 @@
 """Data loading, checkpointing, event files, and other helpers."""
 
 from weft._base.exports import on_first_use as _on_first_use
+from weft._import_paths.finder import serve_below as _serve_below
 from weft.utils import checkpoint as checkpoint
 from weft.utils import data as data
-from weft.utils import dlpack as dlpack
 
 __getattr__, __dir__ = _on_first_use(
     __name__,
@@ -22,3 +22,4 @@ __getattr__, __dir__ = _on_first_use(
         "weak",
     ),
 )
+_serve_below(__name__)

@@ -16,6 +16,7 @@ import numpy as np
 from weft import random
 from weft._base.device import META
 from weft._base.state import using
+from weft._base.types import AnyCallable, Args, Kwargs, PyTree, Result
 from weft._tensor.compile.compiled import compile
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ValueRangeError
@@ -130,12 +131,12 @@ class _Call:
     result: Tensor | None
 
 
-def _called_modules(model: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[_Call]:
+def _called_modules(model: Module, args: Args, kwargs: Kwargs) -> list[_Call]:
     """Run a model; all calls of modules, in the order in which they end."""
     calls: list[_Call] = []
 
-    def recorder(path: str) -> Any:
-        def record(module: Module, inputs: Any, output: Any) -> None:
+    def recorder(path: str) -> AnyCallable:
+        def record(module: Module, inputs: PyTree, output: Result) -> None:
             tensors = [x.detach() for x in tree_leaves(output) if isinstance(x, Tensor)]
             source = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], Tensor) else None
             result = output if isinstance(output, Tensor) else None
@@ -152,7 +153,7 @@ def _called_modules(model: Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     return calls
 
 
-def _run(model: Module, inputs: Any, around: Around) -> list[_Call]:
+def _run(model: Module, inputs: PyTree, around: Around) -> list[_Call]:
     """The same, on the device of the model, within a context, and compiled if the model is."""
     args, kwargs = _arguments(inputs)
     device = next((x.device for x in (*model.parameters(), *model.buffers())), None)
@@ -166,7 +167,7 @@ def _run(model: Module, inputs: Any, around: Around) -> list[_Call]:
         return run(*args, **kwargs)
 
 
-def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _arguments(inputs: PyTree) -> tuple[Args, Kwargs]:
     if isinstance(inputs, dict):
         return (), inputs
     return (tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)), {}
@@ -257,7 +258,7 @@ def _compared(name: str, one: _Call, other: _Call, tolerance: float) -> Layer:
 def compare(
     model_a: Module,
     model_b: Module,
-    inputs: Any,
+    inputs: PyTree,
     *,
     tolerance: float = 1e-3,
     around_a: Around = None,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 from weft._autograd.engine import BackwardPass, current_pass
 from weft._autograd.graph import links_to
 from weft._base.state import ambient, using
+from weft._base.types import AnyCallable, Arg, Args, Kwargs
 from weft._tensor.codegen import op
 from weft._tensor.generator import default_generator
 from weft._tensor.saved import Packing, SavedTensor
@@ -26,10 +26,10 @@ class Recomputation:
 
     def __init__(
         self,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        context: AbstractContextManager[Any],
+        function: AnyCallable,
+        args: Args,
+        kwargs: Kwargs,
+        context: AbstractContextManager[object],
         *,
         checks: bool,
         early_stop: bool,
@@ -117,7 +117,7 @@ class _Complete(Exception):
 
 
 def _within(packing: Packing) -> using:
-    return using(observers=(*[each for each in ambient().observers if not isinstance(each, Packing)], packing))
+    return using(observers=(*[each for each in ambient().watchers.observers if not isinstance(each, Packing)], packing))
 
 
 def _saved(tensor: Tensor) -> SavedTensor:
@@ -125,7 +125,7 @@ def _saved(tensor: Tensor) -> SavedTensor:
     return SavedTensor(value, None if value.tape is None else links_to((value,))[0], tensor)
 
 
-def _behind_a_barrier(args: list[Any]) -> list[Any]:
+def _behind_a_barrier(args: list[Arg]) -> list[Arg]:
     """The arguments, such that the compiler computes nothing once for both calls."""
     tensors = [x for x in args if isinstance(x, Tensor)]
     if not tensors:
@@ -135,9 +135,9 @@ def _behind_a_barrier(args: list[Any]) -> list[Any]:
     return [next(passed) if isinstance(x, Tensor) else x for x in args]
 
 
-def _type_of(tensor: Tensor) -> tuple[Any, ...]:
+def _type_of(tensor: Tensor) -> tuple[object, ...]:
     return tensor.shape, tensor.dtype, tensor.device
 
 
-def _described(kind: tuple[Any, ...]) -> str:
+def _described(kind: tuple[object, ...]) -> str:
     return str(dict(zip(("shape", "dtype", "device"), kind, strict=True)))

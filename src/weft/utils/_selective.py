@@ -9,6 +9,7 @@ from typing import Any
 
 from weft._autograd.node import backward_name, snake_case
 from weft._base.state import ambient, enter, leave, using
+from weft._base.types import Arg
 from weft._lazy.call import arguments_of
 from weft._lazy.value import Value
 from weft._tensor.kind_names import kind_of
@@ -37,7 +38,7 @@ _RECOMPUTED = (CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUT
 class SelectiveCheckpointContext:
     """What a policy is told of a call: its result. `is_recompute` is False, as in PyTorch."""
 
-    def __init__(self, *, is_recompute: bool, op_output: Any = None) -> None:
+    def __init__(self, *, is_recompute: bool, op_output: object = None) -> None:
         self.is_recompute = is_recompute
         self.op_output = op_output
 
@@ -54,7 +55,7 @@ class Selection:
         self._tokens: list[Any] = []
 
     def __enter__(self) -> Selection:
-        self._tokens.append(enter(observers=(*ambient().observers, self._choose)))
+        self._tokens.append(enter(observers=(*ambient().watchers.observers, self._choose)))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -78,18 +79,18 @@ class Selection:
             self.saved.extend(values)
 
 
-def _call_of(values: tuple[Value, ...]) -> tuple[OpOverload, list[Any]] | None:
+def _call_of(values: tuple[Value, ...]) -> tuple[OpOverload, list[Arg]] | None:
     """The operator that has made values, and its arguments; None for what is no operator of the table."""
     head = values[0]
     if head.origin is None or head.origin.signature.call is None:
         return None
-    args = arguments_of(head.origin.signature.call, [x.array if x.aval.weak else wrap(x) for x in head.inputs])
+    args = arguments_of(head.origin.signature.call, [x.number if x.aval.weak else wrap(x) for x in head.inputs])
     return OpOverload(snake_case(backward_name(head))), args
 
 
 def create_selective_checkpoint_contexts(
     policy_fn_or_list: Policy | Sequence[OpOverload], allow_cache_entry_mutation: bool = False
-) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+) -> tuple[AbstractContextManager[object], AbstractContextManager[object]]:
     """The contexts that `checkpoint(context_fn=...)` takes, to keep the results of some operators.
 
     A policy is called as `policy(context, op, *args)` for each operator of the region, and returns a

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from weft._base.types import Arg, PyTree, Result
 from weft._lazy.realize import flush_pending
 from weft._tensor.codegen import op
 from weft._tensor.convert import from_host
@@ -55,7 +56,7 @@ def bucketed(
         given_signature = signature.replace(parameters=open_parameters)
 
         @wraps(function)
-        def run(*args: Any, **kwargs: Any) -> Any:
+        def run(*args: Arg, **kwargs: Arg) -> Result:
             arguments = given_signature.bind(*args, **kwargs).arguments
             size = _common_size(arguments, dims)
             padded = max(smallest, 1 << (size - 1).bit_length() if size else 1)
@@ -72,7 +73,7 @@ def bucketed(
     return decorate
 
 
-def _common_size(arguments: Mapping[str, Any], dims: Mapping[str, int]) -> int:
+def _common_size(arguments: Mapping[str, object], dims: Mapping[str, int]) -> int:
     sizes: dict[str, int] = {}
     for name, dim in dims.items():
         x = arguments.get(name)
@@ -96,7 +97,7 @@ def _padded(x: Tensor, dim: int, more: int, number: float) -> Tensor:
     return from_host(padded).to(x.device)
 
 
-def _cut(result: Any, dim: int, size: int) -> Any:
+def _cut(result: PyTree, dim: int, size: int) -> PyTree:
     """The results without what belongs to padding; they are computed first, since a cut is of the caller's size."""
     flush_pending()
     if isinstance(result, Tensor):

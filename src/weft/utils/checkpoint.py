@@ -6,10 +6,11 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
 from typing import Any
 
+from weft._base.cell import LocalCell
 from weft._base.state import Pending, ambient, using
+from weft._base.types import AnyCallable, Arg, Args, Result
 from weft._lazy.outline import has_user_derivatives, outline
 from weft._lazy.realize import flush_pending
 from weft._lazy.record import record
@@ -39,8 +40,8 @@ __all__ = [
 
 Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
 
-_debug: ContextVar[bool | None] = ContextVar("weft_checkpoint_debug", default=None)
-_early_stop: ContextVar[bool | None] = ContextVar("weft_checkpoint_early_stop", default=None)
+_debug = LocalCell[bool | None]("whether checkpoints are compared", None)
+_early_stop = LocalCell[bool | None]("whether checkpoints stop early", None)
 
 
 def noop_context_fn() -> Contexts:
@@ -49,16 +50,16 @@ def noop_context_fn() -> Contexts:
 
 
 def checkpoint(
-    function: Callable[..., Any],
-    *args: Any,
+    function: AnyCallable,
+    *args: Arg,
     use_reentrant: bool | None = None,
     context_fn: Callable[[], Contexts] = noop_context_fn,
     determinism_check: str = "default",
     debug: bool = False,
     early_stop: bool = True,
     preserve_rng_state: bool = True,
-    **kwargs: Any,
-) -> Any:
+    **kwargs: Arg,
+) -> Result:
     """`function(*args, **kwargs)`, of which only the inputs are kept; the backward pass computes the rest again.
 
     Inputs are all tensors that the function reads, including parameters that are not arguments. Random draws are
@@ -92,12 +93,12 @@ def checkpoint(
         )
         with again.packing(), contexts[0]:
             return function(*args, **kwargs)
-    if state.eager:
+    if state.watchers.eager:
         return function(*args, **kwargs)
     region = Pending(sys.maxsize)
     region.kept = True
-    packing = tuple([each for each in state.observers if isinstance(each, Packing)])
-    unpacked = tuple([each for each in state.observers if each not in packing])
+    packing = tuple([each for each in state.watchers.observers if isinstance(each, Packing)])
+    unpacked = tuple([each for each in state.watchers.observers if each not in packing])
     with using(pending=region, observers=unpacked), nullcontext() if selection is None else selection:
         results = function(*args, **kwargs)
     result_list: Sequence[Any] = results if isinstance(results, (tuple, list)) else [results]
@@ -143,7 +144,7 @@ def _absorb(region: Pending) -> None:
         flush_pending()
 
 
-def _name(function: Callable[..., Any]) -> str:
+def _name(function: AnyCallable) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
@@ -153,24 +154,18 @@ def set_checkpoint_debug_enabled(enabled: bool | None) -> Iterator[None]:
 
     It shows nothing: what was recorded cannot differ when it is computed again.
     """
-    token = _debug.set(enabled)
-    try:
+    with _debug.within(enabled):
         yield
-    finally:
-        _debug.reset(token)
 
 
 @contextmanager
 def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
     """A block that sets `early_stop` for all checkpoints whose forward pass runs in it."""
-    token = _early_stop.set(enable)
-    try:
+    with _early_stop.within(enable):
         yield
-    finally:
-        _early_stop.reset(token)
 
 
-def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+def detach_variable(inputs: Args) -> Args:
     """Leaves with the elements of tensors, which require gradients where these do; `RuntimeError` for no tuple."""
     if not isinstance(inputs, tuple):
         raise CheckpointError(
@@ -179,15 +174,15 @@ def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple([x.detach().requires_grad_(x.requires_grad) if isinstance(x, Tensor) else x for x in inputs])
 
 
-def check_backward_validity(inputs: Iterable[Any]) -> None:
+def check_backward_validity(inputs: Iterable[object]) -> None:
     """Warn if no tensor among `inputs` requires a gradient."""
     if not any(isinstance(x, Tensor) and x.requires_grad for x in inputs):
         warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2)
 
 
 def checkpoint_sequential(
-    functions: Sequence[Callable[..., Any]], segments: int, input: Any, use_reentrant: bool | None = None, **kwargs: Any
-) -> Any:
+    functions: Sequence[AnyCallable], segments: int, input: Arg, use_reentrant: bool | None = None, **kwargs: Arg
+) -> Result:
     """Run a chain of functions in `segments` parts; all parts but the last are checkpointed.
 
     The only other option is `preserve_rng_state`. `ValueError` unless each part has a function.
@@ -202,8 +197,8 @@ def checkpoint_sequential(
         )
     size = len(chain) // segments
 
-    def run(start: int, end: int) -> Callable[[Any], Any]:
-        def part(x: Any) -> Any:
+    def run(start: int, end: int) -> Result:
+        def part(x: Arg) -> Result:
             for function in chain[start:end]:
                 x = function(x)
             return x

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
+from weft._base.types import Arg
 from weft.errors import UnsupportedCallError
 
 CUDA_HOME: str | None = None
@@ -18,32 +19,32 @@ def _refuse(name: str) -> NoReturn:
     )
 
 
-def load(*args: Any, **kwargs: Any) -> Any:
+def load(*args: Arg, **kwargs: Arg) -> NoReturn:
     """Refused."""
     _refuse("load")
 
 
-def load_inline(*args: Any, **kwargs: Any) -> Any:
+def load_inline(*args: Arg, **kwargs: Arg) -> NoReturn:
     """Refused."""
     _refuse("load_inline")
 
 
-def CppExtension(*args: Any, **kwargs: Any) -> Any:
+def CppExtension(*args: Arg, **kwargs: Arg) -> NoReturn:
     """Refused."""
     _refuse("CppExtension")
 
 
-def CUDAExtension(*args: Any, **kwargs: Any) -> Any:
+def CUDAExtension(*args: Arg, **kwargs: Arg) -> NoReturn:
     """Refused."""
     _refuse("CUDAExtension")
 
 
-def include_paths(*args: Any, **kwargs: Any) -> list[str]:
+def include_paths(*args: Arg, **kwargs: Arg) -> list[str]:
     """Refused."""
     _refuse("include_paths")
 
 
-def library_paths(*args: Any, **kwargs: Any) -> list[str]:
+def library_paths(*args: Arg, **kwargs: Arg) -> list[str]:
     """Refused."""
     _refuse("library_paths")
 
@@ -51,10 +52,10 @@ def library_paths(*args: Any, **kwargs: Any) -> list[str]:
 class BuildExtension:
     """Refused when it is made."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Arg, **kwargs: Arg) -> None:
         _refuse("BuildExtension")
 
     @classmethod
-    def with_options(cls, **options: Any) -> type[BuildExtension]:
+    def with_options(cls, **options: Arg) -> type[BuildExtension]:
         """The class itself."""
         return cls

@@ -10,6 +10,7 @@ from weft._autograd.engine import differentiated
 from weft._autograd.node import node_name, snake_case
 from weft._base.site import warn_user
 from weft._base.state import ambient, enter, leave
+from weft._base.types import AnyCallable, Arg
 from weft._lazy.call import arguments_of
 from weft._lazy.flops import flops_of
 from weft._lazy.signature import Signature
@@ -24,13 +25,14 @@ Formula = Callable[..., int]
 Count = Callable[[Signature, Sequence[Value], Sequence[Value]], int]
 """(signature, inputs, results) -> flops."""
 
+# no cell: only who counts operations reads it
 flop_registry: dict[Any, Count] = {}
 """The operators of `register_flop_formula`. All others are counted by what they compute."""
 
 _SUFFIXES = ("", "K", "M", "B", "T")
 
 
-def register_flop_formula(targets: Any, get_raw: bool = False) -> Callable[[Formula], Formula]:
+def register_flop_formula(targets: Arg, get_raw: bool = False) -> Callable[[Formula], Formula]:
     """A decorator: the function gives the flops of one or several operators, named as `weft.ops.mylib.myop`.
 
     It is called with the operator's arguments, shapes in place of tensors, and `out_shape`; with `get_raw`, tensors
@@ -50,7 +52,7 @@ def register_flop_formula(targets: Any, get_raw: bool = False) -> Callable[[Form
     return register
 
 
-def _counts(formulas: Mapping[Any, Formula], *, raw: bool = False) -> dict[Any, Count]:
+def _counts(formulas: Mapping[object, Formula], *, raw: bool = False) -> dict[Any, Count]:
     for target in formulas:
         if not (isinstance(target, OpOverloadPacket) or hasattr(target, "overloads")):
             raise ValueRangeError(
@@ -65,7 +67,7 @@ def _counts(formulas: Mapping[Any, Formula], *, raw: bool = False) -> dict[Any, 
 def _count(formula: Formula, *, raw: bool) -> Count:
     def count(signature: Signature, inputs: Sequence[Value], results: Sequence[Value]) -> int:
         assert signature.call is not None, "formulas are for operators"
-        operands = [x.array if x.aval.weak else wrap(x) if raw else x.aval.shape for x in inputs]
+        operands = [x.number if x.aval.weak else wrap(x) if raw else x.aval.shape for x in inputs]
         outs = [wrap(y) if raw else y.aval.shape for y in results]
         out = outs[0] if len(outs) == 1 else tuple(outs)
         return formula(*arguments_of(signature.call, operands), **{"out_val" if raw else "out_shape": out})
@@ -86,10 +88,10 @@ class FlopCounterMode:
 
     def __init__(
         self,
-        mods: Any = None,
+        mods: object = None,
         depth: int | None = 2,
         display: bool = True,
-        custom_mapping: Mapping[Any, Formula] | None = None,
+        custom_mapping: Mapping[object, Formula] | None = None,
     ) -> None:
         if mods is not None:
             warn_user("mods argument is not needed anymore, you can stop passing it")
@@ -102,7 +104,7 @@ class FlopCounterMode:
     def __enter__(self) -> Self:
         self.mod_tracker.__enter__()
         self.flop_counts.clear()
-        self._token = enter(observers=(*ambient().observers, self._on_record))
+        self._token = enter(observers=(*ambient().watchers.observers, self._on_record))
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -127,7 +129,7 @@ class FlopCounterMode:
         """The operations of everything in the block."""
         return sum(self.flop_counts["Global"].values()) if "Global" in self.flop_counts else 0
 
-    def get_flop_counts(self) -> dict[str, dict[Any, int]]:
+    def get_flop_counts(self) -> dict[str, dict[AnyCallable, int]]:
         """The operations by the name of the module, and then by operator, such as `weft.ops.aten.addmm`.
 
         "Global" has all, "Net" those of a module of this class and "Net.fc" those of its part. The derivative of an

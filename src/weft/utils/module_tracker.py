@@ -13,7 +13,7 @@ from weft._base.state import ambient, enter, leave
 from weft._lazy.value import tick
 from weft.errors import OptionError
 from weft.nn import Module
-from weft.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from weft.nn._hooks import register_module_forward_hook, register_module_forward_pre_hook
 
 _GLOBAL = "Global"
 
@@ -46,7 +46,7 @@ class ModuleTracker:
             register_module_forward_pre_hook(self._enter_module),
             register_module_forward_hook(self._leave_module, always_call=True),
         ]
-        self._token = enter(observers=(*ambient().observers, _watch))
+        self._token = enter(observers=(*ambient().watchers.observers, _watch))
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping
 from typing import Any
 
+from weft._base.types import AttributeValue
 from weft._tensor.tensor import Tensor
 from weft.errors import PreconditionError
 
@@ -15,7 +16,7 @@ class WeakIdRef(weakref.ref[Any]):
 
     __slots__ = ("_id",)
 
-    def __new__(cls, key: Any, callback: Callable[[Any], Any] | None = None) -> WeakIdRef:
+    def __new__(cls, key: object, callback: Callable[[Any], object] | None = None) -> WeakIdRef:
         """A reference to `key`; `callback(reference)` is called when it is gone."""
         reference = super().__new__(cls, key, callback)
         reference._id = id(key)
@@ -35,20 +36,20 @@ class WeakIdRef(weakref.ref[Any]):
 class WeakIdKeyDictionary(MutableMapping[Any, Any]):
     """A dict with weak keys that are compared by identity; an entry is gone when its key is."""
 
-    def __init__(self, dict: Mapping[Any, Any] | None = None, ref_type: type[WeakIdRef] = WeakIdRef) -> None:
+    def __init__(self, dict: Mapping[object, object] | None = None, ref_type: type[WeakIdRef] = WeakIdRef) -> None:
         self.data: _References = {}
         self.ref_type = ref_type
         data = self.data
         self._remove: Callable[[Any], Any] = lambda reference: data.pop(reference, None)
         self.update(dict or {})
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: object) -> AttributeValue:
         return self.data[self.ref_type(key)]
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: object, value: AttributeValue) -> None:
         self.data[self.ref_type(key, self._remove)] = value
 
-    def __delitem__(self, key: Any) -> None:
+    def __delitem__(self, key: object) -> None:
         del self.data[self.ref_type(key)]
 
     def __contains__(self, key: object) -> bool:
@@ -57,7 +58,7 @@ class WeakIdKeyDictionary(MutableMapping[Any, Any]):
         except TypeError:  # there are no weak references to it
             return False
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Hashable]:
         for reference in self.keyrefs():
             key = reference()
             if key is not None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft import amp
 from weft._base.device import DeviceLike, canonical
 from weft._base.dtype import DType
+from weft._base.types import Arg
 from weft.errors import DeviceError
 
 
@@ -24,6 +23,6 @@ class autocast(amp.autocast):
 class GradScaler(amp.GradScaler):
     """`weft.amp.GradScaler` for XLA devices. `use_zero_grad` is accepted: a step is skipped without reading a value."""
 
-    def __init__(self, *args: Any, use_zero_grad: bool = False, **kwargs: Any) -> None:
+    def __init__(self, *args: Arg, use_zero_grad: bool = False, **kwargs: Arg) -> None:
         del use_zero_grad
         super().__init__("xla", *args, **kwargs)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from weft._base.types import PyTree
 from weft.xla._nested import replaced
+
+if TYPE_CHECKING:
+    from weft.xla._nested import Select
 
 
 class ToXlaTensorArena:
@@ -14,10 +18,10 @@ class ToXlaTensorArena:
     `convert_fn` returns one replacement for each tensor, in order. It is not called if there is nothing to convert.
     """
 
-    def __init__(self, convert_fn: Callable[[list[Any]], Iterable[Any]], select_fn: Callable[[Any], bool]) -> None:
+    def __init__(self, convert_fn: Callable[[list[Any]], Iterable[object]], select_fn: Select) -> None:
         self._convert_fn = convert_fn
         self._select_fn = select_fn
 
-    def transform(self, inputs: Any) -> Any:
+    def transform(self, inputs: PyTree) -> PyTree:
         """A copy of a structure with the replacements."""
         return replaced(inputs, self._select_fn, self._convert_fn)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 from jax import lax
 
+from weft._base.types import AnyCallable
 from weft._interop.from_jax import from_jax
 from weft._tensor.tensor import Tensor
 from weft.errors import ValueRangeError
+
+if TYPE_CHECKING:
+    import jax
 
 
 def nms(
@@ -33,13 +37,15 @@ def nms(
 
 
 @lru_cache(maxsize=64)  # key: the number of boxes to choose
-def _operator(size: int) -> Any:
-    def nms(boxes: Any, scores: Any, score_threshold: Any, iou_threshold: Any) -> Any:
+def _operator(size: int) -> AnyCallable:
+    def nms(
+        boxes: jax.Array, scores: jax.Array, score_threshold: float, iou_threshold: float
+    ) -> tuple[jax.Array, jax.Array]:
         order = jnp.argsort(-scores, stable=True)
         sorted_boxes = boxes[order]
         too_close = jnp.tril(_overlaps(sorted_boxes) > iou_threshold, -1)
 
-        def decide(at: Any, chosen: Any) -> Any:
+        def decide(at: jax.Array, chosen: jax.Array) -> jax.Array:
             return chosen.at[at].set(chosen[at] & ~jnp.any(too_close[at] & chosen))
 
         chosen = lax.fori_loop(0, len(scores), decide, scores[order] >= score_threshold)
@@ -50,7 +56,7 @@ def _operator(size: int) -> Any:
     return from_jax(nms)
 
 
-def _overlaps(boxes: Any) -> Any:
+def _overlaps(boxes: jax.Array) -> jax.Array:
     """The intersection of each pair of boxes as a part of their union."""
     low, high = jnp.minimum(boxes[:, :2], boxes[:, 2:]), jnp.maximum(boxes[:, :2], boxes[:, 2:])
     areas = jnp.prod(high - low, -1)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
+from weft._base.types import AnyCallable, PyTree, Result
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ValueRangeError
 
@@ -20,7 +21,7 @@ class CoalescingBuckets:
 
     def __init__(
         self,
-        func: Callable[[Any, Any], Any],
+        func: AnyCallable,
         input_list: list[Tensor],
         output_list: list[Tensor] | None = None,
         bucket_cap_mb: float = 160,
@@ -54,7 +55,7 @@ class CoalescingBuckets:
             self._results.extend(self._func(self._bucket, outputs))
         self._total, self._bucket, self._bucket_outputs = 0, [], []
 
-    def __call__(self) -> list[Any]:
+    def __call__(self) -> Result:
         """The results for all inputs, in order."""
         for idx, tensor in enumerate(self._inputs):
             total = self._total + tensor.nbytes
@@ -72,13 +73,13 @@ class CoalescingBuckets:
         return results
 
 
-def require_tensors(name: str, value: Any, accepts: str = "a list of Tensors") -> None:
+def require_tensors(name: str, value: PyTree, accepts: str = "a list of Tensors") -> None:
     """Raise `TypeError` unless an argument is a list of tensors; `accepts` says what it may be."""
     if not isinstance(value, list) or not all(isinstance(item, Tensor) for item in cast("list[Any]", value)):
         raise ArgumentError(f"`{name}` needs to be {accepts}, but given {type(cast('Any', value))}.")
 
 
-def require_length(name: str, tensors: list[Tensor], other: str, expected: Sequence[Any]) -> None:
+def require_length(name: str, tensors: list[Tensor], other: str, expected: Sequence[object]) -> None:
     """Raise `ValueError` unless a list has as many entries as another one."""
     if len(tensors) != len(expected):
         raise ValueRangeError(f"`{name}` length doesn't match `{other}` length: {len(tensors)} vs {len(expected)}.")

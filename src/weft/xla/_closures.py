@@ -31,7 +31,7 @@ class ClosureThread:
         """Add closures, and run those that wait; `RuntimeError`, without adding them, if one has raised."""
         self.raise_failure()
         with self._lock:
-            info = ambient().debug_info
+            info = ambient().context.debug_info
             self._waiting.extend([(closure, info) for closure in closures])
             if self._waiting and not self._running:
                 self._running = True

@@ -8,6 +8,7 @@ from typing import Any, overload
 
 import weft
 from weft._base.state import using
+from weft._base.types import PyTree
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ValueRangeError, XlaError
@@ -107,7 +108,7 @@ def all_gather_bucketized(
     if pin_layout:
         raise XlaError("For xm.all_gather_bucketized, pin_layout=True is not yet supported.")
 
-    def gather(value: Any, output: Any = None) -> Any:
+    def gather(value: PyTree, output: Any = None) -> Any:
         return all_gather(value, dim, groups, output, pin_layout=False)
 
     return CoalescingBuckets(gather, input_list, output, bucket_cap_mb=bucket_cap_mb)()
@@ -253,7 +254,7 @@ def _overwrite(tensor: Tensor, value: Tensor) -> None:
         tensor.copy_(value)
 
 
-def _written(result: Tensor, output: Any) -> Tensor:
+def _written(result: Tensor, output: object) -> Tensor:
     if output is None:
         return result
     if not isinstance(output, Tensor):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from types import TracebackType
-from typing import Any
 
+from weft._base.types import AnyCallable, Arg, Result
 from weft._lazy import metrics
 from weft.errors import CompileError
 from weft.xla._steps import mark_step
@@ -25,11 +25,11 @@ class Region:
         self._graphs = 0
         self._executions = 0
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self, function: AnyCallable) -> Result:
         """The function as such a region."""
 
         @wraps(function)
-        def compiled(*args: Any, **kwargs: Any) -> Any:
+        def compiled(*args: Arg, **kwargs: Arg) -> Result:
             with self:
                 return function(*args, **kwargs)
 
@@ -56,11 +56,11 @@ class Region:
 
 
 def compile(
-    f: Callable[..., Any] | None = None,
+    f: Callable[..., object] | None = None,
     full_graph: bool = False,
     name: str | None = None,
     max_different_graphs: int | None = None,
-) -> Any:
+) -> AnyCallable:
     """The function as one graph for each call, which is computed at its end; without a function, a context manager.
 
     With `full_graph`, `RuntimeError` at the end if something was computed before it, and with `max_different_graphs` if

@@ -35,6 +35,7 @@ class DeviceContext:
         self.async_closure_handler: ClosureThread | None = None
 
 
+# no cell: a cache, keyed by all that its entries depend on
 _DEVICE_CONTEXTS: dict[str, DeviceContext] = {}
 _DEVICE_CONTEXTS_LOCK = threading.Lock()
 

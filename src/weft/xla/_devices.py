@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from weft._base.device import DeviceLike, current
+from weft._base.device import DeviceLike, current_index, set_current_index
 from weft._base.device import device as device_class
 from weft._base.site import warn_user
 from weft._lazy.runtime import xla_devices
@@ -34,7 +34,7 @@ def xla_device(n: int | None = None, devkind: str | None = None) -> device_class
     if flag("XLA_USE_SPMD"):
         return make_current(device_class("xla", 0))
     if n is None and not devkind:
-        return existing(device_class("xla", current.xla))
+        return existing(device_class("xla", current_index("xla")))
     devices = get_xla_supported_devices(devkind)
     if not devices:
         raise DeviceError(f"this process has no {devkind} devices: its devices are {real_devices()}")
@@ -48,7 +48,7 @@ def xla_device(n: int | None = None, devkind: str | None = None) -> device_class
 
 def make_current(target: device_class) -> device_class:
     """Make an XLA device the one that `xla` without an index means in this thread; returns it."""
-    current.xla = target.index or 0
+    set_current_index("xla", target.index or 0)
     return target
 
 
@@ -123,6 +123,7 @@ def parse_xla_device(device: str) -> tuple[str, int] | None:
     return parsed(device)
 
 
+# no cell: a cache, keyed by all that its entries depend on
 _DEVICES = LazyProperty(real_devices)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from weft._base.types import Arg, Result
 from weft._lazy.realize import keeping
 from weft._tensor.tensor import Tensor
 from weft.nn._module import Module
@@ -62,10 +62,10 @@ def all_reduce_bucketized_gradients(
 def optimizer_step(
     optimizer: Optimizer,
     barrier: bool = False,
-    optimizer_args: Mapping[str, Any] | None = None,
+    optimizer_args: Mapping[str, Arg] | None = None,
     groups: Sequence[Sequence[int]] | None = None,
     pin_layout: bool = True,
-) -> Any:
+) -> Result:
     """Average the gradients over the replicas and step; returns what the step returns. `barrier` ends the step."""
     reduce_gradients(optimizer, groups=groups, pin_layout=pin_layout)
     with keeping():  # an optimizer's step would end the program

@@ -13,7 +13,8 @@ from weft._lazy.value import Value
 from weft._tensor.tensor import Tensor, operand
 from weft._tensor.view import check_writable, write
 from weft.errors import ArgumentError
-from weft.ops._table import TABLE, Many
+from weft.ops._kinds import Many
+from weft.ops._table import TABLE
 from weft.xla._buckets import require_tensors
 
 _barrier = TABLE["optimization_barrier"]

@@ -10,15 +10,19 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft._base.device import DeviceLike
 from weft._base.device import device as device_class
+from weft._base.types import Arg
 from weft._tensor.convert import existing
 from weft.errors import DeviceError, ValueRangeError
 from weft.xla._channel import Channel
 from weft.xla._saving import InputSharding, sent
 from weft.xla._steps import mark_step
+
+if TYPE_CHECKING:
+    from weft.utils.data._utils.samples import Batch
 
 
 class _Pipeline:
@@ -50,7 +54,7 @@ class ParallelLoader:
 
     def __init__(
         self,
-        cpu_loader: Iterable[Any],
+        cpu_loader: Iterable[object],
         devices: Sequence[DeviceLike] | DeviceLike,
         batchdim: int = 0,
         batches_per_execution: int = 1,
@@ -91,11 +95,11 @@ class ParallelLoader:
         """The number of batches for each device."""
         return len(self._cpu_loader) // len(self._pipelines)
 
-    def next_item(self, device: DeviceLike) -> Any:
+    def next_item(self, device: DeviceLike) -> Batch:
         """The next batch for a device; None after the last one."""
         return next(self._ready(device), None)
 
-    def _ready(self, device: DeviceLike) -> Channel[Any]:
+    def _ready(self, device: DeviceLike) -> Channel[Batch]:
         pipeline = self._pipelines.get(existing(device))
         if pipeline is None:
             raise DeviceError(
@@ -117,7 +121,7 @@ class PerDeviceLoader:
         self._batches = loader._ready(device)
         self._yielded = 0
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Batch]:
         return self
 
     def __next__(self) -> Any:
@@ -145,7 +149,7 @@ class MpDeviceLoader:
     `kwargs` are those of `ParallelLoader`.
     """
 
-    def __init__(self, loader: Iterable[Any], device: DeviceLike, **kwargs: Any) -> None:
+    def __init__(self, loader: Iterable[object], device: DeviceLike, **kwargs: Arg) -> None:
         self._loader: Any = loader
         self._device = device
         self._options = kwargs
@@ -162,7 +166,7 @@ class MpDeviceLoader:
         return len(self._loader)
 
 
-def _start(name: str, target: Callable[..., None], *args: Any) -> None:
+def _start(name: str, target: Callable[..., None], *args: Arg) -> None:
     threading.Thread(target=target, args=args, name=name, daemon=True).start()
 
 
@@ -172,7 +176,7 @@ def _close(pipelines: Sequence[_Pipeline]) -> None:
         pipeline.ready.close()
 
 
-def _load(loader: Iterable[Any], pipelines: Sequence[_Pipeline]) -> None:
+def _load(loader: Iterable[object], pipelines: Sequence[_Pipeline]) -> None:
     """Give the loader's batches to the pipelines in turns."""
     failure: BaseException | None = None
     try:

@@ -6,11 +6,11 @@ import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
 import jax.sharding
 import numpy as np
 
+from weft._base.cell import Cell
 from weft._lazy.runtime import xla_devices
 from weft.errors import PreconditionError, ValueRangeError
 
@@ -28,7 +28,7 @@ class Mesh:
 
     def __init__(
         self,
-        device_ids: Sequence[int] | np.ndarray[Any, Any],
+        device_ids: Sequence[int] | np.ndarray,
         mesh_shape: Sequence[int],
         axis_names: Sequence[str] | None = None,
     ) -> None:
@@ -54,7 +54,7 @@ class Mesh:
         """The size of each axis by its name, or by its number where axes have no names."""
         return OrderedDict(zip(self.axis_names or range(len(self.mesh_shape)), self.mesh_shape, strict=True))
 
-    def get_logical_mesh(self) -> np.ndarray[Any, Any]:
+    def get_logical_mesh(self) -> np.ndarray:
         """The numbers of the devices in their grid."""
         return self.device_ids.reshape(self.mesh_shape)
 
@@ -118,18 +118,17 @@ class HybridMesh(Mesh):
         super().__init__(range(math.prod(self.ici_mesh_shape)), self.ici_mesh_shape, axis_names)
 
 
-class _Global:
-    mesh: Mesh | None = None
+_MESH = Cell["Mesh | None"]("the global mesh", None)
 
 
 def set_global_mesh(mesh: Mesh) -> None:
     """Set the mesh that `get_global_mesh` returns."""
-    _Global.mesh = mesh
+    _MESH.set(mesh)
 
 
 def get_global_mesh() -> Mesh | None:
     """The mesh that was set by `set_global_mesh`, or None."""
-    return _Global.mesh
+    return _MESH.get()
 
 
 def get_1d_mesh(axis_name: str | None = None) -> Mesh:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from types import FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from weft._base.types import Arg, PyTree
+
+if TYPE_CHECKING:
+    from weft._tensor.tensor import Tensor
 
 Select = Callable[[Any], bool]
 
@@ -14,11 +19,11 @@ Select = Callable[[Any], bool]
 class DataWrapper:
     """The base of classes that define which of their tensors are moved to a device."""
 
-    def get_tensors(self) -> list[Any]:
+    def get_tensors(self) -> list[Tensor]:
         """The tensors that are to be moved."""
         raise NotImplementedError(f"{type(self).__name__} is a DataWrapper and must define get_tensors()")
 
-    def from_tensors(self, tensors: list[Any]) -> Any:
+    def from_tensors(self, tensors: Sequence[object]) -> PyTree:
         """What takes the place of this object, given the moved tensors in the order of `get_tensors()`."""
         raise NotImplementedError(f"{type(self).__name__} is a DataWrapper and must define from_tensors(tensors)")
 
@@ -26,12 +31,12 @@ class DataWrapper:
 _OPAQUE = (str, bytes, type, FunctionType, MethodType, ModuleType)
 
 
-def selected(data: Any, select: Select) -> list[Any]:
+def selected(data: PyTree, select: Select) -> list[Arg]:
     """The objects in a structure that `select` chooses, in order; each one once."""
     return _Search(data, select).matches
 
 
-def replaced(data: Any, select: Select, replacements: Callable[[list[Any]], Iterable[Any]]) -> Any:
+def replaced(data: PyTree, select: Select, replacements: Callable[[list[Arg]], Iterable[object]]) -> PyTree:
     """A copy of a structure, with what `select` chooses replaced by `replacements(objects)`, one for each, in order.
 
     Objects are copied only if they hold something that is replaced. What occurs twice is replaced once.
@@ -44,7 +49,7 @@ def replaced(data: Any, select: Select, replacements: Callable[[list[Any]], Iter
     return _Copy({id(old): new for old, new in zip(search.matches, fresh, strict=True)}, search.holders).of(data)
 
 
-def _children(value: Any) -> Iterable[Any]:
+def _children(value: PyTree) -> Iterable[PyTree]:
     """What a structure consists of; nothing for a leaf."""
     if isinstance(value, DataWrapper):
         return value.get_tensors()
@@ -58,14 +63,14 @@ def _children(value: Any) -> Iterable[Any]:
 class _Search:
     """What `select` chooses in a structure, and the ids of the structures that hold some of it."""
 
-    def __init__(self, data: Any, select: Select) -> None:
+    def __init__(self, data: PyTree, select: Select) -> None:
         self._select = select
         self._seen: set[int] = set()
         self.matches: list[Any] = []
         self.holders: set[int] = set()
         self._visit(data)
 
-    def _visit(self, value: Any) -> bool:
+    def _visit(self, value: PyTree) -> bool:
         if id(value) in self._seen:
             return id(value) in self.holders
         self._seen.add(id(value))
@@ -83,16 +88,16 @@ class _Search:
 class _Copy:
     """Copies of structures, in which objects are replaced by their id."""
 
-    def __init__(self, copies: dict[int, Any], holders: set[int]) -> None:
+    def __init__(self, copies: dict[int, object], holders: set[int]) -> None:
         self._copies = copies
         self._holders = holders
 
-    def of(self, value: Any) -> Any:
+    def of(self, value: PyTree) -> PyTree:
         if id(value) not in self._copies:
             self._copies[id(value)] = self._copied(value)
         return self._copies[id(value)]
 
-    def _copied(self, value: Any) -> Any:
+    def _copied(self, value: PyTree) -> PyTree:
         if type(value) is dict or (isinstance(value, Mapping) and id(value) in self._holders):
             return self._of_mapping(value)
         if type(value) is list or (isinstance(value, list) and id(value) in self._holders):
@@ -112,7 +117,7 @@ class _Copy:
             return fresh
         return value
 
-    def _of_mapping(self, value: Any) -> Any:
+    def _of_mapping(self, value: PyTree) -> PyTree:
         fresh = self._copies[id(value)] = copy.copy(value)
         fresh.clear()
         for key, item in value.items():

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from weft import serialization
+from weft._base.types import PyTree
 from weft.errors import ArgumentError, ValueRangeError
 from weft.xla._replicas import replicas
 from weft.xla._saving import _maybe_convert_to_cpu
@@ -35,7 +36,7 @@ def rendezvous(tag: str, payload: bytes = b"", replicas: Sequence[int] = ()) -> 
     return xla_rendezvous(payload, replicas or None, tag)
 
 
-def mesh_reduce(tag: str, data: Any, reduce_fn: Callable[[list[Any]], T]) -> T:
+def mesh_reduce(tag: str, data: PyTree, reduce_fn: Callable[[list[Any]], T]) -> T:
     """`reduce_fn(list)` of what all replicas have given, in order of ordinals, such as the mean of their accuracies.
 
     `data` are tensors, numbers, strings and containers of them; its tensors arrive on the CPU. Every replica calls
@@ -47,9 +48,7 @@ def mesh_reduce(tag: str, data: Any, reduce_fn: Callable[[list[Any]], T]) -> T:
     return reduce_fn([serialization.load(io.BytesIO(one), map_location="cpu") for one in gathered])
 
 
-def do_on_ordinals(
-    target: Callable[..., T], data: Sequence[Any] = (), ordinals: Collection[int] | int = (0,)
-) -> T | None:
+def do_on_ordinals(target: Callable[..., T], data: PyTree = (), ordinals: Collection[int] | int = (0,)) -> T | None:
     """`target(*data)` on the replicas with these ordinals, with CPU tensors for XLA tensors; None on the others.
 
     All replicas must call this, and leave it together. XLA tensors that `target` needs must be in `data`, so that all

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from weft import serialization
 from weft._base.device import DeviceLike
 from weft._base.device import device as device_class
+from weft._base.types import FileLike, PyTree
 from weft._tensor.convert import existing
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ValueRangeError
@@ -17,8 +18,11 @@ from weft.xla._memory import unlazy
 from weft.xla._ordinals import is_master_ordinal
 from weft.xla._sharding import ShardingSpec
 
+if TYPE_CHECKING:
+    from weft.xla._nested import Select
 
-def save(data: Any, file_or_path: Any, master_only: bool = True, global_master: bool = False) -> None:
+
+def save(data: PyTree, file_or_path: FileLike, master_only: bool = True, global_master: bool = False) -> None:
     """Write a nested structure with its XLA tensors as CPU tensors, as `weft.save` does.
 
     The first replica of each host writes or, with `global_master`, only the first one of the job. All replicas must
@@ -31,12 +35,12 @@ def save(data: Any, file_or_path: Any, master_only: bool = True, global_master: 
         serialization.save(on_host, file_or_path)
 
 
-def load(file_or_path: Any) -> Any:
+def load(file_or_path: FileLike) -> PyTree:
     """Read what `save` has written; its tensors are on the CPU."""
     return serialization.load(file_or_path, map_location="cpu")
 
 
-def _maybe_convert_to_cpu(data: Any, convert: bool = True) -> Any:
+def _maybe_convert_to_cpu(data: PyTree, convert: bool = True) -> PyTree:
     """A copy of a nested structure with CPU tensors for XLA tensors if `convert`; they are computed in any case."""
 
     def on_host(tensors: list[Tensor]) -> list[Tensor]:
@@ -49,7 +53,7 @@ def _maybe_convert_to_cpu(data: Any, convert: bool = True) -> Any:
 InputSharding = ShardingSpec | Mapping[str, ShardingSpec] | None
 
 
-def send_cpu_data_to_device(datas: Any, device: DeviceLike, input_sharding: InputSharding = None) -> Any:
+def send_cpu_data_to_device(datas: PyTree, device: DeviceLike, input_sharding: InputSharding = None) -> PyTree:
     """A copy of a nested structure with the CPU tensors on a device. A single tensor gives a list with one tensor.
 
     `input_sharding` says how tensors of its number of dims are split over a mesh. For a dict it may be a dict with a
@@ -58,7 +62,7 @@ def send_cpu_data_to_device(datas: Any, device: DeviceLike, input_sharding: Inpu
     return sent([datas] if isinstance(datas, Tensor) else datas, device, input_sharding)
 
 
-def sent(data: Any, device: DeviceLike, input_sharding: InputSharding = None) -> Any:
+def sent(data: PyTree, device: DeviceLike, input_sharding: InputSharding = None) -> PyTree:
     """`send_cpu_data_to_device` that returns a single tensor for a single tensor."""
     if isinstance(input_sharding, Mapping):
         if not isinstance(data, Mapping) or data.keys() != input_sharding.keys():
@@ -84,7 +88,7 @@ def sent(data: Any, device: DeviceLike, input_sharding: InputSharding = None) ->
     return ToXlaTensorArena(on_device, _is_on("cpu")).transform(data)
 
 
-def _is_on(kind: str) -> Callable[[Any], bool]:
+def _is_on(kind: str) -> Select:
     return lambda value: isinstance(value, Tensor) and value.device.type == kind
 
 

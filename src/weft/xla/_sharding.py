@@ -45,13 +45,13 @@ def mark_sharding(t: Tensor, mesh: Mesh, partition_spec: PartitionSpec) -> Tenso
             f"{tuple(partition_spec)} on a mesh of {dict(mesh.shape())}; pad it, or split other dims"
         ) from None
     # Written below the tensor: identity, graph and aliases are those of before, only the array lies elsewhere.
-    t._read().array = copied(t._array(), sharding)
+    t._read().content = copied(t._array(), sharding)
     return t
 
 
 def clear_sharding(t: Tensor) -> Tensor:
     """Gather a tensor that was split, on its first device; returns the tensor."""
-    t._read().array = copied(t._array(), SingleDeviceSharding(jax_device(t.device)))
+    t._read().content = copied(t._array(), SingleDeviceSharding(jax_device(t.device)))
     return t
 
 

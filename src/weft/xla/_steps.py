@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from weft._base.state import ambient
 from weft._lazy import metrics
@@ -56,7 +55,7 @@ def step() -> Generator[None]:
         mark_step()
 
 
-def add_step_closure(closure: Callable[..., object], args: Sequence[Any] = (), run_async: bool = False) -> None:
+def add_step_closure(closure: Callable[..., object], args: Sequence[object] = (), run_async: bool = False) -> None:
     """Call `closure(*args)` at the end of the step, when all tensors that it refers to are computed.
 
     So a closure can read values without a program of their own. Those with `run_async` run one after another in a

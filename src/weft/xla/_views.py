@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft._tensor.alias import owner_of
 from weft._tensor.tensor import Tensor
 from weft.errors import XlaError
 from weft.xla._nested import selected
 
 
-def check_view_sharing(obj: Any) -> None:
+def check_view_sharing(obj: object) -> None:
     """Raise `RuntimeError` if two tensors in a nested structure share their elements.
 
     If such tensors are saved and loaded, or moved to another device, one by one, they no longer do.

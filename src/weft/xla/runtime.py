@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import jax
 
 from weft._base.device import device
 from weft._base.dtype import bfloat16 as bfloat16
 from weft._base.site import warn_user
+from weft._base.types import Json
 from weft._lazy import compile_cache
 from weft._lazy.runtime import in_runtime, jax_device
 from weft.errors import DeviceError, PreconditionError
@@ -116,17 +116,17 @@ def global_runtime_device_count() -> int:
     return len(jax.devices())
 
 
-def local_device_attributes() -> list[dict[str, Any]]:
+def local_device_attributes() -> list[dict[str, Json]]:
     """The attributes of the devices of this process."""
     return [_attributes(held) for held in jax.local_devices()]
 
 
-def global_runtime_device_attributes() -> list[dict[str, Any]]:
+def global_runtime_device_attributes() -> list[dict[str, Json]]:
     """The attributes of the devices of all processes."""
     return [_attributes(held) for held in jax.devices()]
 
 
-def runtime_device_attributes(device: str) -> dict[str, Any]:
+def runtime_device_attributes(device: str) -> dict[str, Json]:
     """The attributes of the device with this name by hardware, such as "CPU:0"; `RuntimeError` if there is none."""
     attributes = {one["name"]: one for one in global_runtime_device_attributes()}
     if device not in attributes:
@@ -134,7 +134,7 @@ def runtime_device_attributes(device: str) -> dict[str, Any]:
     return attributes[device]
 
 
-def _attributes(held: jax.Device) -> dict[str, Any]:
+def _attributes(held: jax.Device) -> dict[str, Json]:
     return {"name": f"{held.platform.upper()}:{held.id}", "kind": held.device_kind, "process": held.process_index}
 
 

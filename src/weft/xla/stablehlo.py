@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from weft._base.types import Arg, Args, Result
 from weft.errors import ValueRangeError
 from weft.export import ExportedProgram, export, load, save
 from weft.nn import Module
@@ -33,10 +34,10 @@ class StableHLOGraphModule:
     def __init__(self, program: ExportedProgram) -> None:
         self._program = program
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Arg) -> Result:
         return self._program(*args)
 
-    def evaluate(self, method_name: str, args: tuple[Any, ...]) -> Any:
+    def evaluate(self, method_name: str, args: Args) -> Result:
         """Call a method with these arguments."""
         _require_method(method_name)
         return self._program(*args)
@@ -85,7 +86,7 @@ def save_as_stablehlo(
 
 def save_torch_model_as_stablehlo(
     torchmodel: Module,
-    args: tuple[Any, ...],
+    args: Args,
     path: str | os.PathLike[str],
     options: StableHLOExportOptions | None = None,
 ) -> None:

@@ -26,7 +26,8 @@ from weft._lazy.interpreter import missing, prepare
 from weft._lazy.interpreter.flatten import flattened
 from weft._lazy.signature import Signature
 from weft.errors import WeftError
-from weft.ops._table import REQUIRED, TABLE, TENSOR_KINDS, Kind, OpDef, Param
+from weft.ops._kinds import REQUIRED, TENSOR_KINDS, Kind, Param
+from weft.ops._table import TABLE, OpDef
 
 _SEED_AND_DRAW = (np.int64(7), np.int64(3))
 
@@ -88,7 +89,7 @@ def programs(
         if program is not None and program.signature not in seen:
             seen.add(program.signature)
             yield program
-            if derivatives and sample.op.differentiable:
+            if derivatives and sample.op.derivative.exists:
                 yield from _derivatives(program)
 
 

@@ -16,7 +16,7 @@ from weft.distributed.tensor import DTensor, Partial, Replicate, Shard, distribu
 from weft.distributed.tensor._plan import whole_call
 from weft.distributed.tensor._propagate import strategies
 from weft.distributed.tensor._redistribute import redistributed
-from weft.ops._table import TENSOR_KINDS, Kind
+from weft.ops._kinds import TENSOR_KINDS, Kind
 
 
 def call_of_sample(sample):
@@ -107,7 +107,7 @@ def check_with(sample, mesh, placements):
             parts.append(x)
             continue
         counts = sample.op.name.endswith("_step") and not x.ndim  # how often an optimizer has stepped has no gradient
-        x.requires_grad_(sample.op.differentiable and x.dtype.is_differentiable and not counts)
+        x.requires_grad_(sample.op.derivative.exists and x.dtype.is_differentiable and not counts)
         leaf, part = placed(x, mesh, next(rest))
         leaves.append((x, leaf))
         parts.append(part)

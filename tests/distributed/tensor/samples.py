@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from tests.samples import Sample, as_sample, indices, numbers, sample_of
-from weft.ops._table import TABLE, TENSOR_KINDS, Kind, OpDef
+from weft.ops._kinds import TENSOR_KINDS, Kind
+from weft.ops._table import TABLE, OpDef
 
 _X = numbers(4, 2, 6)
 _SQUARES = numbers(2, 4, 4) + np.eye(4)

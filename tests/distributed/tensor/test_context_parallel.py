@@ -253,7 +253,7 @@ def test_buffers_come_back_after_an_error():
         assert x.tolist() == list(range(8))
         assert view.tolist() == list(range(2, 8))
         assert kept.shape == (4,)
-        assert ambient().attention is None
+        assert ambient().context.attention is None
 
     on_mesh((2,), program)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import weft as torch
-from weft._profile.collector import Collector
+from weft.profiler._collector import Collector
 from weft.utils.bottleneck._figures import Figures
 from weft.utils.bottleneck._inferred import Inferred, inferred_at
 from weft.utils.bottleneck._verdict import verdict

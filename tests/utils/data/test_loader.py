@@ -66,9 +66,9 @@ def test_asking_for_a_batch_computes_what_is_pending():
     batches = iter(data.DataLoader([1, 2]))
     next(batches)
     pending = weft.ones(2) + 1
-    assert pending._read().array is None
+    assert pending._read().is_pending
     next(batches)
-    assert pending._read().array is not None
+    assert not pending._read().is_pending
     assert ambient().pending is not None
 
 

@@ -57,6 +57,7 @@ class MissingPrimitive(Exception):
         self.names = set(names)
 
 
+# no cell: filled when the library is imported
 PRIMITIVES: dict[str, Primitive] = {}
 
 

@@ -8,6 +8,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any
 
+from weft._base.capture import Capture
 from weft._base.interrupts import uninterrupted
 from weft._base.site import user_site
 from weft._base.state import Pending, using
@@ -15,7 +16,7 @@ from weft._dispatch import apply
 from weft._lazy.aval import Aval
 from weft._lazy.call import ONE
 from weft._lazy.infer import call_of
-from weft._lazy.tape import Tape
+from weft._lazy.role import Leaf
 from weft._lazy.value import Absent, Value, is_taped
 from weft._tensor.base import TensorBase
 from weft._tensor.compile.kinds import kind_of
@@ -29,11 +30,11 @@ from weft.ops._table import TABLE
 Arguments = Sequence[Tensor]
 Locator = Callable[[Arguments], TensorBase]
 """Finds a tensor, given the tensor arguments of a call."""
-TapeLocator = Callable[[Arguments], Tape]
-"""Finds the `Tape` in which a leaf accumulates its gradient."""
+TapeLocator = Callable[[Arguments], Leaf]
+"""Finds the `Leaf` in which a leaf accumulates its gradient."""
 
 
-class Capture:
+class FunctionCapture(Capture):
     """What a function has used while it was recorded: the ambient `capture` while it runs.
 
     region    the values that it has recorded
@@ -48,11 +49,8 @@ class Capture:
     keys      by identity of an object of this package, a name for it, and a function whose result must stay equal
     repeated  what every replay calls
     calls     the calls that it has deferred, and that every replay makes again
-    exports   whether it is for a program that is exported: no
     prevented the reason why there can be no replay, or ""
     """
-
-    exports = False
 
     def __init__(self, arguments: Arguments, snapshot: Snapshot) -> None:
         self.region = Pending(sys.maxsize)
@@ -64,7 +62,7 @@ class Capture:
         self.same: list[tuple[Any, Any]] = []
         self.written: dict[int, TensorBase] = {}
         self.held: dict[int, tuple[TapeLocator, TensorBase | None]] = {}
-        self.left: dict[int, tuple[TapeLocator, Tape, TensorBase | None, bool]] = {}
+        self.left: dict[int, tuple[TapeLocator, Leaf, TensorBase | None, bool]] = {}
         self.keys: dict[int, tuple[str, Callable[[], Any], Any]] = {}
         self.repeated: list[Callable[[], object]] = []
         self.calls: list[DeferredCall] = []
@@ -160,7 +158,7 @@ class Capture:
 
     # --- gradients ----------------------------------------------------------------------------------------------
 
-    def reads_grad(self, tape: Tape) -> None:
+    def reads_grad(self, tape: Leaf) -> None:
         """Called when a leaf's `.grad` is read. A replay may find another tensor there."""
         grad = tape.grad
         if (
@@ -175,13 +173,13 @@ class Capture:
         if grad is not None:
             self._find_anew(grad, lambda arguments: holder(arguments).grad)
 
-    def writes_grad(self, tape: Tape, *, reads: bool) -> None:
+    def writes_grad(self, tape: Leaf, *, reads: bool) -> None:
         """Called when a leaf's `.grad` will change; `reads` if the result depends on the present gradient."""
         if reads:
             self.reads_grad(tape)
         self.left.setdefault(id(tape), (self._holder_of(tape), tape, tape.grad, reads))
 
-    def _holder_of(self, tape: Tape) -> TapeLocator:
+    def _holder_of(self, tape: Leaf) -> TapeLocator:
         for tensor in self._kept:
             if tensor._tape is tape:
                 locator = self.locators[id(tensor)]
@@ -317,12 +315,12 @@ class Capture:
 
     # --- at the end ---------------------------------------------------------------------------------------------
 
-    def new_grads(self) -> list[tuple[TapeLocator, Tape]]:
+    def new_grads(self) -> list[tuple[TapeLocator, Leaf]]:
         """The leaves whose `.grad` a replay sets; leaves created by the function that nobody holds are left out."""
         changed = [(h, tape) for h, tape, before, reads in self.left.values() if not reads or tape.grad is not before]
         return [(holder, tape) for holder, tape in changed if not self._is_inner_leaf(tape)]
 
-    def _is_inner_leaf(self, tape: Tape) -> bool:
+    def _is_inner_leaf(self, tape: Leaf) -> bool:
         if tape.owner is None:
             return False
         owner = tape.owner()
@@ -330,13 +328,13 @@ class Capture:
 
     def trains_what_it_wrote(self) -> bool:
         """Whether gradients still flow to a new value of a written leaf. A replay passes them to its inputs only."""
-        tapes = {id(v): v.tape for v in self.region if v.tape is not None and v.tape.leaf}
+        tapes = {id(v): v.tape for v in self.region if isinstance(v.tape, Leaf)}
         new = {key for key, tape in tapes.items() if not self._is_inner_leaf(tape)}
         return bool(new) and any(id(x) in new for value in self.region if is_taped(value) for x in value.inputs)
 
 
-def _tape_of(tensor: TensorBase) -> Tape:
-    """The `Tape` in which a leaf accumulates its gradient."""
+def _tape_of(tensor: TensorBase) -> Leaf:
+    """The `Leaf` in which a leaf accumulates its gradient."""
     if tensor._tape is None:
-        tensor._tape = Tape(leaf=True)
+        tensor._tape = Leaf()
     return tensor._tape

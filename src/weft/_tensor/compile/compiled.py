@@ -19,15 +19,16 @@ from types import FunctionType
 from typing import Any
 from weakref import WeakSet
 
-from weft._base.device import default_device
+from weft._base.cell import Contents, settings
 from weft._base.logs import ARTIFACTS
 from weft._base.site import end_at_user, line_of, warn_user
-from weft._base.state import ambient, default_dtype, enter, leave, set_field
+from weft._base.state import Ambient, ambient, enter, leave, set_field
 from weft._base.usage import log_api_usage_once
 from weft._lazy.outline import has_user_derivatives
 from weft._lazy.realize import escaping, flush
+from weft._lazy.role import Leaf
 from weft._tensor.alias import owner_of
-from weft._tensor.compile.capture import Capture
+from weft._tensor.compile.capture import FunctionCapture
 from weft._tensor.compile.kinds import kind_of, places_of_first
 from weft._tensor.compile.replay import Replay
 from weft._tensor.compile.snapshot import Snapshot
@@ -79,6 +80,7 @@ class _CacheEntry:
         self.failures = 0
 
 
+# no cell: who is told to forget replays
 functions: WeakSet[Compiled] = WeakSet()
 """All functions that are compiled."""
 
@@ -106,7 +108,7 @@ class Compiled:
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         state = ambient()
-        if state.capture is not None or state.eager or state.anomaly or Stance.current == "force_eager":
+        if _sees_operators(state) or Stance.current == "force_eager":
             return self._function(*args, **kwargs)
         call = _CallArguments(args, kwargs)
         key = (
@@ -116,9 +118,10 @@ class Compiled:
             state.grad,
             state.inference,
             state.autocast,
-            state.attention,
-            default_dtype(),
-            default_device(),
+            state.context.attention,
+            state.overrides.by_classes,
+            state.context.transform is None,
+            settings(),
         )
         entry = self._entries.get(key)
         if entry is None:
@@ -154,7 +157,10 @@ class Compiled:
         snapshot.add(self._function, self._name)
         for thing in call.objects:
             snapshot.add(thing, f"{self._name}(...)")
-        capture = Capture(call.tensors, snapshot)
+        for cell, value in settings():
+            if isinstance(value, Contents):  # hooks and other functions of the user
+                snapshot.add(value, cell.name)
+        capture = FunctionCapture(call.tensors, snapshot)
         outer = ambient().pending
         apart = {"pending": capture.region, "capture": capture, "autocast": ambient().autocast.apart()}
         try:
@@ -184,7 +190,7 @@ class Compiled:
             flush(outer)
         return result
 
-    def _keep(self, entry: _CacheEntry, call: _CallArguments, capture: Capture, result: Any, why: str) -> None:
+    def _keep(self, entry: _CacheEntry, call: _CallArguments, capture: FunctionCapture, result: Any, why: str) -> None:
         """Make a replay of a capture, unless it would not do the same as the function."""
         snapshot = capture.snapshot
         if snapshot.opaque:
@@ -234,7 +240,7 @@ class Compiled:
             what = why if entry.replays else "arguments, modes or defaults"
             _recompiles.debug("%s is captured again, since this has changed: %s", self._name, what)
 
-    def _warn_prevented(self, entry: _CacheEntry, capture: Capture) -> None:
+    def _warn_prevented(self, entry: _CacheEntry, capture: FunctionCapture) -> None:
         entry.failures += 1
         if self._fullgraph:
             raise CompileError(
@@ -313,7 +319,7 @@ def compile(
     options: Any = None,
     disable: bool = False,
 ) -> Any:
-    """Capture a function or module once per kind of call, and replay it without running its Python code.
+    """FunctionCapture a function or module once per kind of call, and replay it without running its Python code.
 
     State that it reads and writes (parameters, buffers, optimizer state, random generators, learning rates) is read
     anew in every call. If Python state that it can reach has changed, it is captured again. A function that reads
@@ -352,13 +358,20 @@ def _require_options(dynamic: Any, backend: Any, mode: Any, options: Any) -> Non
         raise PreconditionError(f"compile: expected dynamic to be a bool or None, got {type(dynamic)}")
 
 
+def _sees_operators(state: Ambient) -> bool:
+    """Whether something is done at every operator of a call, or depends on which tensors have tangents."""
+    overridden = state.overrides.mode is not None
+    watchers = state.watchers
+    return state.capture is not None or overridden or watchers.eager or watchers.anomaly or bool(watchers.forward)
+
+
 def _modes() -> tuple[Any, ...]:
     state = ambient()
-    modes = (state.grad, state.inference, state.anomaly, state.check_nan, state.autocast.apart())
-    return *modes, default_dtype(), default_device()
+    modes = (state.grad, state.inference, state.watchers.anomaly, state.watchers.check_nan, state.autocast.apart())
+    return *modes, settings()
 
 
-def _refresh(result: Any, capture: Capture) -> None:
+def _refresh(result: Any, capture: FunctionCapture) -> None:
     """Read views that outlive the function, so that what they show after the last write is captured, too."""
     left: list[Tensor] = []
     flatten_result(result, left, [], lambda thing: thing in capture.snapshot)
@@ -366,9 +379,9 @@ def _refresh(result: Any, capture: Capture) -> None:
         tensor._read()
 
 
-def _leaves_tensors_behind(capture: Capture, results: Sequence[Tensor]) -> bool:
+def _leaves_tensors_behind(capture: FunctionCapture, results: Sequence[Tensor]) -> bool:
     """Whether values of the region are still held that a replay would not produce."""
-    tapes = {id(v.tape): v.tape for v in capture.region if v.tape is not None and v.tape.leaf}  # of its own leaves
+    tapes = {id(v.tape): v.tape for v in capture.region if isinstance(v.tape, Leaf)}  # of its own leaves
     tapes.update([(id(tape), tape) for _, tape in capture.new_grads()])
     grads = [tape.grad for tape in tapes.values() if tape.grad is not None]
     handles = [*results, *capture.written.values(), *grads]
@@ -382,6 +395,6 @@ def _leaves_tensors_behind(capture: Capture, results: Sequence[Tensor]) -> bool:
     return bool(left)
 
 
-def _held_elsewhere(capture: Capture) -> set[int]:
+def _held_elsewhere(capture: FunctionCapture) -> set[int]:
     """Ids of the values of the region to which neither the region nor the deferred calls refer alone."""
     return escaping(capture.region, capture.operands)

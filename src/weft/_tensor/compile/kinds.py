@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from weft._lazy.role import Leaf
 from weft._tensor.alias import owner_of
 from weft._tensor.base import TensorBase
 from weft.errors import ValueRangeError
@@ -17,7 +18,7 @@ def kind_of(tensor: TensorBase) -> Any:
     except ValueRangeError:  # a parameter that has no elements yet
         return type(tensor)
     tape = value.tape
-    own = (value.aval, None if tape is None else tape.leaf, tensor._tape is None, type(tensor))
+    own = (value.aval, None if tape is None else isinstance(tape, Leaf), tensor._tape is None, type(tensor))
     alias = tensor._alias
     if alias is None:
         return own

@@ -10,11 +10,11 @@ from typing import Any
 from weft._base.interrupts import uninterrupted
 from weft._base.state import ambient
 from weft._lazy.realize import flush
-from weft._lazy.tape import Tape
+from weft._lazy.role import Leaf
 from weft._lazy.value import Value, is_taped
 from weft._tensor.alias import owner_of
 from weft._tensor.base import Alias, TensorBase
-from weft._tensor.compile.capture import Arguments, Capture, Locator
+from weft._tensor.compile.capture import Arguments, FunctionCapture, Locator
 from weft._tensor.compile.kinds import kind_of, sharing
 from weft._tensor.compile.stages import Stages
 from weft._tensor.compile.structure import rebuild
@@ -50,7 +50,7 @@ class _Maker:
         value = outputs[self.output]
         tensor = wrap(value)
         if self.leaf:
-            tensor._tape = value.tape = Tape(leaf=True)
+            tensor._tape = value.tape = Leaf()
             tensor._tape.owner = weakref.ref(tensor)
             if self.grad is not None:
                 tensor._tape.grad = tables[self.grad[0]][self.grad[1]]
@@ -64,7 +64,7 @@ class _Maker:
 class _Outputs:
     """Collects the values that a replay computes, and the tensors that it creates from them."""
 
-    def __init__(self, capture: Capture) -> None:
+    def __init__(self, capture: FunctionCapture) -> None:
         self._capture = capture
         self.values: list[Value] = []
         self.locators: list[Locator] = []
@@ -98,11 +98,11 @@ class _Outputs:
         if type(tensor) is not Tensor:
             capture.prevent(f"returns a {type(tensor).__name__} that it has made, which a replay cannot")
         capture.read(tensor, value)  # one of unknown origin is read anew
-        leaf = value.tape is not None and value.tape.leaf
-        grad = value.tape.grad if value.tape is not None and leaf else None
+        leaf = value.tape if isinstance(value.tape, Leaf) else None
+        grad = None if leaf is None else leaf.grad
         return _Maker(
             output=self.number(value),
-            leaf=leaf,
+            leaf=leaf is not None,
             grad=None if grad is None else self.refer(grad),
             base=None if alias is None else self.refer(alias.base),
             steps=()
@@ -115,7 +115,7 @@ class _Outputs:
         source = self._capture.sources.get(value)
         if source is not None:
             return lambda _, arguments: source(arguments)
-        if value.array is not None:
+        if not value.is_pending:
             return lambda _, __: value
         at = self.number(value)
         return lambda outputs, _: outputs[at]
@@ -125,7 +125,7 @@ class Replay:
     """One captured call: what computes it, the origin of its inputs, and the destination of its outputs."""
 
     def __init__(
-        self, capture: Capture, arguments: Arguments, results: Sequence[Tensor], picture: Any, name: str
+        self, capture: FunctionCapture, arguments: Arguments, results: Sequence[Tensor], picture: Any, name: str
     ) -> None:
         left = _Outputs(capture)
         self._picture = picture
@@ -145,7 +145,7 @@ class Replay:
         self._draws = [(places[x], n) for n, x in enumerate(drawn) if x in places]
         self._guard(capture, arguments)
 
-    def _guard(self, capture: Capture, arguments: Arguments) -> None:
+    def _guard(self, capture: FunctionCapture, arguments: Arguments) -> None:
         """Store what must be unchanged for a replay."""
         tensors = {**capture.snapshot.tensors, **capture.state}
         for key in [key for key in tensors if key in capture.locators]:
@@ -222,10 +222,10 @@ def _loses_gradients(left: _Outputs, region: Sequence[Value], inputs: Sequence[V
 
 def _is_leaf(tensor: TensorBase) -> bool:
     tape = tensor._read().tape
-    return tape is not None and tape.leaf
+    return isinstance(tape, Leaf)
 
 
-def _constant(value: Value, capture: Capture) -> Callable[[Arguments], Value]:
+def _constant(value: Value, capture: FunctionCapture) -> Callable[[Arguments], Value]:
     if not (value.aval.weak or capture.is_inside(value)):
         capture.prevent(f"uses a tensor of type {value.aval} in a way that cannot be followed")
     return lambda _: value

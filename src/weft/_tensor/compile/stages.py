@@ -19,8 +19,8 @@ from weft._lazy.aval import Aval
 from weft._lazy.interpreted import COMPILED_AT_ONCE
 from weft._lazy.outline import outline_later
 from weft._lazy.record import record
+from weft._lazy.role import FREED, Interior, custom_of
 from weft._lazy.signature import Signature
-from weft._lazy.tape import FREED
 from weft._lazy.value import Absent, Value, is_taped, tick
 
 Values = Sequence[Value]
@@ -44,12 +44,12 @@ class DeferredCall:
     def make(self) -> None:
         """Make the call, and give the results their arrays."""
         for value, array in zip(self.outputs, self.function(self.inputs), strict=True):
-            value.array = array
+            value.content = array
 
     def fail(self, error: BaseException) -> None:
         """Let the results raise an error that came before they were there."""
         for value in self.outputs:
-            value.array = Absent(partial(_raise, error))
+            value.content = Absent(partial(_raise, error))
 
 
 def _raise(error: BaseException) -> None:
@@ -57,7 +57,7 @@ def _raise(error: BaseException) -> None:
 
 
 class LinkedDerivative(Protocol):
-    """A derivative in Python, as `Tape.custom`, that depends on no tensor of the call that it belongs to."""
+    """A derivative in Python, as `Interior.custom`, that depends on no tensor of the call that it belongs to."""
 
     def link(self, values: Values) -> None:
         """Make it the derivative of the results of another such call."""
@@ -67,7 +67,7 @@ class LinkedDerivative(Protocol):
 def is_linked(value: Value) -> bool:
     """Whether a value has a derivative in Python that a replay can give to its own value."""
     tape = value.tape
-    return is_taped(value) and tape is not None and not tape.hooks and getattr(tape.custom, "link", None) is not None
+    return is_taped(value) and tape is not None and not tape.hooks and hasattr(custom_of(tape), "link")
 
 
 # --- steps ------------------------------------------------------------------------------------------------------
@@ -80,8 +80,8 @@ class _Operator:
         self._make, leaves = outline_later(wanted, region, name)
         self._signature: Signature | None = None
         self.inputs, self.outputs = tuple(leaves), tuple(wanted)
-        self._untaped = [n for n, value in enumerate(wanted) if value.tape is None or value.tape.leaf]
-        on_tape = ((n, value) for n, value in enumerate(wanted) if value.tape is not None and not value.tape.leaf)
+        self._untaped = [n for n, value in enumerate(wanted) if not isinstance(value.tape, Interior)]
+        on_tape = ((n, value) for n, value in enumerate(wanted) if isinstance(value.tape, Interior))
         self._freed = [n for n, value in on_tape if not is_taped(value)]
 
     def run(self, inputs: tuple[Value, ...]) -> Values:
@@ -95,7 +95,7 @@ class _Operator:
     def _outlined(self) -> Signature:
         """The operator, made when the call comes back: most calls of a function with changing shapes do not."""
         signature = self._signature = self._make()
-        signature.costs = COMPILED_AT_ONCE
+        signature.execution.costs = COMPILED_AT_ONCE
         return signature
 
 
@@ -120,11 +120,10 @@ class _Link:
     def __init__(self, outputs: tuple[Value, ...]) -> None:
         first = outputs[0]
         assert first.origin is not None, "it was recorded"
-        assert first.tape is not None, "it is on the tape"
         self.inputs, self.outputs = tuple(first.inputs), outputs
         self._signature = first.origin.signature
         self._avals = [value.aval for value in outputs]
-        self._derivative: LinkedDerivative = first.tape.custom
+        self._derivative: LinkedDerivative = custom_of(first.tape)
 
     def run(self, inputs: tuple[Value, ...]) -> Values:
         results = record(self._signature, inputs, ambient())

@@ -19,6 +19,7 @@ STANCES = (
 )
 
 
+# no cell: read before it is decided whether to replay
 class Stance:
     """The process's setting."""
 

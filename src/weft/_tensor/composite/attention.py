@@ -10,13 +10,15 @@ from typing import Any
 
 from weft._base.dtype import bool_
 from weft._base.state import ambient
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
 from weft._tensor.composite.neural import dropout, scaled_dot_product_attention
 from weft._tensor.composite.neural import pad as padded
 from weft._tensor.dim_names import names_of, unnamed, with_names
+from weft._tensor.functions import composite
 from weft._tensor.tensor import Tensor
 from weft.errors import DimNameError, PreconditionError, ShapeError, UnsupportedError
 from weft.ops._dims import Names
+from weft.ops._table import IN_FUNCTIONAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ def attend(
     bias = mask_bias(key_padding_mask, attn_mask, q, key.shape[1], k.shape[2])
     weights = None
     if need_weights:
-        if ambient().attention is not None:
+        if ambient().context.attention is not None:
             raise UnsupportedError(
                 "multi_head_attention_forward: need_weights is not supported where sequences are split over processes, "
                 "as within context_parallel; pass need_weights=False"
@@ -274,7 +276,7 @@ def _added(bias_k: Tensor | None, bias_v: Tensor | None, static_k: Any, static_v
     return bias_k, bias_v
 
 
-@composite(module="nn.functional")
+@composite(public=IN_FUNCTIONAL)
 def multi_head_attention_forward(
     query: Tensor,
     key: Tensor,

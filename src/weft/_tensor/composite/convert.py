@@ -14,11 +14,12 @@ from weft._base.dtype import DTYPES, DType, as_dtype
 from weft._base.layout import preserve_format
 from weft._base.state import ambient, default_dtype
 from weft._tensor.alias import layout_of, shows_changed
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
 from weft._tensor.composite.create import sizes_of
 from weft._tensor.composite.storage import contiguous
 from weft._tensor.convert import moved, resolve_device, tensor
 from weft._tensor.dim_names import label_of, names_of, take_names
+from weft._tensor.functions import composite
 from weft._tensor.storage import storage_of
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
@@ -26,6 +27,7 @@ from weft._tensor.view import check_names, check_overlap, check_shape, check_wri
 from weft.errors import DimNameError, DTypeError, GradientError, OutOfRangeError, ValueRangeError
 from weft.ops._memory import require_addressable
 from weft.ops._strides import row_major
+from weft.ops._table import NO_FUNCTION
 from weft.ops._type_names import scalar_name
 
 # ---- another type, another device
@@ -59,7 +61,7 @@ def _to(
     return result if memory_format in (None, preserve_format) else contiguous(result, memory_format)
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def to(input: Tensor, *args: Any, **options: Any) -> Tensor:
     """The elements with another type, on another device, or both; the tensor itself if nothing changes.
 
@@ -75,7 +77,7 @@ def to(input: Tensor, *args: Any, **options: Any) -> Tensor:
 def _cast(name: str, dtype: DType) -> None:
     """Define the method `name`, which converts to the type `dtype`."""
 
-    @composite(name, doc=f"The same elements as `{dtype.name}`.", function=False)
+    @composite(name, doc=f"The same elements as `{dtype.name}`.", public=NO_FUNCTION)
     def cast(input: Tensor, memory_format: Any = None) -> Tensor:
         return _to(input, dtype=dtype, memory_format=memory_format)
 
@@ -97,7 +99,7 @@ for _name, _dtype in (
     _cast(_name, _dtype)
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def type_as(input: Tensor, other: Tensor) -> Tensor:
     """The same elements with the type, and on the device, of `other`."""
     return _to(input, other.device, other.dtype)
@@ -107,7 +109,7 @@ TYPE_NAMES = {f"torch.{scalar_name(dtype)}Tensor": dtype for dtype in DTYPES}
 """Element types, by the names of the former tensor classes."""
 
 
-@composite("type", function=False)
+@composite("type", public=NO_FUNCTION)
 def type_(input: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     """The elements as `dtype`; without it, the name of the type.
 
@@ -132,20 +134,20 @@ def type_(input: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     return _to(input, target, TYPE_NAMES[f"torch.{name}"], non_blocking)
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def cpu(input: Tensor, memory_format: Any = None) -> Tensor:
     """The same elements in the host's memory."""
     return _to(input, CPU, memory_format=memory_format)
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def cuda(input: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
     """The same elements on a GPU; `RuntimeError` if there is none."""
     target = device_class("cuda", device) if isinstance(device, int) else device or "cuda"
     return _to(input, target, non_blocking=non_blocking, memory_format=memory_format)
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def new_tensor(input: Tensor, data: Any, *, dtype: DType | None = None, device: Any = None, **options: Any) -> Tensor:
     """A copy of `data` with the type and device of this tensor, unless others are given."""
     target = input.device if device is None else device
@@ -173,7 +175,7 @@ def pin_memory(input: Tensor) -> Tensor:
 # ---- writes
 
 
-@composite("copy_", function=False)
+@composite("copy_", public=NO_FUNCTION)
 def copy_(input: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     """Write `src`, cast and expanded to this tensor's type, size and device."""
     del non_blocking
@@ -187,7 +189,7 @@ def copy_(input: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     return take_names(write(input, value), value.aval.names)
 
 
-@composite("resize_", function=False)
+@composite("resize_", public=NO_FUNCTION)
 def resize_(input: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
     """Change the tensor's sizes, in place; the storage grows if need be. New elements are 0."""
     del memory_format

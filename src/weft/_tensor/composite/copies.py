@@ -9,9 +9,10 @@ from weft._base.dtype import DType, int32, int64
 from weft._base.state import default_dtype
 from weft._tensor.alias import layout_of
 from weft._tensor.arguments import Dim, sizes, without_names
-from weft._tensor.codegen import COMPOSITES, composite, op
+from weft._tensor.codegen import op
 from weft._tensor.composite import names, shape
 from weft._tensor.composite.create import new_empty
+from weft._tensor.functions import FUNCTIONS, composite
 from weft._tensor.sharing import rebind
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
@@ -20,6 +21,7 @@ from weft.errors import DistError, DTypeError, OutOfRangeError, ShapeError
 from weft.ops._dims import wrap_dim
 from weft.ops._memory import require_addressable_places
 from weft.ops._strides import Layout
+from weft.ops._table import NO_FUNCTION, NO_METHOD, PLAIN, Public
 from weft.ops._type_names import scalar_name
 
 View = Callable[..., Any]
@@ -75,7 +77,7 @@ def _unequal_lengths(size: Sequence[int], stride: Sequence[int]) -> ShapeError:
     return ShapeError(f"dimensionality of sizes ({len(size)}) must match dimensionality of strides ({len(stride)})")
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def new_empty_strided(
     input: Tensor, size: Sequence[int], stride: Sequence[int], *, dtype: DType | None = None, **options: Any
 ) -> Tensor:
@@ -83,7 +85,7 @@ def new_empty_strided(
 
     It is distributed as this tensor is, if that is, and then has no room between its elements.
     """
-    if input._read().aval.sharding is None:
+    if input._read().aval.owner is None:
         device = options.pop("device", input.device)
         return empty_strided(size, stride, dtype=dtype or input.dtype, device=device, **options)
     if len(size) != len(stride):
@@ -122,7 +124,7 @@ def empty_permuted(
     return empty_strided(size, strides, dtype=dtype, **options)
 
 
-@composite("as_strided_", function=True)
+@composite("as_strided_")
 def as_strided_(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
     """`as_strided` in place: the tensor shows other elements of its storage."""
     return rebind(input, as_strided(input, size, stride, storage_offset))
@@ -131,13 +133,8 @@ def as_strided_(input: Tensor, size: Sequence[int], stride: Sequence[int], stora
 # ---- copies
 
 
-def _public(name: str) -> View:
-    """The function that users call, which accepts names of dims."""
-    return COMPOSITES["", name].function if ("", name) in COMPOSITES else getattr(op, name)
-
-
 _COPIED: dict[str, View] = {
-    name: _public(name)
+    name: FUNCTIONS["", name].function  # which accepts names of dims
     for name in (
         "expand",
         "narrow",
@@ -167,7 +164,7 @@ _COPIED: dict[str, View] = {
 def _copying(name: str, view: View) -> None:
     """Define `<name>_copy`, which copies what a view shows."""
 
-    @composite(f"{name}_copy", doc=f"What `{name}` gives, as a copy.", method=name == "narrow")
+    @composite(f"{name}_copy", doc=f"What `{name}` gives, as a copy.", public=PLAIN if name == "narrow" else NO_METHOD)
     def copied(input: Tensor, *args: Any, **kwargs: Any) -> Any:
         result = view(input, *args, **kwargs)
         return tuple(map(op.clone, result)) if isinstance(result, tuple) else op.clone(result)
@@ -199,7 +196,7 @@ def _writing(name: str, view: View) -> None:
 
 
 for _name, _view in (
-    ("select", _public("select")),
+    ("select", FUNCTIONS["", "select"].function),
     ("slice", _sliced),
     ("diagonal", names.diagonal),
     ("as_strided", as_strided),
@@ -207,7 +204,7 @@ for _name, _view in (
     _writing(_name, _view)
 
 
-@composite(inplace=True, separate=("index", "source"))
+@composite(public=Public(inplace=True, separate=("index", "source")))
 def index_reduce(
     input: Tensor, dim: Dim, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:

@@ -10,13 +10,15 @@ from typing import Any
 
 from weft._base.state import default_dtype
 from weft._tensor.arguments import AnyDims, combination
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
 from weft._tensor.composite.create import number_of, refuse_bool
 from weft._tensor.composite.shape import select
+from weft._tensor.functions import composite
 from weft._tensor.named_results import named_result
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._dims import wrap_dim
+from weft.ops._table import NO_METHOD, Public
 from weft.ops._type_names import c_name
 
 _Histogram = named_result("histogram", ("hist", "bin_edges"))
@@ -66,7 +68,9 @@ def _given_edges(input: Tensor, bins: Tensor, range: Any, dim: int = 0) -> Tenso
 
 
 @composite(
-    out="torch.histogram: input tensor and hist tensor should have the same dtype, but got input {2} and hist {3}"
+    public=Public(
+        out="torch.histogram: input tensor and hist tensor should have the same dtype, but got input {2} and hist {3}"
+    )
 )
 def histogram(
     input: Tensor, bins: Any = 100, *, range: Any = None, weight: Tensor | None = None, density: bool = False
@@ -183,7 +187,7 @@ def _spacings(input: Tensor, spacing: Any, dims: Sequence[int], is_explicit: boo
     return list(spacing)
 
 
-@composite(method=False)
+@composite(public=NO_METHOD)
 def gradient(input: Tensor, *, spacing: Any = None, dim: AnyDims = None, edge_order: int = 1) -> tuple[Tensor, ...]:
     """Derivatives along each of `dim` (by default all), from a function's values on a grid.
 
@@ -214,7 +218,7 @@ def gradient(input: Tensor, *, spacing: Any = None, dim: AnyDims = None, edge_or
 # ---- integers
 
 
-@composite(method=False)
+@composite(public=NO_METHOD)
 def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     """The indices along each dim of a tensor of this shape, from indices into the flat tensor."""
     if indices.is_floating_point() or indices.is_complex() or indices.dtype.name == "bool":

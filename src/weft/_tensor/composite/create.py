@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft._base.dtype import DType, as_dtype, float64, int64
 from weft._base.layout import channels_last, channels_last_3d, layout, memory_format, strided
 from weft._base.site import warn_user
 from weft._base.state import default_dtype
-from weft._lazy.aval import Sharding
+from weft._lazy.aval import AnyOwner
+from weft._lazy.value import Value
 from weft._tensor.arguments import combination, refusal, sizes_one_by_one
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
 from weft._tensor.dim_names import checked_names, set_names, take_names
+from weft._tensor.functions import composite
 from weft._tensor.generator import PartOfDraws
 from weft._tensor.kind_names import kind_and_advice
 from weft._tensor.output import replace
@@ -29,7 +31,7 @@ from weft.errors import (
     UnsupportedDTypeError,
 )
 from weft.ops._dims import require_sizes
-from weft.ops._table import TABLE
+from weft.ops._table import NO_FUNCTION, NO_METHOD, TABLE
 from weft.ops._type_names import c_name, scalar_name
 
 
@@ -52,31 +54,31 @@ def create(
     order_of(options.pop("memory_format", None), len(size))  # checked only: XLA chooses memory layouts
     if like is not None:
         options.setdefault("device", like.device)
-    sharding = None if like is None else like._read().aval.sharding
-    if dtype.is_quantized and sharding is None:
+    owner = None if like is None else like._read().aval.owner
+    if dtype.is_quantized and owner is None:
         raise UnsupportedCallError(f"{row}(): {dtype} is the type of what torch.quantize_per_tensor makes of floats")
-    if sharding is None:
+    if owner is None:
         result = getattr(op, row)(size, *args, dtype=dtype, **options)
     else:
-        result = _sharded(sharding, row, size, args, {"dtype": dtype, **options})
+        result = _created(owner, row, size, args, {"dtype": dtype, **options})
     if out is not None:
         return replace(out, result)
     return result if names is None else set_names(result, checked_names(names, result.ndim))
 
 
-def _sharded(sharding: Sharding, row: str, size: tuple[int, ...], args: Any, options: dict[str, Any]) -> Tensor:
-    """The result of a factory row, placed as other tensors of its size are; each process makes its part alone.
+def _created(owner: AnyOwner, row: str, size: tuple[int, ...], args: Any, options: dict[str, Any]) -> Tensor:
+    """The result of a factory row, as an owner makes it. Of a distributed tensor, each process makes its part alone.
 
     Random numbers are those that one process would draw.
     """
     requires_grad = options.pop("requires_grad", False)
 
-    def create(own: Any, first: int) -> Tensor:
-        if TABLE[row].drawn is not None:
+    def create(own: Sequence[int], first: int) -> Value:
+        if TABLE[row].shards.drawn is not None:
             options["generator"] = PartOfDraws(options.get("generator"), first, size)
-        return getattr(op, row)(own, *args, **options)
+        return getattr(op, row)(tuple(own), *args, **options)._read()
 
-    return wrap(sharding.created(size, create, row)).requires_grad_(requires_grad)
+    return wrap(owner.created(size, create, row)).requires_grad_(requires_grad)
 
 
 def named_like(result: Tensor, like: Tensor) -> Tensor:
@@ -130,7 +132,7 @@ def number_of(value: Any) -> Any:
 def _by_size(name: str, doc: str, row: str = "") -> Callable[..., Tensor]:
     """A factory whose only argument is the size."""
 
-    @composite(name, doc=doc, over=not row)
+    @composite(name, doc=doc)
     def make(*size: Any, out: Tensor | None = None, dtype: DType | None = None, **options: Any) -> Tensor:
         sizes = sizes_of(name, size, options)
         return create(row or name, sizes, dtype=type_for(out, dtype, default_dtype()), options=options, out=out)
@@ -141,7 +143,7 @@ def _by_size(name: str, doc: str, row: str = "") -> Callable[..., Tensor]:
 def _by_like(name: str, doc: str, row: str) -> Callable[..., Tensor]:
     """A factory that takes size, type and device from a tensor."""
 
-    @composite(name, doc=doc, method=False)
+    @composite(name, doc=doc, public=NO_METHOD)
     def make(input: Tensor, *, dtype: DType | None = None, **options: Any) -> Tensor:
         return named_like(
             create(row, tuple(input.shape), dtype=dtype or input.dtype, options=options, like=input), input
@@ -153,7 +155,7 @@ def _by_like(name: str, doc: str, row: str) -> Callable[..., Tensor]:
 def _by_new(name: str, doc: str, row: str) -> Callable[..., Tensor]:
     """A method that takes a size; type and device are those of its tensor."""
 
-    @composite(name, doc=doc, function=False)
+    @composite(name, doc=doc, public=NO_FUNCTION)
     def make(input: Tensor, *size: Any, dtype: DType | None = None, **options: Any) -> Tensor:
         sizes = sizes_of(name, size, options)
         return create(row, sizes, dtype=dtype or input.dtype, options=options, like=input)
@@ -191,7 +193,7 @@ def _filled(size: tuple[int, ...], fill_value: Any, dtype: DType, **how: Any) ->
     return create("full", size, fitting(number_of(fill_value), dtype), dtype=dtype, **how)
 
 
-@composite(over=True)
+@composite()
 def full(
     size: Any, fill_value: Number, *, out: Tensor | None = None, dtype: DType | None = None, **options: Any
 ) -> Tensor:
@@ -202,19 +204,19 @@ def full(
     return _filled(sizes_of("full", (size,)), fill_value, settled, options=options, out=out)
 
 
-@composite(method=False)
+@composite(public=NO_METHOD)
 def full_like(input: Tensor, fill_value: Number, *, dtype: DType | None = None, **options: Any) -> Tensor:
     """`fill_value` everywhere, with the sizes, type, device and names of `input`."""
     return named_like(_filled(tuple(input.shape), fill_value, dtype or input.dtype, options=options, like=input), input)
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def new_full(input: Tensor, size: Any, fill_value: Number, *, dtype: DType | None = None, **options: Any) -> Tensor:
     """`fill_value` everywhere, with this tensor's type and device."""
     return _filled(sizes_of("new_full", (size,)), fill_value, dtype or input.dtype, options=options, like=input)
 
 
-@composite(over=True)
+@composite()
 def eye(
     n: int, m: int | None = None, *, out: Tensor | None = None, dtype: DType | None = None, **options: Any
 ) -> Tensor:
@@ -259,7 +261,7 @@ def _length(start: Any, end: Any, step: Any, dtype: DType) -> int:
     return count
 
 
-@composite(over=True)
+@composite()
 def arange(
     start: Number | None = None,
     end: Number | None = None,
@@ -329,7 +331,7 @@ def _spaced(
     return _in_order(name, steps, *ends, *base, dtype=settled, options=options, out=out)
 
 
-@composite(over=True)
+@composite()
 def linspace(
     start: Tensor | Number,
     end: Tensor | Number,
@@ -343,7 +345,7 @@ def linspace(
     return _spaced("linspace", (start, end), steps, out=out, dtype=dtype, options=options)
 
 
-@composite(over=True)
+@composite()
 def logspace(
     start: Tensor | Number,
     end: Tensor | Number,
@@ -373,7 +375,7 @@ def _window(name: str, row: str, length: int, *shape: Any, dtype: DType | None, 
 def _plain_window(name: str, doc: str, coefficients: tuple[float, ...] = ()) -> Callable[..., Tensor]:
     """A window with no parameters: a sum of cosines, or Bartlett's."""
 
-    @composite(name, doc=doc, over=not coefficients)
+    @composite(name, doc=doc)
     def make(window_length: int, periodic: bool = True, *, dtype: DType | None = None, **options: Any) -> Tensor:
         row, shape = ("cosine_window", (coefficients, periodic)) if coefficients else (name, (periodic,))
         return _window(name, row, window_length, *shape, dtype=dtype, options=options)
@@ -401,7 +403,7 @@ def hamming_window(
     return _window("hamming_window", "cosine_window", window_length, *shape, dtype=dtype, options=options)
 
 
-@composite(over=True)
+@composite()
 def kaiser_window(
     window_length: int,
     periodic: bool = True,

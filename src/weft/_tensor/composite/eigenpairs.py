@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from weft._base.dtype import float32, float64
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
 from weft._tensor.dim_names import unnamed
+from weft._tensor.functions import composite
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DTypeError, PreconditionError, ValueRangeError
+from weft.ops._table import NO_METHOD
 from weft.ops._type_names import scalar_name
 
 _ROUNDING = {float32: 1.2e-07, float64: 2.23e-16}
@@ -45,7 +47,7 @@ def _reduced(A: Tensor, lower: Tensor) -> Tensor:
     return _symmetric(op.solve_triangular(lower, op.transpose(half, -2, -1), upper=False))
 
 
-@composite(method=False)
+@composite(public=NO_METHOD)
 def lobpcg(
     A: Tensor,
     k: int | None = None,

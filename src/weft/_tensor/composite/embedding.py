@@ -5,12 +5,14 @@ from __future__ import annotations
 import warnings
 
 from weft._base.state import using
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
+from weft._tensor.functions import composite
 from weft._tensor.sparse.coo import counted
 from weft._tensor.sparse.gradients import embedded, has_sparse_gradient
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
 from weft.errors import ShapeError, UnsupportedDTypeError, ValueRangeError
+from weft.ops._table import IN_FUNCTIONAL
 
 _MODES = ("sum", "mean", "max")
 
@@ -38,7 +40,7 @@ def _check(input: Tensor, weight: Tensor, offsets: Tensor | None, each: Tensor |
         raise ValueRangeError("mode has to be one of sum, mean or max")
 
 
-@composite(module="nn.functional", over=True)
+@composite(public=IN_FUNCTIONAL)
 def embedding_bag(
     input: Tensor,
     weight: Tensor,

@@ -4,31 +4,33 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
+from weft._tensor.functions import composite
 from weft._tensor.named_results import named_result
 from weft._tensor.overriding import require_not_overridden
 from weft._tensor.tensor import Tensor
 from weft.errors import NotDefinedError, ShapeError, ValueRangeError
-from weft.ops._table import CPU_FLOAT32, OTHER_OUT, TABLE
+from weft.ops._autocast import CPU_FLOAT32
+from weft.ops._table import NO_METHOD, OTHER_OUT, PLAIN, Public
 
 _QR = named_result("qr", ("Q", "R"))
 _SVD = named_result("svd", ("U", "S", "V"))
 _Triangular = named_result("triangular_solve", ("solution", "cloned_coefficient"))
 
 
-@composite(over=True, out=OTHER_OUT)
+@composite(public=Public(out=OTHER_OUT))
 def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     """`linalg.cholesky`."""
     return op.cholesky(input, upper=upper)
 
 
-@composite(over=True, out=OTHER_OUT)
+@composite(public=Public(out=OTHER_OUT))
 def qr(input: Tensor, some: bool = True) -> Any:
     """`linalg.qr`, in mode "complete" if not `some`."""
     return _QR(*op.qr(input, "reduced" if some else "complete"))
 
 
-@composite(over=True, out=OTHER_OUT)
+@composite(public=Public(out=OTHER_OUT))
 def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
     """U, singular values and V (not its adjoint); U and V are zeros unless `compute_uv`."""
     if compute_uv:
@@ -39,7 +41,7 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
     return _SVD(zeros[0], S, zeros[1])
 
 
-@composite(out=OTHER_OUT, cast=CPU_FLOAT32)
+@composite(public=Public(out=OTHER_OUT), cast=CPU_FLOAT32)
 def triangular_solve(
     input: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> Any:
@@ -49,13 +51,13 @@ def triangular_solve(
     return _Triangular(solution, op.clone(A))
 
 
-@composite(out="")
+@composite(public=Public(out=""))
 def orgqr(input: Tensor, tau: Tensor) -> Tensor:
     """`linalg.householder_product`."""
     return op.householder_product(input, tau)
 
 
-@composite(out="", cast=CPU_FLOAT32)
+@composite(public=Public(out=""), cast=CPU_FLOAT32)
 def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
     """The product of Q, given by Householder reflectors, or its adjoint, with `other` on the left or right."""
     for name, x, least in (("input", input, 2), ("other", other, 2)):
@@ -84,7 +86,7 @@ def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpos
 # ---- approximations
 
 
-@composite(method=False)
+@composite(public=NO_METHOD)
 def svd_lowrank(A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor | None = None) -> Any:
     """U, singular values and V of a random approximation of `A - M` of rank `q` (Halko et al., 2009).
 
@@ -105,7 +107,7 @@ def svd_lowrank(A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor |
     return (right, S, left) if rows < columns else (left, S, right)
 
 
-@composite(method=False)
+@composite(public=NO_METHOD)
 def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int = 2) -> Any:
     """`svd_lowrank` of the rows, minus their mean if `center`: V has the `q` (at most 6) principal directions."""
     rows, columns = A.shape[-2:]
@@ -125,7 +127,7 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int
 def _removed(name: str, advice: str, method: bool = True) -> None:
     text = f"{name}: this function was deprecated since version 1.9 and is now removed; {advice}"
 
-    @composite(name, doc=f"Raises `RuntimeError`: {advice}.", method=method, over=name in TABLE)
+    @composite(name, doc=f"Raises `RuntimeError`: {advice}.", public=PLAIN if method else NO_METHOD)
     def removed(input: Tensor, *args: Any, **kwargs: Any) -> Any:
         require_not_overridden(input)
         raise NotDefinedError(text)

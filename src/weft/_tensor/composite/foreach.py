@@ -9,10 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft._base.state import using
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
+from weft._tensor.functions import composite
 from weft._tensor.kind_names import kind_and_advice, kind_of
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ShapeError
+from weft.ops._table import NO_METHOD
 
 _UNARY = (
     *("abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "erf", "erfc", "exp", "expm1", "floor", "frac", "lgamma"),
@@ -64,7 +66,7 @@ def _define(name: str, call: Callable[..., Any], doc: str, *, in_place: bool = F
     """Define `_foreach_NAME`, which calls a function for each tensor and its operands; in place it returns the list."""
     public = f"_foreach_{name}"
 
-    @composite(public, doc=doc, method=False)
+    @composite(public, doc=doc, public=NO_METHOD)
     def function(self: Any, *operands: Any, **options: Any) -> Any:
         tensors = _checked(public, self)
         operands = (*operands, *[options.pop(key) for key in _OPERANDS if key in options])
@@ -101,7 +103,7 @@ _define("norm", _norm, "The `ord`-norm of all elements of each tensor of a list.
 _define("powsum", _power_sum, "The sum of the absolute values to the power of `ord`, of each tensor of a list.")
 
 
-@composite("_foreach_pow", method=False)
+@composite("_foreach_pow", public=NO_METHOD)
 def foreach_pow(self: Any, exponent: Any) -> tuple[Tensor, ...]:
     """Powers of each tensor of a list, by its exponent; or of one number, by each tensor of a list."""
     if not isinstance(self, list | tuple):
@@ -110,7 +112,7 @@ def foreach_pow(self: Any, exponent: Any) -> tuple[Tensor, ...]:
     return tuple([x**y for x, y in zip(tensors, _for_each(exponent, len(tensors)), strict=True)])
 
 
-@composite("_amp_foreach_non_finite_check_and_unscale_", method=False)
+@composite("_amp_foreach_non_finite_check_and_unscale_", public=NO_METHOD)
 def amp_foreach_unscale_(self: Any, found_inf: Tensor, inv_scale: Tensor) -> None:
     """Multiply gradients by `inv_scale`, in place, and set `found_inf` to 1 if one was infinite or NaN."""
     with using(grad=False):
@@ -121,7 +123,7 @@ def amp_foreach_unscale_(self: Any, found_inf: Tensor, inv_scale: Tensor) -> Non
             grad.mul_(inv_scale)
 
 
-@composite("_amp_update_scale_", method=False)
+@composite("_amp_update_scale_", public=NO_METHOD)
 def amp_update_scale_(
     self: Tensor,
     growth_tracker: Tensor,

@@ -8,12 +8,14 @@ from typing import Any
 from weft._base.dtype import DType, float32, float64
 from weft._base.state import default_dtype
 from weft._tensor.arguments import AnyDims, Dim
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
 from weft._tensor.composite.create import arange, type_for
+from weft._tensor.functions import composite
 from weft._tensor.output import replace
 from weft._tensor.tensor import Tensor
 from weft.errors import DimError, DTypeError, OutOfRangeError, ShapeError
 from weft.ops._dims import wrap_dim
+from weft.ops._table import Public
 from weft.ops._type_names import scalar_name
 
 _FFT = "fft"
@@ -99,7 +101,7 @@ class _Transform:
 def _one_dim(transform: _Transform, doc: str) -> None:
     name = transform.name
 
-    @composite(name, doc=f"{doc} along `dim`.", module=_FFT, out=transform.out_text(name))
+    @composite(name, doc=f"{doc} along `dim`.", public=Public(module=_FFT, out=transform.out_text(name)))
     def transform_along(input: Tensor, n: int | None = None, dim: Dim = -1, norm: str | None = None) -> Tensor:
         transform.refuse_complex(input, name, False)
         along = _along(input, (dim,), None if n is None else (n,))
@@ -119,11 +121,19 @@ def _of_dims(transform: _Transform, name: str, input: Tensor, s: Sizes, dim: Any
 def _several_dims(transform: _Transform, doc: str) -> None:
     name, two = f"{transform.name}n", f"{transform.name}2"
 
-    @composite(name, doc=f"{doc} along several dims, by default along all.", module=_FFT, out=transform.out_text(name))
+    @composite(
+        name,
+        doc=f"{doc} along several dims, by default along all.",
+        public=Public(module=_FFT, out=transform.out_text(name)),
+    )
     def along(input: Tensor, s: Sizes = None, dim: AnyDims = None, norm: str | None = None) -> Tensor:
         return _of_dims(transform, name, input, s, dim, norm)
 
-    @composite(two, doc=f"{doc} along two dims, by default the last ones.", module=_FFT, out=transform.out_text(name))
+    @composite(
+        two,
+        doc=f"{doc} along two dims, by default the last ones.",
+        public=Public(module=_FFT, out=transform.out_text(name)),
+    )
     def along_two(input: Tensor, s: Sizes = None, dim: AnyDims = (-2, -1), norm: str | None = None) -> Tensor:
         return _of_dims(transform, name, input, s, dim, norm)
 
@@ -167,7 +177,7 @@ def _frequencies(
     return result.requires_grad_(requires_grad) if out is None else replace(out, result)
 
 
-@composite(module=_FFT)
+@composite(public=Public(module=_FFT))
 def fftfreq(
     n: int,
     d: float = 1.0,
@@ -182,7 +192,7 @@ def fftfreq(
     return _frequencies("fftfreq", n, d, bounds, out=out, dtype=dtype, requires_grad=requires_grad, options=options)
 
 
-@composite(module=_FFT)
+@composite(public=Public(module=_FFT))
 def rfftfreq(
     n: int,
     d: float = 1.0,
@@ -205,13 +215,13 @@ def _shifted(input: Tensor, dim: Any, back: bool) -> Tensor:
     return input
 
 
-@composite(module=_FFT)
+@composite(public=Public(module=_FFT))
 def fftshift(input: Tensor, dim: AnyDims = None) -> Tensor:
     """Negative frequencies before the others: the order of `fftfreq`, sorted."""
     return _shifted(input, dim, False)
 
 
-@composite(module=_FFT)
+@composite(public=Public(module=_FFT))
 def ifftshift(input: Tensor, dim: AnyDims = None) -> Tensor:
     """The inverse of `fftshift`."""
     return _shifted(input, dim, True)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
 from weft._tensor.composite.neural import interpolate
+from weft._tensor.functions import composite
 from weft._tensor.tensor import Tensor
 from weft.errors import UnsupportedDTypeError, ValueRangeError
+from weft.ops._table import IN_FUNCTIONAL
 from weft.ops.grid import BICUBIC, BILINEAR, BORDER, NEAREST, REFLECTION, ZEROS
 
 _FUNCTIONAL = "nn.functional"
@@ -34,7 +36,7 @@ def _number(name: str, table: dict[str, int], what: str, choices: str) -> int:
     return table[name]
 
 
-@composite(module=_FUNCTIONAL)
+@composite(public=IN_FUNCTIONAL)
 def grid_sample(
     input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool | None = None
 ) -> Tensor:
@@ -47,7 +49,7 @@ def grid_sample(
     return op.grid_sampler(input, grid, interpolation, padding, _aligned(align_corners))
 
 
-@composite(module=_FUNCTIONAL)
+@composite(public=IN_FUNCTIONAL)
 def affine_grid(theta: Tensor, size: Any, align_corners: bool | None = None) -> Tensor:
     """The grid (batch, ..., n) with which `grid_sample` makes images of `size` by affine maps (batch, n, n + 1)."""
     aligned = _aligned(align_corners)
@@ -78,7 +80,7 @@ def _deprecated(name: str) -> None:
     warnings.warn(f"`nn.functional.{name}` is deprecated. Use `nn.functional.interpolate` instead.", stacklevel=3)
 
 
-@composite(module=_FUNCTIONAL)
+@composite(public=IN_FUNCTIONAL)
 def upsample(
     input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None
 ) -> Tensor:
@@ -87,14 +89,14 @@ def upsample(
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
-@composite(module=_FUNCTIONAL)
+@composite(public=IN_FUNCTIONAL)
 def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
     """The former name of `interpolate` with the nearest pixel."""
     _deprecated("upsample_nearest")
     return interpolate(input, size, scale_factor, "nearest")
 
 
-@composite(module=_FUNCTIONAL)
+@composite(public=IN_FUNCTIONAL)
 def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
     """The former name of bilinear `interpolate` with aligned corners."""
     _deprecated("upsample_bilinear")

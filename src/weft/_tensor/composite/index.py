@@ -8,14 +8,15 @@ from typing import Any
 from weft._base.determinism import refuse_undetermined
 from weft._base.dtype import bool_, uint8
 from weft._tensor.arguments import AnyDims
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
+from weft._tensor.functions import composite
 from weft._tensor.subscript import as_filling, nonzero_dims, placed_index, require_mask_names
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, IndexRangeError
-from weft.ops._table import OTHER_OUT
+from weft.ops._table import OTHER_OUT, Public
 
 
-@composite(inplace=True, out=OTHER_OUT, separate=("index", "src"))
+@composite(public=Public(inplace=True, out=OTHER_OUT, separate=("index", "src")))
 def scatter(
     input: Tensor, dim: AnyDims, index: Tensor, src: Any = None, value: Any = None, *, reduce: str | None = None
 ) -> Tensor:
@@ -28,7 +29,7 @@ def scatter(
     return op.scatter_src(input, dim, index, value if src is None else src, reduce=reduce)
 
 
-@composite(inplace=True, over=True, separate=("index", "source"))
+@composite(public=Public(inplace=True, separate=("index", "source")))
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """`input` with elements of `source` written, or added, at places of the flattened `input`."""
     if not accumulate:
@@ -36,7 +37,7 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
     return op.put(input, index, source, accumulate)
 
 
-@composite(inplace=True, over=True, separate=("indices", "values"))
+@composite(public=Public(inplace=True, separate=("indices", "values")))
 def index_put(input: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: bool = False) -> Tensor:
     """`input` with `values` written, or added, at the places given by one integer tensor or mask for each dim.
 

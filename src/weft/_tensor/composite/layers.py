@@ -7,15 +7,17 @@ import warnings
 import numpy as np
 
 from weft._tensor.arguments import Dim
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
 from weft._tensor.convert import from_numpy_array
+from weft._tensor.functions import composite
 from weft._tensor.tensor import Tensor
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
+from weft.ops._table import IN_FUNCTIONAL, Public
 
 _FUNCTIONAL = "nn.functional"
 
 
-@composite(method=False, also=_FUNCTIONAL)
+@composite(public=Public(also=(_FUNCTIONAL,), method=""))
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """Distance in the p-norm of every pair of rows: the upper triangle of `cdist`, row by row."""
     if input.ndim != 2:
@@ -43,7 +45,7 @@ def _require_conv(input: Tensor, weight: Tensor, bias: Tensor) -> None:
         raise ShapeError("Bias size must equal dim 2 in the weight tensor (output channels).")
 
 
-@composite(method=False, also=_FUNCTIONAL)
+@composite(public=Public(also=(_FUNCTIONAL,), method=""))
 def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
     """A convolution over time: (time, batch, channels) with weights of (width, channels, outputs)."""
     _require_conv(input, weight, bias)
@@ -51,7 +53,7 @@ def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tenso
     return op.permute(moved, (2, 0, 1))
 
 
-@composite(module=_FUNCTIONAL)
+@composite(public=IN_FUNCTIONAL)
 def gumbel_softmax(
     logits: Tensor, tau: float | Tensor = 1, hard: bool = False, eps: float = 1e-10, dim: Dim = -1
 ) -> Tensor:

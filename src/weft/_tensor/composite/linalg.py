@@ -7,11 +7,12 @@ from typing import Any
 
 from weft._base.dtype import DType, float32
 from weft._tensor.arguments import Dim, dim_list
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
+from weft._tensor.functions import composite
 from weft._tensor.tensor import Tensor
 from weft.errors import OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._equation import LETTERS
-from weft.ops._table import OTHER_OUT
+from weft.ops._table import NO_METHOD, OTHER_OUT, Public
 
 
 def _term(subscripts: Sequence[Any]) -> str:
@@ -44,7 +45,7 @@ def _operands_apart(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return (args[0], *args[1]) if is_list else args
 
 
-@composite(over=True, rest=_operands_apart)
+@composite(rest=_operands_apart)
 def einsum(*args: Any) -> Tensor:
     """Sum of products by an equation.
 
@@ -79,7 +80,7 @@ def _contracted(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:
     return [d % a.ndim for d in first], [d % b.ndim for d in second]
 
 
-@composite(over=True, out=OTHER_OUT)
+@composite(public=Public(out=OTHER_OUT))
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     """Sum of products over the last `dims` dims of `a` and the first of `b`, or over two lists of dims."""
     dims_a, dims_b = _contracted(a, b, dims)
@@ -97,13 +98,13 @@ def chain_matmul(*matrices: Any) -> Tensor:
     return matrices[0] if len(matrices) == 1 else op.multi_dot(matrices)
 
 
-@composite(module="linalg", method=False, over=True, out=OTHER_OUT)
+@composite(public=Public(module="linalg", out=OTHER_OUT))
 def cross(input: Tensor, other: Tensor, *, dim: Dim = -1) -> Tensor:
     """Vector products along a dim of size three."""
     return op.cross(input, other, dim)
 
 
-@composite(method=False)
+@composite(public=NO_METHOD)
 def _scaled_mm(
     input: Tensor,
     mat2: Tensor,

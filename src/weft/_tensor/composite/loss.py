@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft._base.dtype import int64
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
 from weft._tensor.convert import tensor
+from weft._tensor.functions import composite
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DTypeError, ShapeError, ValueRangeError
+from weft.ops._table import IN_FUNCTIONAL
 
 _FUNCTIONAL = "nn.functional"
 _REDUCTIONS = ("none", "mean", "sum")
@@ -71,7 +73,7 @@ def _longest(targets: Tensor, lengths: Any) -> int:
     return longest
 
 
-@composite(module=_FUNCTIONAL)
+@composite(public=IN_FUNCTIONAL)
 def ctc_loss(
     log_probs: Tensor,
     targets: Tensor,
@@ -136,7 +138,7 @@ def _check_linear(input: Tensor, weight: Tensor, target: Tensor, bias: Tensor | 
         raise ShapeError("ignore_index cannot be specified when target contains probabilities")
 
 
-@composite(module=_FUNCTIONAL)
+@composite(public=IN_FUNCTIONAL)
 def linear_cross_entropy(
     input: Tensor,
     linear_weight: Tensor,

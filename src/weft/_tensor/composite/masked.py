@@ -9,16 +9,17 @@ from typing import Any
 from weft._base.dtype import BOOL, COMPLEX, FLOAT, DType, bool_, float32, int64
 from weft._base.limits import limits
 from weft._tensor.arguments import AnyDims, Dim
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
+from weft._tensor.functions import composite
 from weft._tensor.tensor import Tensor
 from weft.errors import DimError, NotDefinedError, ShapeError, ValueRangeError
 from weft.ops._dims import wrap_dim
-from weft.ops._table import TABLE
+from weft.ops._table import Public
 
 
 def masked(name: str) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
     """Make a function public in the module `masked`."""
-    return composite(name, module="masked", method=False, over=name in TABLE)
+    return composite(name, public=Public(module="masked"))
 
 
 # --- masks ------------------------------------------------------------------------------------------------------

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
 from weft._tensor.composite.names import align_to, flatten, rename, unflatten
 from weft._tensor.dim_names import label_of, names_of, position
+from weft._tensor.functions import composite
 from weft._tensor.kind_names import kind_of
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DimNameError, ValueRangeError
+from weft.ops._table import NO_FUNCTION
 
 
 def _split(input: Tensor, splits: Mapping[str, Any]) -> Tensor:
@@ -83,7 +85,7 @@ def _arranged(input: Tensor, result: Sequence[Entry], function: str) -> Tensor:
     return input
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def rearrange(input: Tensor, /, *entries: Any, **splits: Any) -> Tensor:
     """The dims in another order, some of them joined or split.
 
@@ -114,7 +116,7 @@ _REDUCTIONS: dict[str, Callable[[Tensor, Any], Tensor]] = {
 }
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def reduce(input: Tensor, /, *entries: Any, by: Any, **splits: Any) -> Tensor:
     """`rearrange`, after a reduction over the dims in no entry.
 
@@ -131,7 +133,7 @@ def reduce(input: Tensor, /, *entries: Any, by: Any, **splits: Any) -> Tensor:
     return _arranged(_REDUCTIONS[by](input, gone) if gone else input, result, "reduce")
 
 
-@composite(over=True, function=False)
+@composite(public=NO_FUNCTION)
 def repeat(input: Tensor, /, *sizes: Any, **counts: Any) -> Tensor:
     """Copies along the dims: a number for each, new dims first; or by name, `x.repeat(N=2)`.
 

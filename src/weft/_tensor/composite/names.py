@@ -8,14 +8,16 @@ from typing import Any, NoReturn
 
 from weft._tensor.arguments import AnyDims, Dim, without_names
 from weft._tensor.base import new_handle
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
 from weft._tensor.dim_names import checked_names, label_of, names_of, position, renamed_view, set_names
+from weft._tensor.functions import composite
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DimNameError, ShapeError
 from weft.ops._dims import Names, diagonal_length, wrap_dim
+from weft.ops._table import NO_FUNCTION
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def has_names(input: Tensor) -> bool:
     """Whether a dim has a name."""
     return any(names_of(input))
@@ -64,19 +66,19 @@ def _new_names(input: Tensor, names: tuple[Any, ...], pairs: Mapping[str, Any], 
     return checked_names(_with_old(names, old, function), len(old))
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def rename(input: Tensor, /, *names: Any, **rename_map: Any) -> Tensor:
     """A view whose dims have other names: all of them in order, pairs `old="new"`, or None for no names at all."""
     return renamed_view(new_handle(Tensor), input, _new_names(input, names, rename_map, "rename"))
 
 
-@composite("rename_", function=False)
+@composite("rename_", public=NO_FUNCTION)
 def rename_(input: Tensor, /, *names: Any, **rename_map: Any) -> Tensor:
     """Give the dims of the tensor itself other names, as `rename` does."""
     return set_names(input, _new_names(input, names, rename_map, "rename_"))
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def refine_names(input: Tensor, *names: Any) -> Tensor:
     """A view in which dims without a name get one; `...` stands for dims that stay as they are."""
     old = names_of(input)
@@ -98,7 +100,7 @@ def refine_names(input: Tensor, *names: Any) -> Tensor:
 # --- another order ---
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def align_to(input: Tensor, *names: Any) -> Tensor:
     """A view whose dims are in this order: new names are dims of size one, `...` all that are not mentioned.
 
@@ -139,7 +141,7 @@ def _refuse_missing(input: Tensor, dim: int, wanted: Names) -> NoReturn:
     )
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def align_as(input: Tensor, other: Tensor) -> Tensor:
     """A view whose dims are in the order of the names of `other`, with size one where it lacks them."""
     return align_to(input, *names_of(other))
@@ -156,14 +158,14 @@ def diagonals(x: Tensor, offset: int, dim1: int, dim2: int) -> Tensor:
     return op.diagonal(x, offset, dim1, dim2, diagonal_length(rows, columns, offset))
 
 
-@composite(over=True)
+@composite()
 def diagonal(input: Tensor, offset: int = 0, dim1: Dim = 0, dim2: Dim = 1, *, outdim: str | None = None) -> Tensor:
     """The diagonals of the matrices over `dim1` and `dim2`, along a new last dim, whose name is `outdim`."""
     result = diagonals(input, offset, dim1, dim2)
     return result if outdim is None else rename(result, ..., outdim)
 
 
-@composite(over=True)
+@composite()
 def flatten(
     input: Tensor, start_dim: Any = None, end_dim: Any = None, out_dim: str | None = None, *, dims: Any = None
 ) -> Tensor:
@@ -178,13 +180,19 @@ def flatten(
         start_dim, end_dim = _consecutive(input, dims)
     first, last = 0 if start_dim is None else start_dim, -1 if end_dim is None else end_dim
     if out_dim is None and not (isinstance(first, str) or isinstance(last, str)):
-        return op.flatten(input, first, last)
+        return input if _is_one_dim(input.ndim, first, last) else op.flatten(input, first, last)
     if out_dim is None:
         raise ArgumentError("flatten(): dims that are given by name need `out_dim`, the name of the dim they become")
     first, last = (without_names(d, input) for d in (first, last))
     result, names = op.flatten(input, first, last), names_of(input)
     first, last = (wrap_dim(d, input.ndim) for d in (first, last))
     return rename(result, *names[:first], out_dim, *names[last + 1 :])
+
+
+def _is_one_dim(ndim: int, first: Any, last: Any) -> bool:
+    """Whether these are one dim; what is no dim is refused later."""
+    are_ints = isinstance(first, int) and isinstance(last, int)
+    return are_ints and -ndim <= first < ndim and -ndim <= last < ndim and first % ndim == last % ndim
 
 
 def _consecutive(input: Tensor, dims: Sequence[Any]) -> tuple[int, int]:
@@ -199,7 +207,7 @@ def _consecutive(input: Tensor, dims: Sequence[Any]) -> tuple[int, int]:
     return places[0], places[-1]
 
 
-@composite(over=True)
+@composite()
 def unflatten(input: Tensor, dim: AnyDims, sizes: Any) -> Tensor:
     """One dim becomes several, of which one size may be -1; of a dim with a name, pairs of names and sizes."""
     pairs = list(sizes.items()) if isinstance(sizes, Mapping) else sizes

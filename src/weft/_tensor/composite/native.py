@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
 from weft._tensor.composite.neural import normalised
+from weft._tensor.functions import composite
 from weft._tensor.tensor import Tensor
+from weft.ops._table import NO_METHOD
 
 
 def _moments(x: Tensor, dims: tuple[int, ...], eps: float, keepdim: bool) -> tuple[Tensor, Tensor]:
@@ -17,7 +19,7 @@ def _moments(x: Tensor, dims: tuple[int, ...], eps: float, keepdim: bool) -> tup
     return (mean if keepdim else op.mean(wide, dims)).to(x.dtype), op.rsqrt(variance + eps).to(x.dtype)
 
 
-@composite(method=False)
+@composite(public=NO_METHOD)
 def native_layer_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -27,7 +29,7 @@ def native_layer_norm(
     return output, *_moments(input, dims, eps, True)
 
 
-@composite(method=False)
+@composite(public=NO_METHOD)
 def native_group_norm(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int, group: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -37,7 +39,7 @@ def native_group_norm(
     return output, *_moments(groups, (2,), eps, False)
 
 
-@composite(method=False)
+@composite(public=NO_METHOD)
 def native_batch_norm(
     input: Tensor,
     weight: Tensor | None,

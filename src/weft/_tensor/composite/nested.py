@@ -10,16 +10,18 @@ from weft._base.dtype import DType
 from weft._base.layout import jagged, layout, strided
 from weft._base.state import default_dtype
 from weft._tensor.arguments import sizes
-from weft._tensor.codegen import composite, op
-from weft._tensor.composed import form_of
+from weft._tensor.codegen import op
+from weft._tensor.composed import encoding_of
 from weft._tensor.convert import tensor
-from weft._tensor.nested.form import is_nested
+from weft._tensor.functions import composite
+from weft._tensor.nested.encoding import is_nested
 from weft._tensor.nested.jagged import jagged_from, jagged_of
 from weft._tensor.nested.strided import strided_from, strided_of
 from weft._tensor.nested.tensor import NestedTensor
 from weft._tensor.sparse.coo import on_device
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, LayoutError, ShapeError
+from weft.ops._table import Public
 
 
 def _components(tensor_list: Any, dtype: DType | None, device: Any) -> list[Tensor]:
@@ -65,7 +67,7 @@ def _jagged(components: list[Tensor]) -> Tensor:
     return jagged_from(components, differing[0] + 1 if differing else 1)
 
 
-@composite(module="nested")
+@composite(public=Public(module="nested"))
 def nested_tensor(
     tensor_list: Any,
     *,
@@ -86,12 +88,12 @@ def nested_tensor(
     return result.requires_grad_() if requires_grad else result
 
 
-@composite(module="nested")
+@composite(public=Public(module="nested"))
 def as_nested_tensor(ts: Any, dtype: DType | None = None, device: Any = None, layout: layout | None = None) -> Tensor:
     """A nested tensor of components, to which gradients flow: a list, or the slices of a tensor."""
     if isinstance(ts, Tensor):
         if is_nested(ts):
-            if layout not in (None, form_of(ts).layout):
+            if layout not in (None, encoding_of(ts).layout):
                 return _nested(list(ts.unbind()), layout)
             return ts
         ts = list(ts.unbind())
@@ -100,7 +102,7 @@ def as_nested_tensor(ts: Any, dtype: DType | None = None, device: Any = None, la
     return _nested(_components(ts, dtype, device), layout)
 
 
-@composite(module="nested")
+@composite(public=Public(module="nested"))
 def nested_tensor_from_jagged(
     values: Tensor,
     offsets: Tensor | None = None,
@@ -126,7 +128,7 @@ def nested_tensor_from_jagged(
     return jagged_of(values, offsets, ragged, lengths)
 
 
-@composite(module="nested")
+@composite(public=Public(module="nested"))
 def to_padded_tensor(input: Tensor, padding: float, output_size: Any = None) -> Tensor:
     """A dense tensor with the components of a nested one, which end with `padding`."""
     if not isinstance(input, NestedTensor):
@@ -135,7 +137,7 @@ def to_padded_tensor(input: Tensor, padding: float, output_size: Any = None) -> 
     return input.to_padded_tensor(padding, size)
 
 
-@composite(module="nested")
+@composite(public=Public(module="nested"))
 def narrow(tensor: Tensor, dim: int, start: Any, length: Any, layout: layout = strided) -> Tensor:
     """Of each slice along dim 0, the part from `start` of this `length`; both may be tensors with one for each."""
     if dim != 1:
@@ -149,7 +151,7 @@ def narrow(tensor: Tensor, dim: int, start: Any, length: Any, layout: layout = s
     return _nested(parts, layout)
 
 
-@composite(module="nested")
+@composite(public=Public(module="nested"))
 def masked_select(tensor: Tensor, mask: Tensor) -> Tensor:
     """The elements where `mask` is true, as a jagged tensor with a component for each slice along dim 0."""
     if tensor.layout is not strided:

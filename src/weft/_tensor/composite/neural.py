@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -12,41 +12,23 @@ from weft._base.site import warn_user
 from weft._base.state import ambient, using
 from weft._tensor.arguments import Dim
 from weft._tensor.autocast import casting
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
 from weft._tensor.convert import from_host
-from weft._tensor.inplace import inplace_of
+from weft._tensor.functions import composite
 from weft._tensor.sparse.gradients import embedded
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
 from weft.errors import DTypeError, OutOfRangeError, PreconditionError, ShapeError, ValueRangeError
+from weft.ops._autocast import CPU_FLOAT32
 from weft.ops._neural import reduction_name
 from weft.ops._resize import SMOOTH_MODES, output_sizes, smooth_weights
-from weft.ops._table import CPU_FLOAT32, REQUIRED, TABLE, Param
+from weft.ops._table import IN_FUNCTIONAL, TABLE, Public
 from weft.ops._type_names import scalar_name
 
 _FUNCTIONAL = "nn.functional"
 
 
-def _activation(name: str, options: Sequence[Param]) -> Callable[..., Tensor]:
-    """The row `name` with a further argument `inplace`; generated as source, with the row's own parameters."""
-    head = "".join(f"{p.name}: float{'' if p.default is REQUIRED else f' = {p.default}'}, " for p in options)
-    passed = ", ".join(["input", *(p.name for p in options)])
-    source = f"""def {name}(input: Tensor, {head}inplace: bool = False) -> Tensor:
-    return (_inplace if inplace else _row)({passed})"""
-    row = getattr(op, name)
-    scope: dict[str, Any] = {"_row": row, "_inplace": inplace_of(row, f"{name}_")}
-    exec(compile(source, f"<weft {name}>", "exec"), scope)
-    activation = scope[name]
-    activation.__doc__ = f"`torch.nn.{name}`, written to the input if `inplace`."
-    return composite(module=_FUNCTIONAL, over=True)(activation)
-
-
-for _row in TABLE.values():
-    if _row.inplace_argument:
-        _activation(_row.name, _row.params[1:])
-
-
-@composite(module=_FUNCTIONAL, inplace=True)
+@composite(public=Public(module=_FUNCTIONAL, inplace=True))
 def rrelu(
     input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
 ) -> Tensor:
@@ -60,7 +42,7 @@ def rrelu(
     return write(input, result._read()) if inplace else result
 
 
-@composite(module=_FUNCTIONAL, over=True)
+@composite(public=IN_FUNCTIONAL)
 def embedding(
     input: Tensor,
     weight: Tensor,
@@ -98,7 +80,7 @@ def dropped(row: str, input: Tensor, p: float, training: bool, inplace: bool, wh
     return write(input, result._read()) if inplace else result
 
 
-@composite(module=_FUNCTIONAL)
+@composite(public=IN_FUNCTIONAL)
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """In training, each element set to 0 with probability `p` and the others divided by 1 - p."""
     return dropped("dropout_train", input, p, training, inplace)
@@ -137,7 +119,7 @@ def _channel_dropout(n: int) -> Callable[..., Tensor]:
     """`dropout` of whole channels with `n` spatial dims."""
     name = f"dropout{n}d"
 
-    @composite(name, doc="`dropout` that keeps or drops whole channels.", module=_FUNCTIONAL)
+    @composite(name, doc="`dropout` that keeps or drops whole channels.", public=IN_FUNCTIONAL)
     def channel_dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
         return dropped("dropout_train", input, p, training, inplace, _beyond_channels(name, n, input.ndim))
 
@@ -149,13 +131,13 @@ dropout2d = _channel_dropout(2)
 dropout3d = _channel_dropout(3)
 
 
-@composite(module=_FUNCTIONAL)
+@composite(public=IN_FUNCTIONAL)
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """Dropout that preserves mean and variance of the inputs of `selu`."""
     return dropped("alpha_dropout_train", input, p, training, inplace)
 
 
-@composite(module=_FUNCTIONAL)
+@composite(public=IN_FUNCTIONAL)
 def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """`alpha_dropout` that keeps or drops whole channels."""
     return dropped("alpha_dropout_train", input, p, training, inplace, input.ndim - 2)
@@ -172,7 +154,7 @@ def normalised(
     return y
 
 
-@composite(module=_FUNCTIONAL)
+@composite(public=IN_FUNCTIONAL)
 def batch_norm(
     input: Tensor,
     running_mean: Tensor | None,
@@ -195,7 +177,7 @@ def batch_norm(
     return op.batch_norm_eval(input, running_mean, running_var, weight, bias, eps)
 
 
-@composite(module=_FUNCTIONAL)
+@composite(public=IN_FUNCTIONAL)
 def instance_norm(
     input: Tensor,
     running_mean: Tensor | None = None,
@@ -214,7 +196,7 @@ def instance_norm(
     return op.batch_norm_eval(input, running_mean, running_var, weight, bias, eps)
 
 
-@composite(module=_FUNCTIONAL, over=True)
+@composite(public=IN_FUNCTIONAL)
 def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
@@ -242,21 +224,21 @@ def _max_pools(n: int) -> None:
         row = f"max_pool{n}d_with_indices" if return_indices else f"max_pool{n}d_values"
         return getattr(op, row)(input, kernel_size, stride, padding, dilation, ceil_mode)
 
-    @composite(f"adaptive_max_pool{n}d", module=_FUNCTIONAL)
+    @composite(f"adaptive_max_pool{n}d", public=IN_FUNCTIONAL)
     def adaptive_max_pool(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
         """The largest element of each of `output_size` windows, and its position if `return_indices`."""
         row = f"adaptive_max_pool{n}d_with_indices" if return_indices else f"adaptive_max_pool{n}d_values"
         return getattr(op, row)(input, output_size)
 
     for module in ("", _FUNCTIONAL):
-        composite(f"max_pool{n}d", module=module, method=False)(max_pool)
+        composite(f"max_pool{n}d", public=Public(module=module, method=""))(max_pool)
 
 
 for _n in (1, 2, 3):
     _max_pools(_n)
 
 
-@composite(module=_FUNCTIONAL)
+@composite(public=IN_FUNCTIONAL)
 def cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -275,7 +257,7 @@ def cross_entropy(
     return op.cross_entropy_loss(input, target, weight, ignore_index, reduction, smoothing)
 
 
-@composite(module=_FUNCTIONAL)
+@composite(public=IN_FUNCTIONAL)
 def triplet_margin_with_distance_loss(
     anchor: Tensor,
     positive: Tensor,
@@ -325,8 +307,7 @@ def _softmax(name: str) -> None:
     @composite(
         name,
         doc=f"{TABLE[name].doc} Without `dim`, which is deprecated, it is 0 or 1 by the number of dims.",
-        module=_FUNCTIONAL,
-        over=True,
+        public=IN_FUNCTIONAL,
     )
     def softmax(input: Tensor, dim: Dim | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
         return row(input, _usual_dim(input, dim, name, _stacklevel), dtype)
@@ -336,7 +317,7 @@ for _name in ("softmax", "softmin", "log_softmax"):
     _softmax(_name)
 
 
-@composite(module=_FUNCTIONAL)
+@composite(public=IN_FUNCTIONAL)
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
@@ -348,7 +329,7 @@ def scaled_dot_product_attention(
     enable_gqa: bool = False,
 ) -> Tensor:
     """softmax(query key' * scale + mask) value; a bool mask is true where a key may be attended to."""
-    over_parts = ambient().attention
+    over_parts = ambient().context.attention
     if over_parts is not None:
         return over_parts(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     if dropout_p == 0:
@@ -356,7 +337,7 @@ def scaled_dot_product_attention(
     return op.attention_dropout(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
 
 
-@composite(module=_FUNCTIONAL)
+@composite(public=IN_FUNCTIONAL)
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """A 1 at each class number along a new last dim; -1 stands for one more than the largest."""
     if num_classes <= 0 and not tensor.numel():
@@ -366,13 +347,13 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     return op.one_hot_classes(tensor, max(num_classes, 0))
 
 
-@composite(module=_FUNCTIONAL)
+@composite(public=IN_FUNCTIONAL)
 def unfold(input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
     """Sliding blocks of (batch, channels, height, width) as columns: (batch, channels * kernel, blocks)."""
     return op.im2col(input, kernel_size, dilation, padding, stride)
 
 
-@composite(module=_FUNCTIONAL)
+@composite(public=IN_FUNCTIONAL)
 def fold(
     input: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
 ) -> Tensor:
@@ -380,7 +361,7 @@ def fold(
     return op.col2im(input, output_size, kernel_size, dilation, padding, stride)
 
 
-@composite(module=_FUNCTIONAL, over=True)
+@composite(public=IN_FUNCTIONAL)
 def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = None) -> Tensor:
     """The last dims made longer, or shorter by negative amounts; `pad` starts with the last dim."""
     if mode != "constant" and value:
@@ -396,7 +377,7 @@ _padded_by_itself = casting(op.pad, CPU_FLOAT32)
 _MODES = ("nearest", "linear", "bilinear", "bicubic", "trilinear", "area", "nearest-exact")
 
 
-@composite(module=_FUNCTIONAL)
+@composite(public=IN_FUNCTIONAL)
 def interpolate(
     input: Tensor,
     size: Any = None,

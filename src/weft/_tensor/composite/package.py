@@ -7,9 +7,10 @@ from typing import Any
 
 from weft._base.state import using
 from weft._tensor.arguments import Dim
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
 from weft._tensor.composite import neural
 from weft._tensor.dim_names import names_of, with_names
+from weft._tensor.functions import composite
 from weft._tensor.inplace import inplace_of
 from weft._tensor.scalar import Number
 from weft._tensor.sparse.gradients import embedded
@@ -17,6 +18,7 @@ from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
 from weft.errors import OutOfRangeError, ShapeError
 from weft.ops._dims import wrap_dim
+from weft.ops._table import NO_METHOD
 
 # ---- dropout
 
@@ -45,7 +47,7 @@ def _dropouts(name: str, drop: Callable[..., Tensor]) -> None:
         composite(
             spelled,
             doc=f"`{name}` of `nn.functional`{', written to the input' if form is dropout_ else ''}.",
-            method=False,
+            public=NO_METHOD,
         )(form)
 
 
@@ -55,18 +57,18 @@ _dropouts("alpha_dropout", neural.alpha_dropout)
 _dropouts("feature_alpha_dropout", neural.feature_alpha_dropout)
 
 
-@composite(method=False)
+@composite(public=NO_METHOD)
 def rrelu(input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False) -> Tensor:
     """Leaky ReLU with slopes drawn from `lower` to `upper` in training, and their mean otherwise."""
     return neural.rrelu(input, lower, upper, training)
 
 
-composite("rrelu_", method=False)(inplace_of(rrelu, "rrelu_"))
+composite("rrelu_", public=NO_METHOD)(inplace_of(rrelu, "rrelu_"))
 
 # ---- embeddings
 
 
-@composite(over=True)
+@composite()
 def embedding(
     weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
 ) -> Tensor:
@@ -87,7 +89,7 @@ def embedding_renorm_(weight: Tensor, indices: Tensor, max_norm: float, norm_typ
 # ---- normalisation
 
 
-@composite(method=False)
+@composite(public=NO_METHOD)
 def batch_norm(
     input: Tensor,
     weight: Tensor | None,
@@ -104,7 +106,7 @@ def batch_norm(
     return neural.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
-@composite(method=False)
+@composite(public=NO_METHOD)
 def instance_norm(
     input: Tensor,
     weight: Tensor | None,
@@ -121,7 +123,7 @@ def instance_norm(
     return neural.instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
 
 
-@composite(method=False, over=True)
+@composite(public=NO_METHOD)
 def layer_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -135,7 +137,7 @@ def layer_norm(
     return op.layer_norm(input, normalized_shape, weight, bias, eps)
 
 
-@composite(method=False, over=True)
+@composite(public=NO_METHOD)
 def group_norm(
     input: Tensor,
     num_groups: int,
@@ -149,7 +151,7 @@ def group_norm(
     return op.group_norm(input, num_groups, weight, bias, eps)
 
 
-@composite(method=False)
+@composite(public=NO_METHOD)
 def norm_except_dim(v: Tensor, pow: int = 2, dim: Dim = 0) -> Tensor:
     """The `pow`-norm of each slice along `dim`, with size one in the other dims; for -1, of all elements."""
     if dim == -1:
@@ -163,13 +165,13 @@ def norm_except_dim(v: Tensor, pow: int = 2, dim: Dim = 0) -> Tensor:
 # ---- the rest
 
 
-@composite(method=False)
+@composite(public=NO_METHOD)
 def adaptive_max_pool1d(input: Tensor, output_size: Any) -> Any:
     """The largest element of each of `output_size` windows, and its position."""
     return op.adaptive_max_pool1d_with_indices(input, output_size)
 
 
-@composite(method=False, over=True)
+@composite(public=NO_METHOD)
 def max_pool1d_with_indices(
     input: Tensor, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
 ) -> Any:
@@ -177,7 +179,7 @@ def max_pool1d_with_indices(
     return op.max_pool1d_with_indices(input, kernel_size, stride or None, padding, dilation, ceil_mode)
 
 
-@composite(method=False)
+@composite(public=NO_METHOD)
 def constant_pad_nd(input: Tensor, pad: Any, value: Number = 0) -> Tensor:
     """The tensor padded with `value`. `pad` has pairs (before, after), last dim first; negative amounts cut off."""
     return op.constant_pad(input, tuple(pad), value)
@@ -186,7 +188,7 @@ def constant_pad_nd(input: Tensor, pad: Any, value: Number = 0) -> Tensor:
 def _method(name: str) -> None:
     """Define the function `name`, which calls the method."""
 
-    @composite(name, doc=f"The method `{name}` as a function.", method=False)
+    @composite(name, doc=f"The method `{name}` as a function.", public=NO_METHOD)
     def function(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         return getattr(input, name)(*args, **kwargs)
 
@@ -195,7 +197,7 @@ for _name in ("detach_", "zero_"):
     _method(_name)
 
 
-@composite(method=False, over=True)
+@composite(public=NO_METHOD)
 def detach(input: Tensor) -> Tensor:
     """The method `detach` as a function."""
     return input.detach()

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
 from weft._tensor.composite import loss
 from weft._tensor.composite.loss import named_reduction
+from weft._tensor.functions import composite
 from weft._tensor.tensor import Tensor
+from weft.ops._table import NO_METHOD
 
 
-@composite(method=False, over=True)
+@composite(public=NO_METHOD)
 def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
@@ -26,7 +28,7 @@ def binary_cross_entropy_with_logits(
     return op.binary_cross_entropy_with_logits(input, target, weight, reduction=reduced, pos_weight=pos_weight)
 
 
-@composite(method=False, over=True)
+@composite(public=NO_METHOD)
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 0
 ) -> Tensor:
@@ -34,7 +36,7 @@ def cosine_embedding_loss(
     return op.cosine_embedding_loss(input1, input2, target, margin, reduction=named_reduction(reduction))
 
 
-@composite("ctc_loss", method=False)
+@composite("ctc_loss", public=NO_METHOD)
 def ctc_loss(
     log_probs: Tensor,
     targets: Tensor,
@@ -50,19 +52,19 @@ def ctc_loss(
     )
 
 
-@composite(method=False, over=True)
+@composite(public=NO_METHOD)
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: int = 0) -> Tensor:
     """`input` where the target is 1, max(0, margin - input) where it is -1."""
     return op.hinge_embedding_loss(input, target, margin, reduction=named_reduction(reduction))
 
 
-@composite(method=False, over=True)
+@composite(public=NO_METHOD)
 def kl_div(input: Tensor, target: Tensor, reduction: int = 0, *, log_target: bool = False) -> Tensor:
     """Kullback-Leibler divergence of log-probabilities."""
     return op.kl_div(input, target, reduction=named_reduction(reduction), log_target=log_target)
 
 
-@composite(method=False, over=True)
+@composite(public=NO_METHOD)
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 0
 ) -> Tensor:
@@ -70,14 +72,14 @@ def margin_ranking_loss(
     return op.margin_ranking_loss(input1, input2, target, margin, reduction=named_reduction(reduction))
 
 
-@composite(method=False, over=True)
+@composite(public=NO_METHOD)
 def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool, full: bool, eps: float, reduction: int) -> Tensor:
     """The negative log-likelihood of counts; see `nn.PoissonNLLLoss`."""
     reduced = named_reduction(reduction)
     return op.poisson_nll_loss(input, target, log_input, full, eps=eps, reduction=reduced)
 
 
-@composite(method=False, over=True)
+@composite(public=NO_METHOD)
 def triplet_margin_loss(
     anchor: Tensor,
     positive: Tensor,

@@ -7,13 +7,15 @@ from typing import Any
 from weft._base.dtype import DType, bool_, complex128, float16, float64, uint8
 from weft._lazy.precision import is_half
 from weft._tensor.arguments import not_implemented
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
 from weft._tensor.composite.create import ones_like
+from weft._tensor.functions import composite
 from weft._tensor.output import write_out
 from weft._tensor.scalar import Number
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
 from weft.errors import ArgumentError, DTypeError, UnsupportedDTypeError
+from weft.ops._table import IN_PLACE, NO_FUNCTION, NO_METHOD, Public
 from weft.ops._type_names import scalar_name
 
 
@@ -21,7 +23,7 @@ def _is_operand(value: Any) -> bool:
     return isinstance(value, Tensor | bool | int | float | complex)
 
 
-@composite(inplace=True)
+@composite(public=IN_PLACE)
 def div(
     input: Tensor | Number, other: Tensor | Number, *, rounding_mode: str | None = None, out: Tensor | None = None
 ) -> Tensor:
@@ -35,16 +37,16 @@ def div(
     raise DTypeError(f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'")
 
 
-composite("divide", inplace=True)(div)
+composite("divide", public=IN_PLACE)(div)
 
 
-@composite("__rtruediv__", function=False)
+@composite("__rtruediv__", public=NO_FUNCTION)
 def reflected_division(input: Tensor, dividend: Any) -> Any:
     """`dividend / input`, computed as in PyTorch: the rounded reciprocal times the number."""
     return op.reciprocal(input).__mul__(dividend)
 
 
-composite("__rdiv__", function=False)(reflected_division)
+composite("__rdiv__", public=NO_FUNCTION)(reflected_division)
 
 
 def _absolute(name: str) -> None:
@@ -61,6 +63,35 @@ for _name in ("abs_", "absolute_"):
     _absolute(_name)
 
 
+# ---- functions that give the tensor itself where they change nothing
+
+
+@composite(public=Public(dunder=("__pos__",)))
+def positive(input: Tensor) -> Tensor:
+    """`input` itself; `DTypeError` for booleans."""
+    if input.dtype is bool_:
+        raise DTypeError("The `+` operator, on a bool tensor is not supported.")
+    return input
+
+
+@composite(public=NO_METHOD)
+def real(input: Tensor) -> Tensor:
+    """The real part."""
+    return op.real(input) if input.is_complex() else input
+
+
+@composite()
+def conj(input: Tensor) -> Tensor:
+    """The complex conjugate."""
+    return op.conj(input) if input.is_complex() else input
+
+
+@composite(public=IN_PLACE)
+def conj_physical(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The complex conjugate as a new tensor, not a view."""
+    return op.conj_physical(input, out=out) if out is not None or input.is_complex() else input
+
+
 # ---- powers: a small exponent is a constant of the program, so that squares are products; others are its inputs
 
 _BY_PRODUCTS = frozenset({*range(-4, 5), -0.5, 0.5})
@@ -72,7 +103,7 @@ def _is_constant(exponent: Any, dtype: DType) -> bool:
     return exponent in _BY_PRODUCTS if dtype.is_differentiable else type(exponent) is int and exponent < 64
 
 
-@composite(inplace=True, over=True)
+@composite(public=IN_PLACE)
 def pow(input: Tensor | Number, exponent: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """`input ** exponent`."""
     if any(
@@ -95,7 +126,7 @@ def _can_be_raised(value: Any) -> bool:
     return isinstance(value, Tensor | Number)
 
 
-@composite("__invert__", function=False)
+@composite("__invert__", public=NO_FUNCTION)
 def invert(input: Tensor) -> Tensor:
     """Every bit inverted; for booleans, the logical not."""
     if input.dtype.is_differentiable:
@@ -103,25 +134,27 @@ def invert(input: Tensor) -> Tensor:
     return op.bitwise_not(input)
 
 
-@composite("__pow__", function=False)
+@composite("__pow__", public=NO_FUNCTION)
 def power(input: Tensor, exponent: Any) -> Any:
     """`input ** exponent`."""
     return pow(input, exponent) if _is_operand(exponent) else not_implemented(exponent, "pow")
 
 
-@composite("__rpow__", function=False)
+@composite("__rpow__", public=NO_FUNCTION)
 def reflected_power(input: Tensor, base: Any) -> Any:
     """`base ** input`."""
     return pow(base, input) if _is_operand(base) else not_implemented(base, "pow")
 
 
-@composite("__ipow__", function=False)
+@composite("__ipow__", public=NO_FUNCTION)
 def inplace_power(input: Any, exponent: Any) -> Any:
     """`input **= exponent`."""
     return input.pow_(exponent) if _is_operand(exponent) else not_implemented(exponent, "pow_")
 
 
-@composite(out="the output given to float_power has dtype {1} but the operation's result requires dtype {0}")
+@composite(
+    public=Public(out="the output given to float_power has dtype {1} but the operation's result requires dtype {0}")
+)
 def float_power(input: Tensor | Number, exponent: Tensor | Number) -> Tensor:
     """`input ** exponent` in float64, or in complex128 if an argument is complex."""
     pair = (input, exponent)
@@ -134,7 +167,7 @@ def _wide(*pair: Any) -> DType:
     return complex128 if any(map(_is_complex, pair)) else float64
 
 
-@composite("float_power_", function=False)
+@composite("float_power_", public=NO_FUNCTION)
 def float_power_(input: Tensor, exponent: Tensor | Number) -> Tensor:
     """In-place `float_power`, of a tensor that has the result's type."""
     wide = _wide(input, exponent)
@@ -153,7 +186,7 @@ def _is_complex(value: Any) -> bool:
 # ---- functions whose method has another order of arguments
 
 
-@composite(method=False, over=True)
+@composite(public=NO_METHOD)
 def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Tensor | None = None) -> Any:
     """`input` where `condition` is true, else `other`; without these, the indices of the true elements."""
     if input is None and other is None:
@@ -168,13 +201,13 @@ def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Tenso
     return op.where(condition, input, other, out=out)
 
 
-@composite("where_method", method="where", function=False)
+@composite("where_method", public=Public(function=False, method="where"))
 def where_method(input: Tensor, condition: Tensor, other: Any) -> Tensor:
     """`input` where `condition` is true, else `other`."""
     return where(condition, input, other)
 
 
-@composite("polygamma_method", method="polygamma", function=False)
+@composite("polygamma_method", public=Public(function=False, method="polygamma"))
 def polygamma_method(input: Tensor, n: int) -> Tensor:
     """The derivative of order `n` of `digamma`."""
     return op.polygamma(n, input)

@@ -7,12 +7,14 @@ from math import inf, prod
 from typing import Any
 
 from weft._base.determinism import refuse_undetermined
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
+from weft._tensor.functions import composite
 from weft._tensor.tensor import Tensor
 from weft.errors import IndexRangeError, ShapeError, ValueRangeError
+from weft.ops._autocast import CPU_FLOAT32
 from weft.ops._dims import wrap_dim
 from weft.ops._neural import ntuple
-from weft.ops._table import CPU_FLOAT32
+from weft.ops._table import IN_FUNCTIONAL
 
 _FUNCTIONAL = "nn.functional"
 
@@ -23,7 +25,7 @@ _FUNCTIONAL = "nn.functional"
 def _pools_with_indices(n: int) -> None:
     """The functions that `return_indices` selects; they also take that argument, and ignore it."""
 
-    @composite(f"max_pool{n}d_with_indices", module=_FUNCTIONAL, over=True)
+    @composite(f"max_pool{n}d_with_indices", public=IN_FUNCTIONAL)
     def max_pool_with_indices(
         input: Tensor,
         kernel_size: Any,
@@ -37,7 +39,7 @@ def _pools_with_indices(n: int) -> None:
         del return_indices
         return getattr(op, f"max_pool{n}d_with_indices")(input, kernel_size, stride, padding, dilation, ceil_mode)
 
-    @composite(f"adaptive_max_pool{n}d_with_indices", module=_FUNCTIONAL, over=True)
+    @composite(f"adaptive_max_pool{n}d_with_indices", public=IN_FUNCTIONAL)
     def adaptive_max_pool_with_indices(
         input: Tensor, output_size: Any, return_indices: bool = False
     ) -> tuple[Tensor, Tensor]:
@@ -50,7 +52,7 @@ def _pools_with_indices(n: int) -> None:
 
 
 def _lp_pool(n: int) -> None:
-    @composite(f"lp_pool{n}d", module=_FUNCTIONAL)
+    @composite(f"lp_pool{n}d", public=IN_FUNCTIONAL)
     def lp_pool(
         input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
     ) -> Tensor:
@@ -111,7 +113,7 @@ def _unpooled_size(sizes: Sequence[int], kernel: Any, stride: Any, padding: Any,
 
 
 def _max_unpool(n: int) -> None:
-    @composite(f"max_unpool{n}d", module=_FUNCTIONAL, cast=CPU_FLOAT32 if n > 1 else None)
+    @composite(f"max_unpool{n}d", public=IN_FUNCTIONAL, cast=CPU_FLOAT32 if n > 1 else None)
     def max_unpool(
         input: Tensor,
         indices: Tensor,
@@ -152,7 +154,7 @@ def _exactntuple(value: Any, n: int, what: str) -> tuple[int, ...]:
 
 
 def _fractional_max_pool(n: int) -> None:
-    @composite(f"fractional_max_pool{n}d_with_indices", module=_FUNCTIONAL)
+    @composite(f"fractional_max_pool{n}d_with_indices", public=IN_FUNCTIONAL)
     def with_indices(
         input: Tensor,
         kernel_size: Any,
@@ -171,7 +173,7 @@ def _fractional_max_pool(n: int) -> None:
             _random_samples = op.rand((batch, input.shape[-n - 1], n), dtype=input.dtype, device=input.device)
         return getattr(op, f"fractional_max_pool{n}d_from")(input, _random_samples, kernel, counts)
 
-    @composite(f"fractional_max_pool{n}d", module=_FUNCTIONAL)
+    @composite(f"fractional_max_pool{n}d", public=IN_FUNCTIONAL)
     def fractional_max_pool(
         input: Tensor,
         kernel_size: Any,

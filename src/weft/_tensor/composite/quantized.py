@@ -11,17 +11,19 @@ from weft._base.dtype import QUANTIZED, DType, float32, float64, int64
 from weft._base.layout import qscheme
 from weft._base.state import using
 from weft._tensor.arguments import Dim, refuse_of_other_library
-from weft._tensor.codegen import composite, op
-from weft._tensor.composed import form_of
+from weft._tensor.codegen import op
+from weft._tensor.composed import encoding_of
 from weft._tensor.convert import tensor
+from weft._tensor.functions import composite
 from weft._tensor.overriding import require_not_overridden
 from weft._tensor.quantized import rules as _rules
-from weft._tensor.quantized.form import Quantized, grid_tensor, is_quantized, quantized_form, quantized_with
+from weft._tensor.quantized.encoding import Quantized, grid_tensor, is_quantized, quantized_encoding, quantized_with
 from weft._tensor.quantized.tensor import QuantizedTensor
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
 from weft.errors import DTypeError, LayoutError, OutOfRangeError, UnsupportedCallError
 from weft.ops._dims import wrap_dim
+from weft.ops._table import NO_FUNCTION, NO_METHOD
 
 RULES = (_rules, QuantizedTensor)
 """What is registered by import."""
@@ -61,7 +63,7 @@ def _grids(scales: Tensor, zero_points: Tensor) -> tuple[Tensor, Tensor]:
 # --- to quantized tensors, and back -------------------------------------------------------------------------------
 
 
-@composite(method=False)
+@composite(public=NO_METHOD)
 def quantize_per_tensor(input: Any, scale: Any, zero_point: Any, dtype: Any) -> Any:
     """The quantized tensor nearest to float32 numbers, on one grid: `(q - zero_point) * scale` with integers `q`.
 
@@ -73,12 +75,12 @@ def quantize_per_tensor(input: Any, scale: Any, zero_point: Any, dtype: Any) -> 
         several = zip(input, scale, zero_point, strict=True)
         return tuple([quantize_per_tensor(x, s, z, dtype) for x, s, z in several])
     if is_quantized(input):
-        raise quantized_form(input, "quantize_per_tensor").refusal("quantize_per_tensor")
+        raise quantized_encoding(input, "quantize_per_tensor").refusal("quantize_per_tensor")
     scale, zero_point = _grid(scale, zero_point, _element(dtype), input)
     return quantized_with(input, scale, zero_point, None, dtype)
 
 
-@composite(method=False)
+@composite(public=NO_METHOD)
 def quantize_per_channel(input: Tensor, scales: Tensor, zero_points: Tensor, axis: Dim, dtype: Any) -> Tensor:
     """As `quantize_per_tensor`, with a scale and a zero point for each index along `axis`.
 
@@ -87,12 +89,12 @@ def quantize_per_channel(input: Tensor, scales: Tensor, zero_points: Tensor, axi
     require_not_overridden(input)
     element = _element(dtype)
     if is_quantized(input):
-        raise quantized_form(input, "quantize_per_channel").refusal("quantize_per_channel")
+        raise quantized_encoding(input, "quantize_per_channel").refusal("quantize_per_channel")
     scales, zero_points = _grids(scales, zero_points)
     return quantized_with(input, scales, zero_points, wrap_dim(axis, input.ndim), element)
 
 
-@composite(method=False)
+@composite(public=NO_METHOD)
 def quantize_per_tensor_dynamic(input: Tensor, dtype: Any, reduce_range: bool) -> Tensor:
     """As `quantize_per_tensor`, on the grid from the smallest to the largest element, with zero on it.
 
@@ -142,40 +144,40 @@ def dequantize(input: Any) -> Any:
     """The float32 numbers of a quantized tensor, or of each tensor of a list; others as float32."""
     if isinstance(input, list | tuple):
         return tuple([dequantize(x) for x in input])
-    form = form_of(input)
-    return form.whole_array() if isinstance(form, Quantized) else input.to(float32)
+    encoding = encoding_of(input)
+    return encoding.whole_array() if isinstance(encoding, Quantized) else input.to(float32)
 
 
 @composite()
 def int_repr(input: Tensor) -> Tensor:
     """The integers of a quantized tensor."""
-    return op.clone(quantized_form(input, "int_repr").values)
+    return op.clone(quantized_encoding(input, "int_repr").values)
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def qscheme_(input: Tensor) -> qscheme:
     """How the integers of a quantized tensor stand for numbers, such as `per_tensor_affine`."""
-    return quantized_form(input, "qscheme").scheme
+    return quantized_encoding(input, "qscheme").scheme
 
 
 def _of_tensor(input: Tensor, name: str) -> Quantized:
-    form = quantized_form(input, name)
-    if form.axis is not None:
+    encoding = quantized_encoding(input, name)
+    if encoding.axis is not None:
         raise LayoutError(
-            f"{name}(): Expected quantizer->qscheme() == kPerTensorAffine, but got {form.scheme}; use "
+            f"{name}(): Expected quantizer->qscheme() == kPerTensorAffine, but got {encoding.scheme}; use "
             "q_per_channel_scales() and q_per_channel_zero_points()"
         )
-    return form
+    return encoding
 
 
 def _of_channels(input: Tensor, name: str) -> Quantized:
-    form = quantized_form(input, name)
-    if form.axis is None:
+    encoding = quantized_encoding(input, name)
+    if encoding.axis is None:
         raise LayoutError(
             f"{name}(): Expected quantizer->qscheme() == kPerChannelAffine || quantizer->qscheme() == "
-            f"kPerChannelAffineFloatQParams, but got {form.scheme}; use q_scale() and q_zero_point()"
+            f"kPerChannelAffineFloatQParams, but got {encoding.scheme}; use q_scale() and q_zero_point()"
         )
-    return form
+    return encoding
 
 
 @composite()
@@ -210,7 +212,7 @@ def q_per_channel_axis(input: Tensor) -> int:
     return axis
 
 
-@composite("_make_per_tensor_quantized_tensor", method=False)
+@composite("_make_per_tensor_quantized_tensor", public=NO_METHOD)
 def per_tensor_from(input: Tensor, scale: float, zero_point: int) -> Tensor:
     """The quantized tensor with these integers."""
     element = _of_integers(input)
@@ -218,7 +220,7 @@ def per_tensor_from(input: Tensor, scale: float, zero_point: int) -> Tensor:
     return grid_tensor(input.detach(), scales, zero_points, None, element)
 
 
-@composite("_make_per_channel_quantized_tensor", method=False)
+@composite("_make_per_channel_quantized_tensor", public=NO_METHOD)
 def per_channel_from(input: Tensor, scale: Tensor, zero_point: Tensor, axis: Dim) -> Tensor:
     """The quantized tensor with these integers, and a grid for each index along `axis`."""
     scale, zero_point = _grids(scale, zero_point)
@@ -242,7 +244,7 @@ def _require_levels(quant_min: int, quant_max: int) -> None:
         )
 
 
-@composite(method=False)
+@composite(public=NO_METHOD)
 def fake_quantize_per_tensor_affine(
     input: Tensor, scale: Any, zero_point: Any, quant_min: int, quant_max: int
 ) -> Tensor:
@@ -263,7 +265,7 @@ def fake_quantize_per_tensor_affine(
     return op.fake_quantize_affine(input, scale, zero_point, None, quant_min, quant_max)
 
 
-@composite(method=False)
+@composite(public=NO_METHOD)
 def fake_quantize_per_channel_affine(
     input: Tensor, scale: Tensor, zero_point: Tensor, axis: Dim, quant_min: int, quant_max: int
 ) -> Tensor:
@@ -279,7 +281,7 @@ def fake_quantize_per_channel_affine(
     return op.fake_quantize_affine(input, scale.detach(), zero_point.detach(), axis, quant_min, quant_max)
 
 
-@composite(method=False)
+@composite(public=NO_METHOD)
 def fused_moving_avg_obs_fake_quant(
     input: Tensor,
     observer_on: Tensor,

@@ -11,18 +11,20 @@ from weft._base.size import Size
 from weft._base.state import default_dtype
 from weft._tensor.alias import shows_changed
 from weft._tensor.arguments import operand_or_number
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
 from weft._tensor.convert import resolve_device
 from weft._tensor.dim_names import names_of
+from weft._tensor.functions import composite
 from weft._tensor.tensor import Tensor
 from weft.errors import ShapeError, ValueRangeError
+from weft.ops._table import NO_FUNCTION, NO_METHOD
 from weft.ops._type_names import scalar_name
 
 
 def _fact(name: str) -> None:
     """Define the function `name`, which calls the method of that name."""
 
-    @composite(name, doc=getattr(Tensor, name).__doc__, method=False)
+    @composite(name, doc=getattr(Tensor, name).__doc__, public=NO_METHOD)
     def fact(input: Tensor) -> Any:
         return getattr(Tensor, name)(input)
 
@@ -55,7 +57,7 @@ def get_device(input: Tensor) -> int:
     return -1 if input.device.type == "cpu" else input.device.index or 0
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def ndimension(input: Tensor) -> int:
     """The number of dims."""
     return input.ndim

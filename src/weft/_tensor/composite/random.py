@@ -12,13 +12,15 @@ from weft._base.limits import INT64, limits
 from weft._base.site import warn_user
 from weft._base.state import default_dtype
 from weft._tensor.arguments import combination, integer, ints
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
 from weft._tensor.composite.create import create, named_like, sizes_of, type_for
+from weft._tensor.functions import composite
 from weft._tensor.scalar import fitting
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import write
 from weft.errors import ArgumentError, DTypeError, OutOfRangeError, UnsupportedDTypeError
 from weft.ops._dims import require_sizes
+from weft.ops._table import NO_FUNCTION, NO_METHOD
 from weft.ops._type_names import c_name, scalar_name
 
 
@@ -56,7 +58,7 @@ def _require_range(low: int, high: int, dtype: DType) -> None:
                 )
 
 
-@composite(over=True)
+@composite()
 def randint(
     low: int = 0,
     high: Any = None,
@@ -79,7 +81,7 @@ def randint(
     return create("randint", ints(size, "size", "randint"), low, last, dtype=settled, options=options, out=out)
 
 
-@composite(method=False)
+@composite(public=NO_METHOD)
 def randint_like(
     input: Tensor, low: int, high: int | None = None, *, dtype: DType | None = None, **options: Any
 ) -> Tensor:
@@ -92,7 +94,7 @@ def randint_like(
     )
 
 
-@composite(over=True)
+@composite()
 def randperm(n: int, *, out: Tensor | None = None, dtype: DType | None = None, **options: Any) -> Tensor:
     """The integers below `n` in random order."""
     settled = type_for(out, dtype, int64)
@@ -150,14 +152,14 @@ def normal(
     return create("normal_by_size", sizes, mean, std, dtype=settled, options=options, out=out)
 
 
-@composite("normal_", function=False)
+@composite("normal_", public=NO_FUNCTION)
 def normal_(input: Tensor, mean: float = 0.0, std: float = 1.0, **options: Any) -> Tensor:
     """Fill with normal numbers."""
     _require_spread(std)
     return _filled(input, "normal_by_size", mean, std, options)
 
 
-@composite("bernoulli_", function=False)
+@composite("bernoulli_", public=NO_FUNCTION)
 def bernoulli_(input: Tensor, p: Any = 0.5, **options: Any) -> Tensor:
     """Fill with ones with probability `p`, a number or a tensor that broadcasts, else zeros."""
     if not isinstance(p, Tensor) and not 0 <= p <= 1:
@@ -165,7 +167,7 @@ def bernoulli_(input: Tensor, p: Any = 0.5, **options: Any) -> Tensor:
     return write(input, op.bernoulli(input.detach(), p, **options)._read())
 
 
-@composite("uniform_", function=False)
+@composite("uniform_", public=NO_FUNCTION)
 def uniform_(input: Tensor, from_: float = 0.0, to: float = 1.0, **options: Any) -> Tensor:
     """Fill with uniform numbers from [from_, to)."""
     real = input.dtype.to_real()
@@ -184,7 +186,7 @@ def uniform_(input: Tensor, from_: float = 0.0, to: float = 1.0, **options: Any)
     return write(input, op.uniform(input, from_, to, **options)._read())
 
 
-@composite("random_", function=False)
+@composite("random_", public=NO_FUNCTION)
 def random_(input: Tensor, low: int | None = None, high: int | None = None, **options: Any) -> Tensor:
     """Fill with integers from [low, high), from [0, low) if one bound is given, or from all that the type holds."""
     if high is None and low is not None:

@@ -7,10 +7,12 @@ from functools import partial
 from typing import Any
 
 from weft._tensor import packing
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
 from weft._tensor.composite.neural import dropout as drop
+from weft._tensor.functions import composite
 from weft._tensor.tensor import Tensor
 from weft.errors import ShapeError
+from weft.ops._table import NO_METHOD
 
 Tensors = tuple[Tensor, ...]
 Row = Callable[..., Tensors]
@@ -134,7 +136,7 @@ def _stack(kind: str, name: str, hx: str) -> None:
     Takes (input, {hx}, params, has_biases, num_layers, dropout, train, bidirectional, batch_first), or, for packed
     sequences, (data, batch_sizes, {hx}, params, has_biases, num_layers, dropout, train, bidirectional).
     """,
-        method=False,
+        public=NO_METHOD,
     )
     def stack(*args: Any, **kwargs: Any) -> Tensors:
         packed = "batch_sizes" in kwargs or (len(args) > at and isinstance(args[at], Tensor))

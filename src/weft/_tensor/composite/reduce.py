@@ -7,17 +7,20 @@ from typing import Any
 
 from weft._base.dtype import DType
 from weft._tensor.arguments import AnyDims
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
+from weft._tensor.functions import composite
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError
-from weft.ops._table import OTHER_OUT
+from weft.ops._table import NO_METHOD, OTHER_OUT, Public
 
 
 def _extreme(name: str, whole: str, along: str, pair: str) -> Callable[..., Any]:
     """`max` or `min`, composed of the rows for all elements, along a dim, and between two tensors."""
 
     @composite(
-        name, out=OTHER_OUT, doc=f"The {name}imum of all elements, along `dim` with its indices, or of two tensors."
+        name,
+        public=Public(out=OTHER_OUT),
+        doc=f"The {name}imum of all elements, along `dim` with its indices, or of two tensors.",
     )
     def extreme(input: Tensor, dim: AnyDims = None, keepdim: bool | None = None, *, other: Tensor | None = None) -> Any:
         other = dim if isinstance(dim, Tensor) else other
@@ -39,7 +42,9 @@ min = _extreme("min", "amin", "min_dim", "minimum")
 def _median(name: str) -> Callable[..., Any]:
     """`median` or `nanmedian`, composed of the rows for all elements and along a dim."""
 
-    @composite(name, out=OTHER_OUT, doc=f"The {name} of all elements, or of those along `dim` with its indices.")
+    @composite(
+        name, public=Public(out=OTHER_OUT), doc=f"The {name} of all elements, or of those along `dim` with its indices."
+    )
     def median(input: Tensor, dim: AnyDims = None, keepdim: bool = False) -> Any:
         if dim is None:
             return getattr(op, f"{name}_all")(input)
@@ -57,9 +62,8 @@ def _moment(name: str, *, method: bool) -> Callable[..., Any]:
 
     @composite(
         name,
-        doc=(f"The {name.replace('_', ' and ')} over `dim`, divided by the count less `correction` (1 when None)."),
-        method=method,
-        out="" if method else None,
+        doc=f"The {name.replace('_', ' and ')} over `dim`, divided by the count less `correction` (1 when None).",
+        public=Public(out="") if method else NO_METHOD,
     )
     def moment(
         input: Tensor,
@@ -89,7 +93,7 @@ var_mean = _moment("var_mean", method=False)
 std_mean = _moment("std_mean", method=False)
 
 
-@composite(out=OTHER_OUT)
+@composite(public=Public(out=OTHER_OUT))
 def norm(
     input: Tensor, p: Any = "fro", dim: AnyDims = None, keepdim: bool = False, dtype: DType | None = None
 ) -> Tensor:

@@ -11,13 +11,15 @@ from weft._base.dtype import bool_, float32
 from weft._lazy.precision import is_half
 from weft._lazy.refusal import wrap_dim
 from weft._tensor.arguments import AnyDims
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
 from weft._tensor.convert import from_host
 from weft._tensor.dim_names import names_of, with_names
+from weft._tensor.functions import composite
 from weft._tensor.subscript import getitem, nonzero_dims
 from weft._tensor.tensor import Tensor, placed_with
 from weft.errors import DimError, DTypeError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import broadcast_shapes
+from weft.ops._table import Public
 from weft.ops._type_names import scalar_name
 
 HostArray = np.ndarray[Any, Any]
@@ -35,7 +37,7 @@ def _result(input: Tensor, array: HostArray) -> Tensor:
 # ---- nonzero elements
 
 
-@composite(out="nonzero: Expected out tensor to have scalar type {0} but got scalar type{1}")
+@composite(public=Public(out="nonzero: Expected out tensor to have scalar type {0} but got scalar type{1}"))
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     """Coordinates of the nonzero elements: as rows of one tensor, or as one tensor for each dim (`as_tuple`)."""
     if as_tuple:
@@ -49,7 +51,9 @@ def argwhere(input: Tensor) -> Tensor:
     return nonzero(input)
 
 
-@composite(out="masked_select(): self and result must have the same scalar type", separate=("input", "mask"))
+@composite(
+    public=Public(out="masked_select(): self and result must have the same scalar type", separate=("input", "mask"))
+)
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """A vector of the elements where `mask`, which broadcasts against `input`, is true."""
     if mask.dtype is not bool_:

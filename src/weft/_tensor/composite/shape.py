@@ -10,8 +10,9 @@ from weft._base.dtype import INTEGER, DType, int32, int64
 from weft._base.site import warn_user
 from weft._base.state import default_dtype
 from weft._tensor.arguments import Dim, Dims, all_tensors, combination, integer, one_or_more_ints
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
 from weft._tensor.dim_names import names_of, unnamed, with_names
+from weft._tensor.functions import composite
 from weft._tensor.pieces import slices_along
 from weft._tensor.tensor import Tensor
 from weft.errors import (
@@ -24,7 +25,7 @@ from weft.errors import (
     UnsupportedDTypeError,
 )
 from weft.ops._dims import broadcast_shapes, wrap_dim
-from weft.ops._table import OTHER_OUT
+from weft.ops._table import NO_FUNCTION, OTHER_OUT, Public
 from weft.ops._type_names import scalar_name
 
 Tensors = tuple[Tensor, ...]
@@ -38,7 +39,7 @@ def _unpacked(tensors: Sequence[Any]) -> Sequence[Tensor]:
 # --- the order of elements ---
 
 
-@composite(over=True, out=OTHER_OUT)
+@composite(public=Public(out=OTHER_OUT))
 def roll(input: Tensor, shifts: int | Sequence[int], dims: Dims | None = None) -> Tensor:
     """Elements shifted along `dims`, wrapping around at the ends; without dims, as if the tensor were flat."""
     by = (shifts,) if isinstance(shifts, int) else tuple(shifts)
@@ -56,13 +57,13 @@ def roll(input: Tensor, shifts: int | Sequence[int], dims: Dims | None = None) -
     return input
 
 
-@composite(over=True, out=OTHER_OUT)
+@composite(public=Public(out=OTHER_OUT))
 def rot90(input: Tensor, k: int = 1, dims: Dims = (0, 1)) -> Tensor:
     """Rotated `k` times by 90 degrees in the plane of two dims, from the first towards the second."""
     return op.rot90(input, k % 4, dims)
 
 
-@composite(over=True, out=OTHER_OUT)
+@composite(public=Public(out=OTHER_OUT))
 def kthvalue(input: Tensor, k: int, dim: Dim = -1, keepdim: bool = False) -> Any:
     """The `k`-th smallest element along `dim`, counted from one, and its index."""
     at = wrap_dim(dim, input.ndim)
@@ -74,7 +75,7 @@ def kthvalue(input: Tensor, k: int, dim: Dim = -1, keepdim: bool = False) -> Any
 # --- parts of one tensor ---
 
 
-@composite(over=True)
+@composite()
 def select(input: Tensor, dim: Dim, index: int) -> Tensor:
     """The slice at `index` along `dim`, without that dim."""
     if input.ndim == 0:
@@ -262,7 +263,7 @@ _named_split("dsplit", 3, lambda ndim: 2)
 # --- other shapes ---
 
 
-@composite(function=False, over=True)
+@composite(public=NO_FUNCTION)
 def view(input: Tensor, *shape: Any, size: Any = None, dtype: Any = None) -> Tensor:
     """The elements in the same order in another shape, in which one size may be -1; or the bytes as another type.
 
@@ -278,19 +279,19 @@ def view(input: Tensor, *shape: Any, size: Any = None, dtype: Any = None) -> Ten
 _TYPES = (DType, type)
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def view_as(input: Tensor, other: Tensor) -> Tensor:
     """The elements in the shape of another tensor."""
     return op.view(input, other.shape)
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def reshape_as(input: Tensor, other: Tensor) -> Tensor:
     """The elements in the shape of another tensor."""
     return op.reshape(input, other.shape)
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def expand_as(input: Tensor, other: Tensor) -> Tensor:
     """Dims of size one repeated, to the shape of another tensor."""
     return op.expand(input, other.shape)
@@ -342,7 +343,7 @@ _stacked("dstack", _to_3d, lambda ndim: 2, "Tensors one behind the other along t
 _stacked("column_stack", _to_columns, lambda ndim: 1, "Tensors side by side; vectors count as columns.")
 
 
-@composite(over=True)
+@composite()
 def block_diag(*tensors: Any) -> Tensor:
     """Matrices along the diagonal of a larger one, zeros elsewhere; without any, a row of no elements."""
     if not tensors:
@@ -398,7 +399,7 @@ def cartesian_prod(*tensors: Any) -> Tensor:
     return op.stack([op.reshape(x, (-1,)) for x in meshgrid(*vectors, indexing="ij")], 1)
 
 
-@composite(over=True)
+@composite()
 def repeat_interleave(
     input: Tensor, repeats: Any = None, dim: Dim | None = None, *, output_size: int | None = None
 ) -> Tensor:

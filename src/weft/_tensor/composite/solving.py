@@ -7,14 +7,17 @@ from typing import Any
 
 from weft._base.dtype import DType, int64
 from weft._tensor.arguments import AnyDims, Dim
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
 from weft._tensor.composite.names import diagonals
+from weft._tensor.composite.pointwise import conj
 from weft._tensor.dim_names import names_of, with_names
+from weft._tensor.functions import composite
 from weft._tensor.named_results import named_result
 from weft._tensor.tensor import Tensor
 from weft.errors import DTypeError, LinAlgError, OutOfRangeError, ShapeError
+from weft.ops._autocast import CPU_FLOAT32
 from weft.ops._findings import Failures
-from weft.ops._table import CPU_FLOAT32, OTHER_OUT
+from weft.ops._table import IN_LINALG, NO_METHOD, OTHER_OUT, Public
 from weft.ops._type_names import scalar_name
 from weft.ops.decomposition import INDEFINITE, SINGULAR, UNSOLVABLE
 from weft.ops.ldl import ZERO_BLOCK
@@ -45,7 +48,7 @@ _LU = named_result("linalg_lu", ("P", "L", "U"))
 _Unpacked = named_result("lu_unpack", ("P", "L", "U"))
 
 
-@composite(module=_LINALG, out=OTHER_OUT)
+@composite(public=Public(module=_LINALG, out=OTHER_OUT))
 def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> Any:
     """Packed LU factors, the pivots counted from 1, and the place of the first zero on U's diagonal, or 0."""
     if not pivot:
@@ -56,7 +59,7 @@ def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -
     return _FactoredEx(*factors)
 
 
-@composite(module=_LINALG, out=OTHER_OUT)
+@composite(public=Public(module=_LINALG, out=OTHER_OUT))
 def lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
     """Packed LU factors, and the pivots: row i, counted from 1, was exchanged with row `pivots[i]`."""
     if not pivot:
@@ -64,7 +67,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
     return _Factored(*op.dividing_lu_factors(A))
 
 
-@composite(module=_LINALG, out=OTHER_OUT)
+@composite(public=Public(module=_LINALG, out=OTHER_OUT))
 def lu(A: Tensor, *, pivot: bool = True) -> Any:
     """Permutation, unit lower triangular and upper triangular factor with `A = P L U`."""
     if not pivot:
@@ -72,13 +75,13 @@ def lu(A: Tensor, *, pivot: bool = True) -> Any:
     return _LU(*op.lu_parts(*op.lu_factors(A)[:2]))
 
 
-@composite("lu", method=True)
+@composite("lu", public=Public(method="lu"))
 def packed_lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:
     """`linalg.lu_factor`, or `linalg.lu_factor_ex` with `get_infos`, as plain tuples."""
     return tuple(lu_factor_ex(A, pivot=pivot) if get_infos else lu_factor(A, pivot=pivot))
 
 
-@composite(method=False, out=OTHER_OUT)
+@composite(public=Public(method="", out=OTHER_OUT))
 def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True) -> Any:
     """The factors P, L and U with `A = P L U` of a packed decomposition; those not requested are empty."""
     if LU_pivots.dtype.name != "int32":
@@ -90,7 +93,7 @@ def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpa
     )
 
 
-@composite("lu_solve", module=_LINALG, out=OTHER_OUT, cast=CPU_FLOAT32)
+@composite("lu_solve", public=Public(module=_LINALG, out=OTHER_OUT), cast=CPU_FLOAT32)
 def solve_packed(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
     """The X with `A X = B`, or with `X A = B` if not `left`, from packed factors of A or (`adjoint`) of its adjoint."""
     if pivots.dtype.name != "int32":
@@ -110,7 +113,7 @@ def solve_packed(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, ad
     return op.solve_triangular(U, half, upper=True)
 
 
-@composite(out=OTHER_OUT, cast=CPU_FLOAT32)
+@composite(public=Public(out=OTHER_OUT), cast=CPU_FLOAT32)
 def lu_solve(input: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
     """The X with `A X = input`, from packed factors of A."""
     return solve_packed(LU_data, LU_pivots, input)
@@ -122,7 +125,7 @@ _Symmetric = named_result("linalg_ldl_factor", ("LD", "pivots"))
 _SymmetricEx = named_result("linalg_ldl_factor_ex", ("LD", "pivots", "info"))
 
 
-@composite(module=_LINALG, out=OTHER_OUT)
+@composite(public=Public(module=_LINALG, out=OTHER_OUT))
 def ldl_factor(A: Tensor, *, hermitian: bool = False) -> Any:
     """The factors of symmetric, or Hermitian, matrices that `ldl_solve` takes; the lower triangle is read.
 
@@ -131,7 +134,7 @@ def ldl_factor(A: Tensor, *, hermitian: bool = False) -> Any:
     return _Symmetric(*op.dividing_ldl_factors(A, hermitian=hermitian))
 
 
-@composite(module=_LINALG, out=OTHER_OUT)
+@composite(public=Public(module=_LINALG, out=OTHER_OUT))
 def ldl_factor_ex(A: Tensor, *, hermitian: bool = False, check_errors: bool = False) -> Any:
     """`ldl_factor`, and the place of the first block of zeros of D, or 0."""
     factors = op.ldl_factors(A, hermitian=hermitian)
@@ -147,7 +150,7 @@ _Factor = named_result("linalg_cholesky_ex", ("L", "info"))
 _Solution = named_result("linalg_solve_ex", ("result", "info"))
 
 
-@composite(module=_LINALG, out=OTHER_OUT)
+@composite(public=Public(module=_LINALG, out=OTHER_OUT))
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
     """The inverse, and 0 or the place of the zero on U's diagonal that makes a matrix singular."""
     inverse = op.inverse_or_nan(A)
@@ -157,7 +160,7 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
     return _Inverse(inverse, info)
 
 
-@composite(module=_LINALG, out=OTHER_OUT)
+@composite(public=Public(module=_LINALG, out=OTHER_OUT))
 def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
     """The Cholesky factor, NaN if there is none, and 0 or the size of the first leading block without one."""
     factor = op.factor_or_nan(input, upper=upper)
@@ -167,7 +170,7 @@ def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = Fals
     return _Factor(factor, info)
 
 
-@composite(module=_LINALG, out=OTHER_OUT)
+@composite(public=Public(module=_LINALG, out=OTHER_OUT))
 def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
     """The X with `A X = B`, or with `X A = B` if not `left`, and 0 unless A is singular."""
     result = op.solution_or_nan(A, B, left=left)
@@ -180,7 +183,7 @@ def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = Fa
 # ---- eigenvalues, ranks, norms
 
 
-@composite(module=_LINALG, out=OTHER_OUT)
+@composite(public=Public(module=_LINALG, out=OTHER_OUT))
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     """Eigenvalues of Hermitian matrices in ascending order; only one triangle is read."""
     return op.eigh(A, UPLO).eigenvalues
@@ -192,7 +195,7 @@ def _require_real(name: str, **tolerances: Any) -> None:
             raise DTypeError(f"{name}: {which} tensor of complex type is not supported. Got {scalar_name(x.dtype)}")
 
 
-@composite(module=_LINALG, out="")
+@composite(public=Public(module=_LINALG, out=""))
 def pinv(A: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
     """The Moore-Penrose inverse; singular values up to `max(atol, rtol * the largest)` count as zero.
 
@@ -202,13 +205,13 @@ def pinv(A: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = N
     return op.pseudo_inverse(A, atol, rtol if rcond is None else rcond, hermitian)
 
 
-@composite(method=True)
+@composite(public=Public(method="pinverse"))
 def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
     """`linalg.pinv` with another tolerance."""
     return pinv(input, rcond)
 
 
-@composite(module=_LINALG, out="")
+@composite(public=Public(module=_LINALG, out=""))
 def matrix_rank(A: Tensor, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
     """The number of singular values above `max(atol, rtol * the largest)`; `tol` is an older name of `atol`."""
     _require_real("torch.linalg.matrix_rank", tol=tol, atol=atol, rtol=rtol)
@@ -220,7 +223,7 @@ def matrix_rank(A: Tensor, tol: Any = None, hermitian: bool = False, *, atol: An
 _CONDITIONS = ("fro", "nuc", float("inf"), float("-inf"), 1, -1, 2, -2)
 
 
-@composite(module=_LINALG, out="")
+@composite(public=Public(module=_LINALG, out=""))
 def cond(A: Tensor, p: Any = None) -> Tensor:
     """The condition number in the `p`-norm; by default the ratio of the largest and smallest singular values."""
     if A.ndim < 2:
@@ -241,7 +244,7 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
     return op.masked_fill(result, singular, float("inf"))
 
 
-@composite("norm", module=_LINALG, out=OTHER_OUT)
+@composite("norm", public=Public(module=_LINALG, out=OTHER_OUT))
 def linalg_norm(
     A: Tensor, ord: Any = None, dim: AnyDims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
@@ -256,13 +259,13 @@ def linalg_norm(
     return op.matrix_norm(A, ord, (-2, -1) if over is None else over, keepdim, dtype=dtype)
 
 
-@composite(method=False)
+@composite(public=NO_METHOD)
 def frobenius_norm(input: Tensor, dim: AnyDims, keepdim: bool = False) -> Tensor:
     """The 2-norm of all elements over `dim`."""
     return op.vector_norm(input, 2, tuple(dim) if isinstance(dim, list) else dim, keepdim)
 
 
-@composite(method=False)
+@composite(public=NO_METHOD)
 def nuclear_norm(input: Tensor, dim: AnyDims = (-2, -1), keepdim: bool = False) -> Tensor:
     """The sum of the singular values of the matrices over two dims."""
     return op.matrix_norm(input, "nuc", tuple(dim), keepdim)
@@ -274,7 +277,7 @@ _Least = named_result("linalg_lstsq", ("solution", "residuals", "rank", "singula
 _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
-@composite(module=_LINALG, cast=CPU_FLOAT32)
+@composite(public=IN_LINALG, cast=CPU_FLOAT32)
 def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:
     """The X of smallest norm that minimises the distance of `A X` and B, the squared distances, rank, singular values.
 
@@ -317,15 +320,15 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
 # ---- vectors and tensors
 
 
-@composite(module=_LINALG, out=OTHER_OUT)
+@composite(public=Public(module=_LINALG, out=OTHER_OUT))
 def vecdot(x: Tensor, y: Tensor, *, dim: Dim = -1) -> Tensor:
     """Inner products along `dim`, with the elements of `x` conjugated."""
     if x.dtype is not y.dtype:
         raise DTypeError(f"linalg.vecdot: Expected x and y to have the same dtype, but got {x.dtype} and {y.dtype}")
-    return op.sum(op.conj(x) * y, dim, dtype=x.dtype)
+    return op.sum(conj(x) * y, dim, dtype=x.dtype)
 
 
-@composite(module=_LINALG, over=True)
+@composite(public=IN_LINALG)
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     """Rows of powers from 0 to N - 1; N defaults to the number of elements."""
     x = x if x.ndim else op.reshape(x, (1,))
@@ -337,7 +340,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     return op.cat([op.ones(tuple(column.shape), dtype=powers.dtype, device=x.device), powers], -1)
 
 
-@composite(module=_LINALG, out="")
+@composite(public=Public(module=_LINALG, out=""))
 def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     """The inverse of the map from the last dims to the first `ind`: `tensordot(tensorinv(A), B, ind)` solves for X."""
     if ind <= 0:
@@ -352,7 +355,7 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     return with_names(inverse, (*names_of(A)[ind:], *names_of(A)[:ind]))
 
 
-@composite(module=_LINALG, out="")
+@composite(public=Public(module=_LINALG, out=""))
 def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
     """The X with `tensordot(A, X, X.ndim) = B`; `dims` of A are moved to the end first."""
     moved = A if dims is None else op.movedim(A, tuple(dims), tuple(range(A.ndim - len(dims), A.ndim)))
@@ -367,7 +370,7 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
     return op.reshape(op.solve(flat, op.reshape(B, (-1,))), last)
 
 
-@composite(module=_LINALG, over=True)
+@composite(public=IN_LINALG)
 def diagonal(A: Tensor, *, offset: int = 0, dim1: Dim = -2, dim2: Dim = -1) -> Tensor:
     """The diagonals of matrices."""
     return diagonals(A, offset, dim1, dim2)

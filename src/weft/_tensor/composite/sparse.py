@@ -10,8 +10,9 @@ from weft._base.dtype import DType
 from weft._base.layout import layout, sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr, strided
 from weft._base.state import default_dtype
 from weft._tensor.arguments import Dim, Dims, ints, sizes
-from weft._tensor.codegen import composite, op
-from weft._tensor.composed import FORMS, form_of
+from weft._tensor.codegen import op
+from weft._tensor.composed import ENCODINGS, encoding_of
+from weft._tensor.functions import composite
 from weft._tensor.scalar import Number
 from weft._tensor.sparse import pointwise as _pointwise
 from weft._tensor.sparse import products as _products
@@ -19,11 +20,12 @@ from weft._tensor.sparse import structure as _structure
 from weft._tensor.sparse.compressed import Csr, blocks_of, compressed_of, coordinates_of
 from weft._tensor.sparse.construct import made_of_compressed, made_of_coordinates, require_positive
 from weft._tensor.sparse.coo import Coo, coo, elements_at, empty_coo, on_device, stored
-from weft._tensor.sparse.form import is_sparse
+from weft._tensor.sparse.encoding import is_sparse
 from weft._tensor.sparse.reductions import require_sparse, softmax_of
 from weft._tensor.sparse.tensor import masked_to
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, LayoutError, ShapeError, UnsupportedCallError, UnsupportedShapeError
+from weft.ops._table import NO_FUNCTION, Public
 
 RULES = (_pointwise, _products, _structure)
 """The modules of rules, which are registered by import."""
@@ -134,7 +136,7 @@ for _layout, _lead, _line, _other, _across in (
 # --- conversions ------------------------------------------------------------------------------------------------
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def to_sparse(
     input: Tensor,
     sparse_dim: int | None = None,
@@ -164,7 +166,7 @@ def to_sparse(
         )
     blocks = layout in (sparse_bsr, sparse_bsc)
     if blocks is (blocksize is None):
-        kind = FORMS[layout].kind
+        kind = ENCODINGS[layout].kind
         option = "without blocksize argument given" if blocks else "with blocksize argument given"
         raise LayoutError(f"dense_to_sparse: conversion from Strided to {kind} {option} is not supported")
     if input.ndim != 2:
@@ -177,7 +179,7 @@ def to_sparse(
     return compressed_of(stored(input, 2), layout)
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def to_sparse_coo(input: Tensor) -> Tensor:
     """The elements that are not zero, in coordinate format."""
     return input.to_sparse()
@@ -186,7 +188,7 @@ def to_sparse_coo(input: Tensor) -> Tensor:
 def _to(target: layout) -> None:
     name = f"to_{repr(target).removeprefix('torch.')}"
 
-    @composite(name, doc=f"The elements that are not zero, with layout `{target!r}`.", function=False)
+    @composite(name, doc=f"The elements that are not zero, with layout `{target!r}`.", public=NO_FUNCTION)
     def convert(input: Tensor, dense_dim: int | None = None) -> Tensor:
         return input.to_sparse(layout=target, dense_dim=dense_dim)
 
@@ -194,7 +196,7 @@ def _to(target: layout) -> None:
 def _to_blocks(target: layout) -> None:
     name = f"to_{repr(target).removeprefix('torch.')}"
 
-    @composite(name, doc=f"The blocks that are not zero, with layout `{target!r}`.", function=False)
+    @composite(name, doc=f"The blocks that are not zero, with layout `{target!r}`.", public=NO_FUNCTION)
     def convert(input: Tensor, blocksize: Any, dense_dim: int | None = None) -> Tensor:
         return input.to_sparse(layout=target, blocksize=blocksize, dense_dim=dense_dim)
 
@@ -205,7 +207,7 @@ for _layout in (sparse_bsr, sparse_bsc):
     _to_blocks(_layout)
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def sparse_mask(input: Tensor, mask: Tensor) -> Tensor:
     """The elements where the sparse tensor `mask` stores some, in its layout."""
     return masked_to(input, mask)
@@ -215,7 +217,7 @@ def sparse_mask(input: Tensor, mask: Tensor) -> Tensor:
 
 
 def _for_sparse(name: str, what: str) -> None:
-    @composite(name, doc="Of a sparse tensor only: see `weft.sparse`. `RuntimeError` for others.", function=False)
+    @composite(name, doc="Of a sparse tensor only: see `weft.sparse`. `RuntimeError` for others.", public=NO_FUNCTION)
     def refuse(input: Tensor) -> Any:
         raise LayoutError(f"{name} expected sparse {what}tensor layout but got Strided; use to_sparse() first")
 
@@ -230,13 +232,13 @@ for _name in ("values", "_values", "_nnz"):
     _for_sparse(_name, "")
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def sparse_dim(input: Tensor) -> int:
     """The number of dims with indices: 0."""
     return 0
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def dense_dim(input: Tensor) -> int:
     """The number of dims that are stored whole: all."""
     return input.ndim
@@ -245,19 +247,19 @@ def dense_dim(input: Tensor) -> int:
 # --- weft.sparse ------------------------------------------------------------------------------------------------
 
 
-@composite(module="sparse", over=True, also=("spmm", "dsmm"))
+@composite(public=Public(module="sparse", also=("spmm", "dsmm")))
 def mm(input: Tensor, mat2: Tensor) -> Tensor:
     """The product of matrices of which one or both are sparse: sparse if both are."""
     return op.mm(input, mat2)
 
 
-@composite(module="sparse", over=True, also="saddmm")
+@composite(public=Public(module="sparse", also=("saddmm",)))
 def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """`beta * input + alpha * (mat1 @ mat2)`, with a sparse `mat1`."""
     return op.addmm(input, mat1, mat2, beta=beta, alpha=alpha)
 
 
-@composite("sum", module="sparse", over=True)
+@composite("sum", public=Public(module="sparse"))
 def sum_(input: Tensor, dim: Dims | None = None, dtype: DType | None = None) -> Tensor:
     """Sums over dims: dense if all sparse dims are among them, else sparse."""
     require_sparse(input, "sum")
@@ -268,15 +270,14 @@ def _softmax(name: str, what: str) -> None:
     @composite(
         name,
         doc=f"{what} along `dim` over the stored elements; what is not stored is ignored.",
-        module="sparse",
-        over=True,
+        public=Public(module="sparse"),
     )
     def function(input: Tensor, dim: Dim, *, dtype: DType | None = None) -> Tensor:
         require_sparse(input, name)
         x = input if dtype is None else input.to(dtype)
-        form = form_of(x)
-        if not isinstance(form, Coo):
-            raise form.refusal(f"sparse.{name}")
+        encoding = encoding_of(x)
+        if not isinstance(encoding, Coo):
+            raise encoding.refusal(f"sparse.{name}")
         return softmax_of(x, dim, log=name == "log_softmax")
 
 
@@ -284,11 +285,11 @@ _softmax("softmax", "Softmax")
 _softmax("log_softmax", "The logarithm of softmax")
 
 
-@composite(module="sparse")
+@composite(public=Public(module="sparse"))
 def sampled_addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """`beta * input + alpha * (mat1 @ mat2)` where the CSR matrix `input` stores elements; no other is computed."""
-    form = form_of(input)
-    if not isinstance(form, Csr):
+    encoding = encoding_of(input)
+    if not isinstance(encoding, Csr):
         raise LayoutError(f"sampled_addmm: Expected self to have sparse csr layout, but got {input.layout!r}")
     if mat1.ndim != 2 or mat2.ndim != 2 or mat1.shape[1] != mat2.shape[0]:
         sizes = f"{list(mat1.shape)} and {list(mat2.shape)}"
@@ -297,12 +298,12 @@ def sampled_addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1
         raise ShapeError(
             f"sampled_addmm: the product has size {[mat1.shape[0], mat2.shape[1]]}, but input has {list(input.shape)}"
         )
-    row, column = form_of(coordinates_of(input)).indices
+    row, column = encoding_of(coordinates_of(input)).indices
     products = mat1.index_select(0, row) * mat2.t().index_select(0, column)
-    return form.with_values(op.add(op.mul(form.values, beta), op.mul(products.sum(1), alpha)))
+    return encoding.with_values(op.add(op.mul(encoding.values, beta), op.mul(products.sum(1), alpha)))
 
 
-@composite(module="sparse")
+@composite(public=Public(module="sparse"))
 def spdiags(diagonals: Tensor, offsets: Tensor, shape: Any, layout: layout | None = None) -> Tensor:
     """A sparse matrix with rows of `diagonals` on the diagonals `offsets`; column `j` of a row is in column `j`."""
     size = ints(tuple(shape), "shape", "spdiags")
@@ -325,7 +326,7 @@ def spdiags(diagonals: Tensor, offsets: Tensor, shape: Any, layout: layout | Non
     return result if layout in (None, sparse_coo) else compressed_of(result, layout)
 
 
-@composite(module="sparse")
+@composite(public=Public(module="sparse"))
 def as_sparse_gradcheck(gradcheck: Any) -> Any:
     """A `gradcheck` that takes sparse inputs and outputs: the elements that are stored are varied."""
 
@@ -335,13 +336,13 @@ def as_sparse_gradcheck(gradcheck: Any) -> Any:
 
         def on_values(*values: Tensor) -> Any:
             several = zip(originals, values, strict=True)
-            arguments = [form_of(x).with_values(v) if is_sparse(x) else v for x, v in several]
+            arguments = [encoding_of(x).with_values(v) if is_sparse(x) else v for x, v in several]
             results = func(*arguments)
             outputs = results if isinstance(results, (tuple, list)) else (results,)
             dense = tuple([x.to_dense() if isinstance(x, Tensor) and is_sparse(x) else x for x in outputs])
             return dense if isinstance(results, (tuple, list)) else dense[0]
 
-        parts = [form_of(x).values if isinstance(x, Tensor) and is_sparse(x) else x for x in originals]
+        parts = [encoding_of(x).values if isinstance(x, Tensor) and is_sparse(x) else x for x in originals]
         return gradcheck(on_values, parts, **options)
 
     return checked

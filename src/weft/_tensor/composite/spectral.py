@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from weft._base.site import warn_user
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
 from weft._tensor.composite.neural import pad
+from weft._tensor.functions import composite
 from weft._tensor.tensor import Tensor
 from weft.errors import DTypeError, OptionError, OutOfRangeError, ShapeError
 

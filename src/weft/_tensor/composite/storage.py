@@ -18,9 +18,10 @@ from weft._base.state import ambient, using
 from weft._lazy.refusal import require_dim
 from weft._tensor.alias import layout_of, owner_of
 from weft._tensor.arguments import Dim, refuse_of_other_library, sizes
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
 from weft._tensor.composite.create import order_by_name, order_of, sizes_of
 from weft._tensor.convert import from_host, from_numpy_array, tensor
+from weft._tensor.functions import composite
 from weft._tensor.scalar import fitting
 from weft._tensor.sharing import set_data
 from weft._tensor.storage import TypedStorage, UntypedStorage, elements_of, memory_of, storage_class, storage_of
@@ -29,12 +30,13 @@ from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import check_writable, write
 from weft.errors import ArgumentError, DeviceError, DTypeError, GradientError, OutOfRangeError, ShapeError
 from weft.ops._strides import Layout, row_major
+from weft.ops._table import NO_FUNCTION, NO_METHOD
 from weft.ops._type_names import c_name, scalar_name
 
 # ---- memory
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def as_subclass(input: Tensor, cls: Any) -> Tensor:
     """A view of all elements, as a tensor of a subclass of `Tensor`."""
     if not (isinstance(cls, type) and issubclass(cls, Tensor)):
@@ -47,38 +49,38 @@ def as_subclass(input: Tensor, cls: Any) -> Tensor:
     return view
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def untyped_storage(input: Tensor) -> UntypedStorage:
     """The storage that the tensor owns, or shares as a view."""
     return storage_of(input)
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def storage(input: Tensor) -> TypedStorage:
     """The storage as elements of the tensor's type. Deprecated: use `untyped_storage`."""
     return TypedStorage(wrap_storage=storage_of(input), dtype=input.dtype)
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def storage_type(input: Tensor) -> Any:
     """The class of storages of this type, such as `FloatStorage`."""
     return storage_class(input.dtype)
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def storage_offset(input: Tensor) -> int:
     """The place of the first element in the storage. Waits for it if it depends on an index tensor."""
     return layout_of(input, exact=True).offset
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def stride(input: Tensor, dim: Dim | None = None) -> Any:
     """The distance of neighbouring elements in the storage, for each dim or for one."""
     strides = layout_of(input).strides
     return strides if dim is None else strides[require_dim(dim, input.ndim)]
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def is_contiguous(input: Tensor, memory_format: memory_format = contiguous_format) -> bool:
     """Whether the elements are dense in the order of a memory format, by default row-major."""
     order = order_by_name(memory_format)
@@ -87,7 +89,7 @@ def is_contiguous(input: Tensor, memory_format: memory_format = contiguous_forma
     return input.ndim == len(order) and layout_of(input).is_ordered(order)
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def contiguous(input: Tensor, memory_format: memory_format = contiguous_format) -> Tensor:
     """The tensor itself if its elements are dense in the order of the format, else a copy that is."""
     if is_contiguous(input, memory_format):
@@ -98,14 +100,14 @@ def contiguous(input: Tensor, memory_format: memory_format = contiguous_format) 
     return op.permute(op.clone(op.permute(input, order)), [order.index(d) for d in range(len(order))])
 
 
-@composite(over=True)
+@composite()
 def clone(input: Tensor, *, memory_format: memory_format = preserve_format) -> Tensor:
     """A copy of the tensor that shares nothing with it, in row-major order or in that of a format."""
     copy = op.clone(input)
     return copy if memory_format in (None, preserve_format) else contiguous(copy, memory_format)
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def data_ptr(input: Tensor) -> int:
     """The address of the first element: equal for aliases, and unchanged by writes.
 
@@ -118,19 +120,19 @@ def data_ptr(input: Tensor) -> int:
         return 0
     memory, value = memory_of(owner), owner._read()
     if input.device.type == "cpu" and ambient().capture is None and not memory.shows(value):
-        sharding = value.aval.sharding
-        part = owner if sharding is None or sharding.mesh is None else wrap(sharding.part(value))
+        distributed = value.aval.distributed
+        part = owner if distributed is None else wrap(distributed.part(value))
         memory.show(value, part._host())
     return memory.start + storage_offset(input) * input.element_size()
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def is_set_to(input: Tensor, tensor: Tensor) -> bool:
     """Whether both tensors are the same elements of the same storage."""
     return owner_of(input) is owner_of(tensor) and layout_of(input, exact=True) == layout_of(tensor, exact=True)
 
 
-@composite("set_", function=False)
+@composite("set_", public=NO_FUNCTION)
 def set_(input: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
     """Make the tensor a view of another tensor's elements, or of places in a storage; without arguments, of nothing.
 
@@ -180,31 +182,31 @@ def _places(size: Any, stride: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return shape, row_major(shape) if stride is None else sizes(stride, "stride", "set_")
 
 
-@composite(method=False)
+@composite(public=NO_METHOD)
 def is_storage(obj: Any) -> bool:
     """Whether `obj` is a storage."""
     return isinstance(obj, UntypedStorage | TypedStorage)
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def dim_order(input: Tensor) -> tuple[int, ...]:
     """The dims from the outermost in memory to the innermost."""
     return layout_of(input).order
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def is_pinned(input: Tensor, device: Any = None) -> bool:
     """False: XLA manages transfers by itself."""
     return False
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def is_shared(input: Tensor) -> bool:
     """False: elements belong to one process."""
     return False
 
 
-@composite("share_memory_", function=False)
+@composite("share_memory_", public=NO_FUNCTION)
 def share_memory_(input: Tensor) -> Tensor:
     """Return the tensor unchanged: elements belong to one process, and other processes never see writes to them.
 
@@ -213,12 +215,12 @@ def share_memory_(input: Tensor) -> Tensor:
     return input
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def record_stream(input: Tensor, stream: Any) -> None:
     """Does nothing: XLA knows how long memory is in use."""
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def to_dense(input: Tensor, dtype: DType | None = None, *, masked_grad: bool = True) -> Tensor:
     """The tensor itself, as `dtype`: it is dense."""
     del masked_grad
@@ -255,7 +257,7 @@ def tensor_of(
     return op.zeros(sizes_of("new", args or (0,)), dtype=dtype, device=target)
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def new(input: Tensor, *args: Any, device: Any = None) -> Tensor:
     """A tensor of the same type: of the given sizes, with the elements of one sequence or array, or empty."""
     return tensor_of(input.dtype, input.device, args, device, _LEGACY_NEW)
@@ -293,19 +295,19 @@ def _element(x: Any, dtype: DType) -> Any:
     return x if dtype.category == BOOL else fitting(x, dtype)
 
 
-@composite("apply_", function=False)
+@composite("apply_", public=NO_FUNCTION)
 def apply_(input: Tensor, callable: Callable[[Any], Any]) -> Tensor:
     """Replace each element by a Python function's result. It runs on the CPU and is slow."""
     return _by_python("apply_", input, callable)
 
 
-@composite("map_", function=False)
+@composite("map_", public=NO_FUNCTION)
 def map_(input: Tensor, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
     """Replace each element by `callable(element, partner)`, with partners from `tensor`. On the CPU, and slow."""
     return _by_python("map_", input, callable, tensor)
 
 
-@composite("map2_", function=False)
+@composite("map2_", public=NO_FUNCTION)
 def map2_(input: Tensor, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any], Any]) -> Tensor:
     """Replace each element by `callable(element, first, second)`, with partners from two tensors."""
     return _by_python("map2_", input, callable, x, y)
@@ -314,7 +316,7 @@ def map2_(input: Tensor, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any
 # ---- writes and sums
 
 
-@composite("fill_diagonal_", function=False)
+@composite("fill_diagonal_", public=NO_FUNCTION)
 def fill_diagonal_(input: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
     """Write a number where all indices are equal; with `wrap`, a tall matrix's diagonal starts again below its end."""
     if isinstance(fill_value, Tensor) and (fill_value.ndim or fill_value.requires_grad):
@@ -331,7 +333,7 @@ def fill_diagonal_(input: Tensor, fill_value: Any, wrap: bool = False) -> Tensor
     return write(input, op.masked_fill(input, diagonal, fill_value)._read())
 
 
-@composite(function=False)
+@composite(public=NO_FUNCTION)
 def sum_to_size(input: Tensor, *size: Any) -> Tensor:
     """The tensor summed over the dims along which a tensor of this size would have been expanded."""
     wanted = sizes_of("sum_to_size", size)
@@ -345,7 +347,7 @@ def sum_to_size(input: Tensor, *size: Any) -> Tensor:
     return op.reshape(op.sum(input, over, True), wanted) if over else input
 
 
-@composite("polygamma_", function=False)
+@composite("polygamma_", public=NO_FUNCTION)
 def polygamma_(input: Tensor, n: int) -> Tensor:
     """Replace each element by the derivative of order `n` of the digamma function."""
     return write(input, op.polygamma(n, input)._read())

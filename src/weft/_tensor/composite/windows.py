@@ -9,10 +9,12 @@ from typing import Any
 from weft._base.dtype import DType, float32, float64
 from weft._base.layout import strided
 from weft._base.state import default_dtype
-from weft._tensor.codegen import composite, op
+from weft._tensor.codegen import op
 from weft._tensor.composite.create import create
+from weft._tensor.functions import composite
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ValueRangeError
+from weft.ops._table import Public
 
 _WINDOWS = "signal.windows"
 
@@ -41,7 +43,7 @@ def _curve(M: int, curve: Callable[[Tensor], Tensor], dtype: DType, options: dic
     return curve(places).to(dtype).requires_grad_(requires_grad)
 
 
-@composite(module=_WINDOWS, over=True)
+@composite(public=Public(module=_WINDOWS))
 def exponential(
     M: int,
     *,
@@ -61,14 +63,14 @@ def exponential(
     return _curve(M, lambda n: op.exp(-op.abs(n - middle) / tau), settled, options)
 
 
-@composite(module=_WINDOWS)
+@composite(public=Public(module=_WINDOWS))
 def cosine(M: int, *, sym: bool = True, dtype: DType | None = None, **options: Any) -> Tensor:
     """Half a period of the sine; no point is 0."""
     settled = _checked("cosine", M, dtype, options)
     return _curve(M, lambda n: op.sin((n + 0.5) * (math.pi / (_span(M, sym) + 1))), settled, options)
 
 
-@composite(module=_WINDOWS)
+@composite(public=Public(module=_WINDOWS))
 def gaussian(M: int, *, std: float = 1.0, sym: bool = True, dtype: DType | None = None, **options: Any) -> Tensor:
     """`exp(-(n - middle)**2 / (2 std**2))`."""
     settled = _checked("gaussian", M, dtype, options)
@@ -77,7 +79,7 @@ def gaussian(M: int, *, std: float = 1.0, sym: bool = True, dtype: DType | None 
     return _curve(M, lambda n: op.exp(-op.square((n - _span(M, sym) / 2) / std) / 2), settled, options)
 
 
-@composite(module=_WINDOWS)
+@composite(public=Public(module=_WINDOWS))
 def kaiser(M: int, *, beta: float = 12.0, sym: bool = True, dtype: DType | None = None, **options: Any) -> Tensor:
     """Kaiser's window with shape parameter `beta`."""
     settled = _checked("kaiser", M, dtype, options)
@@ -86,7 +88,7 @@ def kaiser(M: int, *, beta: float = 12.0, sym: bool = True, dtype: DType | None 
     return create("kaiser_window", (M,), not sym, float(beta), dtype=settled, options=options)
 
 
-@composite(module=_WINDOWS)
+@composite(public=Public(module=_WINDOWS))
 def bartlett(M: int, *, sym: bool = True, dtype: DType | None = None, **options: Any) -> Tensor:
     """A rise and a fall in straight lines."""
     return create("bartlett_window", (M,), not sym, dtype=_checked("bartlett", M, dtype, options), options=options)
@@ -101,7 +103,7 @@ def _cosines(name: str, M: int, a: Iterable[float], sym: bool, dtype: DType | No
     return create("cosine_window", (M,), signed, not sym, dtype=settled, options=options)
 
 
-@composite(module=_WINDOWS)
+@composite(public=Public(module=_WINDOWS))
 def general_cosine(M: int, *, a: Any, sym: bool = True, dtype: DType | None = None, **options: Any) -> Tensor:
     """A sum of cosines `a[k] cos(k x)` of alternating signs, with x from 0 to 2 pi."""
     if not isinstance(a, Iterable):
@@ -109,7 +111,7 @@ def general_cosine(M: int, *, a: Any, sym: bool = True, dtype: DType | None = No
     return _cosines("general_cosine", M, a, sym, dtype, options)
 
 
-@composite(module=_WINDOWS)
+@composite(public=Public(module=_WINDOWS))
 def general_hamming(
     M: int, *, alpha: float = 0.54, sym: bool = True, dtype: DType | None = None, **options: Any
 ) -> Tensor:
@@ -120,7 +122,7 @@ def general_hamming(
 def _named(name: str, doc: str, *a: float, called: str = "general_cosine") -> None:
     """A sum of cosines with fixed weights."""
 
-    @composite(name, doc=doc, module=_WINDOWS)
+    @composite(name, doc=doc, public=Public(module=_WINDOWS))
     def window(M: int, *, sym: bool = True, dtype: DType | None = None, **options: Any) -> Tensor:
         return _cosines(called, M, a, sym, dtype, options)
 

@@ -13,13 +13,14 @@ import numpy as np
 from weft._base.layout import jagged
 from weft._base.size import size_of
 from weft._tensor.codegen import op as rows
-from weft._tensor.composed import composed, form_of, rule
-from weft._tensor.nested.form import Nested, is_nested, nested_among, reduces_all
+from weft._tensor.composed import composed, encoding_of, rule
+from weft._tensor.nested.encoding import Nested, is_nested, nested_among, reduces_all
 from weft._tensor.sparse.coo import on_device, summed_at
 from weft._tensor.tensor import Tensor
 from weft.errors import LayoutError, ShapeError, UnsupportedShapeError
 from weft.ops._dims import along, pointwise, reduces, shared_letter
-from weft.ops._table import Kind, OpDef
+from weft.ops._kinds import Kind
+from weft.ops._table import OpDef
 
 
 class RaggedSize:
@@ -34,6 +35,7 @@ class RaggedSize:
         return self._name
 
 
+# no cell: a cache, keyed by all that its entries depend on
 _sizes: dict[int, tuple[weakref.ref[Tensor], RaggedSize]] = {}
 
 
@@ -71,8 +73,8 @@ class Jagged(Nested):
 
     @classmethod
     def restored(cls, facts: dict[str, Any], parts: dict[str, Tensor]) -> Jagged:
-        """The form with these facts and parts."""
-        return form_of(jagged_of(parts["values"], parts["offsets"], facts["ragged"], parts.get("lengths")))
+        """The encoding with these facts and parts."""
+        return encoding_of(jagged_of(parts["values"], parts["offsets"], facts["ragged"], parts.get("lengths")))
 
     def spans(self) -> np.ndarray[Any, Any]:
         """Where each component begins and ends: (components, 2). Waits for offsets and lengths."""
@@ -108,7 +110,7 @@ class Jagged(Nested):
     def derived(self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """The row on all values at once, if its rule for dims says that it treats components one by one."""
         if reduces_all(op, args, kwargs):
-            values = form_of(contiguous(composed(self))).values
+            values = encoding_of(contiguous(composed(self))).values
             return getattr(rows, op.name)(values, *args[1:], **kwargs)
         positional, keywords = self.row_on(op, args, kwargs)
         self._require_same_sizes(op, args, kwargs)
@@ -127,14 +129,14 @@ class Jagged(Nested):
 
     def _require_same_sizes(self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         for other in nested_among(args, kwargs):
-            form = form_of(other)
-            if not isinstance(form, Jagged) or form.size[form.ragged] is not self.size[self.ragged]:
+            encoding = encoding_of(other)
+            if not isinstance(encoding, Jagged) or encoding.size[encoding.ragged] is not self.size[self.ragged]:
                 raise ShapeError(
                     f"cannot call binary pointwise function {op.name} with inputs of shapes {_text(self.size)} and "
-                    f"{_text(form.size)}; components must have the same offsets tensor: make one by "
+                    f"{_text(encoding.size)}; components must have the same offsets tensor: make one by "
                     "nested_tensor_from_jagged(values, x.offsets())"
                 )
-            if (form.lengths is None) is not (self.lengths is None):
+            if (encoding.lengths is None) is not (self.lengths is None):
                 raise ShapeError(f"{op.name}: one nested tensor has gaps between components; call contiguous() first")
 
     def _on_values(self, op: OpDef, x: Any) -> Any:
@@ -142,7 +144,7 @@ class Jagged(Nested):
         if isinstance(x, list):
             return [self._on_values(op, part) for part in x]
         if is_nested(x):
-            return form_of(x).values
+            return encoding_of(x).values
         if not isinstance(x, Tensor) or x.ndim < len(self.shape) or not (op.dims is pointwise or op.name == "matmul"):
             return x
         if op.dims is not pointwise or x.ndim > len(self.shape) or x.shape[self.ragged] != 1:
@@ -194,9 +196,9 @@ class Jagged(Nested):
         return places[0].index(letter)
 
 
-def form_place(form: Jagged, values: Tensor) -> int:
+def form_place(encoding: Jagged, values: Tensor) -> int:
     """The ragged dim of values, of which others may have fewer dims in front."""
-    return form.ragged - 1 - (form.values.ndim - values.ndim)
+    return encoding.ragged - 1 - (encoding.values.ndim - values.ndim)
 
 
 def _text(size: Sequence[Any]) -> str:
@@ -223,38 +225,38 @@ def jagged_from(components: Sequence[Tensor], ragged: int = 1) -> Tensor:
 
 def contiguous(x: Tensor) -> Tensor:
     """The same components without gaps between them."""
-    form = form_of(x)
-    return x if form.lengths is None else jagged_from(form.components(), form.ragged)
+    encoding = encoding_of(x)
+    return x if encoding.lengths is None else jagged_from(encoding.components(), encoding.ragged)
 
 
 def padded(x: Tensor, padding: float, output_size: Sequence[int] | None = None) -> Tensor:
     """A dense tensor in which components end with `padding`; longer ones are cut. Waits for the offsets."""
-    form = form_of(x)
-    spans = form.spans()
+    encoding = encoding_of(x)
+    spans = encoding.spans()
     longest = int((spans[:, 1] - spans[:, 0]).max(initial=0))
-    size = [form.shape[0], *form.values.shape]
-    size[form.ragged] = longest
+    size = [encoding.shape[0], *encoding.values.shape]
+    size[encoding.ragged] = longest
     target = size if output_size is None else list(output_size)
     if len(target) != len(size) or any(
-        a != b for d, (a, b) in enumerate(zip(target, size, strict=False)) if d != form.ragged
+        a != b for d, (a, b) in enumerate(zip(target, size, strict=False)) if d != encoding.ragged
     ):
         raise ShapeError(
             f"to_padded_tensor: output_size {list(target)} must have the sizes of the tensor, {size}, but for dim "
-            f"{form.ragged}"
+            f"{encoding.ragged}"
         )
-    length = target[form.ragged]
+    length = target[encoding.ragged]
     places = spans[:, :1] + np.arange(length)
     inside = places < spans[:, 1:]
-    source = form.values.movedim((form.ragged - 1,), (0,))
-    at = on_device(np.where(inside, places, 0).reshape(-1), form.offsets)
+    source = encoding.values.movedim((encoding.ragged - 1,), (0,))
+    at = on_device(np.where(inside, places, 0).reshape(-1), encoding.offsets)
     picked = (
         source.index_select(0, at)
         if source.shape[0]
         else rows.zeros((at.shape[0], *source.shape[1:]), dtype=x.dtype, device=x.device)
     )
-    mask = on_device(inside.reshape(-1), form.offsets).bool().reshape((-1, *[1] * (source.ndim - 1)))
+    mask = on_device(inside.reshape(-1), encoding.offsets).bool().reshape((-1, *[1] * (source.ndim - 1)))
     filled = rows.where(mask, picked, rows.full((), padding, dtype=x.dtype, device=x.device))
-    return filled.reshape((form.shape[0], length, *source.shape[1:])).movedim((1,), (form.ragged,))
+    return filled.reshape((encoding.shape[0], length, *source.shape[1:])).movedim((1,), (encoding.ragged,))
 
 
 # --- rules ------------------------------------------------------------------------------------------------------
@@ -272,29 +274,29 @@ def _mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any =
 
 def _total(x: Tensor, dim: Any, keepdim: bool, dtype: Any, *, mean: bool) -> Any:
     """Sums or means over the ragged dim, or over it and that of components."""
-    form = form_of(x)
-    ndim = len(form.shape)
+    encoding = encoding_of(x)
+    ndim = len(encoding.shape)
     dims = () if dim is None else tuple([d % ndim for d in (dim if isinstance(dim, tuple) else (dim,))])
-    if 0 in dims and form.ragged not in dims:
+    if 0 in dims and encoding.ragged not in dims:
         name = "mean" if mean else "sum"
         raise UnsupportedShapeError(
             f"{name}(): reducing along the batch dimension but not the ragged dimension is not supported for nested "
-            f"tensors; {form.advice}"
+            f"tensors; {encoding.advice}"
         )
-    if form.ragged not in dims:
+    if encoding.ragged not in dims:
         return NotImplemented
-    form = form_of(contiguous(x))
+    encoding = encoding_of(contiguous(x))
     function = rows.mean if mean else rows.sum
     if 0 in dims:
-        result = function(form.values, tuple([d - 1 for d in dims if d]), keepdim, dtype=dtype)
+        result = function(encoding.values, tuple([d - 1 for d in dims if d]), keepdim, dtype=dtype)
         return result.unsqueeze(0) if keepdim else result
-    total = summed_at(form.values.movedim((form.ragged - 1,), (0,)), form.owners(), form.shape[0])
+    total = summed_at(encoding.values.movedim((encoding.ragged - 1,), (0,)), encoding.owners(), encoding.shape[0])
     if mean:
-        spans = form.spans()
-        counts = on_device(spans[:, 1] - spans[:, 0], form.offsets)
+        spans = encoding.spans()
+        counts = on_device(spans[:, 1] - spans[:, 0], encoding.offsets)
         total = total / counts.reshape((-1, *[1] * (total.ndim - 1)))
-    total = total.unsqueeze(1).movedim((1,), (form.ragged,))
-    others = tuple([d for d in dims if d != form.ragged])
+    total = total.unsqueeze(1).movedim((1,), (encoding.ragged,))
+    others = tuple([d for d in dims if d != encoding.ragged])
     result = function(total, others, True, dtype=dtype) if others else total
     if dtype is not None:
         result = result.to(dtype)
@@ -305,44 +307,44 @@ def _total(x: Tensor, dim: Any, keepdim: bool, dtype: Any, *, mean: bool) -> Any
 
 @rule(Jagged, "select")
 def _select(input: Tensor, dim: int, index: Any) -> Tensor:
-    form = form_of(input)
-    if dim % len(form.shape):
-        raise form.refusal("select", " but for dim 0")
-    return form.components()[int(index.item() if isinstance(index, Tensor) else index)]
+    encoding = encoding_of(input)
+    if dim % len(encoding.shape):
+        raise encoding.refusal("select", " but for dim 0")
+    return encoding.components()[int(index.item() if isinstance(index, Tensor) else index)]
 
 
 @rule(Jagged, "slice_dim")
 def _slice_dim(input: Tensor, dim: int, start: Any, length: int, step: int = 1) -> Tensor:
-    form = form_of(input)
-    if dim % len(form.shape) or (length, step) != (1, 1):
-        raise LayoutError(f"slice(): not supported for NestedTensor on dim={dim}; {form.advice}")
+    encoding = encoding_of(input)
+    if dim % len(encoding.shape) or (length, step) != (1, 1):
+        raise LayoutError(f"slice(): not supported for NestedTensor on dim={dim}; {encoding.advice}")
     return _select(input, dim, start).unsqueeze(0)
 
 
 @rule(Jagged, "attention")
 def _attention(query: Tensor, key: Tensor, value: Tensor, mask: Any, *options: Any) -> Tensor:
-    form = form_of(query)
+    encoding = encoding_of(query)
     if mask is not None or not (is_nested(key) and is_nested(value)):
-        raise form.refusal("scaled_dot_product_attention", " with a mask, or beside dense ones")
-    several = zip(*(form_of(x).components() for x in (query, key, value)), strict=True)
-    return form.joined([rows.attention(q[None], k[None], v[None], None, *options)[0] for q, k, v in several])
+        raise encoding.refusal("scaled_dot_product_attention", " with a mask, or beside dense ones")
+    several = zip(*(encoding_of(x).components() for x in (query, key, value)), strict=True)
+    return encoding.joined([rows.attention(q[None], k[None], v[None], None, *options)[0] for q, k, v in several])
 
 
 @rule(Jagged, "clone")
 def _clone(input: Tensor) -> Tensor:
-    form = form_of(input)
-    return form.like(rows.clone(form.values), form.ragged)
+    encoding = encoding_of(input)
+    return encoding.like(rows.clone(encoding.values), encoding.ragged)
 
 
 @rule(Jagged, "reshape", "view")
 def _reshape(input: Tensor, shape: Sequence[Any]) -> Tensor:
-    form = form_of(input)
+    encoding = encoding_of(input)
     same = (
-        len(shape) > form.ragged
-        and shape[0] == form.shape[0]
-        and tuple(shape[1 : form.ragged]) == form.shape[1 : form.ragged]
+        len(shape) > encoding.ragged
+        and shape[0] == encoding.shape[0]
+        and tuple(shape[1 : encoding.ragged]) == encoding.shape[1 : encoding.ragged]
     )
-    if not same or shape[form.ragged] != -1:
-        raise form.refusal("view", " that changes the dims up to the ragged one, which is given as -1")
-    lead = tuple(form.values.shape[: form.ragged])
-    return form.like(form.values.reshape((*lead, *shape[form.ragged + 1 :])), form.ragged)
+    if not same or shape[encoding.ragged] != -1:
+        raise encoding.refusal("view", " that changes the dims up to the ragged one, which is given as -1")
+    lead = tuple(encoding.values.shape[: encoding.ragged])
+    return encoding.like(encoding.values.reshape((*lead, *shape[encoding.ragged + 1 :])), encoding.ragged)

@@ -10,9 +10,9 @@ from typing import Any
 from weft._base.layout import strided
 from weft._base.size import size_of
 from weft._tensor.codegen import op as rows
-from weft._tensor.composed import composed, form_of, rule
-from weft._tensor.nested.form import Nested, arguments_of, is_nested, nested_among, reduces_all
-from weft._tensor.sparse.form import is_number
+from weft._tensor.composed import composed, encoding_of, rule
+from weft._tensor.nested.encoding import Nested, arguments_of, is_nested, nested_among, reduces_all
+from weft._tensor.sparse.encoding import is_number
 from weft._tensor.tensor import Tensor
 from weft.errors import LayoutError, ShapeError
 from weft.ops._dims import pointwise, reduces
@@ -49,7 +49,10 @@ class Strided(Nested):
         """A pointwise row on all values at once; others on the components, one by one."""
         tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
         others = nested_among(args, kwargs)
-        if any(not isinstance(form := form_of(x), Strided) or len(form.sizes) != len(self.sizes) for x in others):
+        if any(
+            not isinstance(encoding := encoding_of(x), Strided) or len(encoding.sizes) != len(self.sizes)
+            for x in others
+        ):
             raise ShapeError(f"{op.name}(): nested tensors must have the same layout and number of components")
         if reduces_all(op, args, kwargs):
             return getattr(rows, op.name)(self.values, *args[1:], **kwargs)
@@ -60,22 +63,22 @@ class Strided(Nested):
                 raise LayoutError(
                     "Expected both self and other to be nested, but got a nested self and non-nested other"
                 )
-            if any(form_of(x).sizes != self.sizes for x in others):
+            if any(encoding_of(x).sizes != self.sizes for x in others):
                 raise ShapeError(
                     f"{op.name}(): for nested tensors with the strided layout, components must have the same sizes"
                 )
         positional, keywords = self.row_on(op, args, kwargs)
         if op.dims is not pointwise:
             return strided_from(self.row_of_components(op, positional, keywords))
-        flat = [form_of(x).values if is_nested(x) else x for x in positional]
-        named = {name: form_of(x).values if is_nested(x) else x for name, x in keywords.items()}
+        flat = [encoding_of(x).values if is_nested(x) else x for x in positional]
+        named = {name: encoding_of(x).values if is_nested(x) else x for name, x in keywords.items()}
         return self.with_values(getattr(rows, op.name)(*flat, **named))
 
 
 def strided_of(values: Tensor, sizes: Sequence[Sizes]) -> Tensor:
     """A tensor of the strided layout from the elements of all components."""
-    form = Strided(size_of((len(sizes),)), values, tuple(sizes))
-    return composed(form)
+    encoding = Strided(size_of((len(sizes),)), values, tuple(sizes))
+    return composed(encoding)
 
 
 def strided_from(components: Sequence[Tensor]) -> Tensor:
@@ -86,20 +89,20 @@ def strided_from(components: Sequence[Tensor]) -> Tensor:
 
 def padded(x: Tensor, padding: float, output_size: Sequence[int] | None = None) -> Tensor:
     """A dense tensor in which components end with `padding` along every dim."""
-    form = form_of(x)
-    least = [max(n) for n in zip(*form.sizes, strict=True)]
+    encoding = encoding_of(x)
+    least = [max(n) for n in zip(*encoding.sizes, strict=True)]
     target = least if output_size is None else list(output_size)[1:]
     if (
         len(target) != len(least)
         or any(a < b for a, b in zip(target, least, strict=True))
-        or (output_size is not None and output_size[0] != len(form.sizes))
+        or (output_size is not None and output_size[0] != len(encoding.sizes))
     ):
         raise ShapeError(
             "Value in output_size is less than NestedTensor padded size. Truncation is not supported: got "
-            f"{list(output_size or ())}, and the padded size is {[len(form.sizes), *least]}"
+            f"{list(output_size or ())}, and the padded size is {[len(encoding.sizes), *least]}"
         )
     pieces = []
-    for component in form.components():
+    for component in encoding.components():
         ends = [n for own, whole in zip(component.shape[::-1], target[::-1], strict=True) for n in (0, whole - own)]
         pieces.append(rows.pad(component, tuple(ends), "constant", float(padding)))
     return rows.stack(pieces)
@@ -109,7 +112,7 @@ def padded(x: Tensor, padding: float, output_size: Sequence[int] | None = None) 
 def _bmm(input: Tensor, mat2: Tensor) -> Tensor:
     if not (is_nested(input) and is_nested(mat2)):
         raise LayoutError("Expected both to be nested, but got a nested self and non-nested other")
-    several = zip(form_of(input).components(), form_of(mat2).components(), strict=True)
+    several = zip(encoding_of(input).components(), encoding_of(mat2).components(), strict=True)
     return strided_from([rows.mm(a, b) for a, b in several])
 
 
@@ -122,22 +125,22 @@ def _matmul(input: Tensor, other: Tensor) -> Any:
 
 @rule(Strided, "select")
 def _select(input: Tensor, dim: int, index: Any) -> Tensor:
-    form = form_of(input)
+    encoding = encoding_of(input)
     if dim:
-        raise form.refusal("select", " but for dim 0")
-    return form.components()[int(index.item() if isinstance(index, Tensor) else index)]
+        raise encoding.refusal("select", " but for dim 0")
+    return encoding.components()[int(index.item() if isinstance(index, Tensor) else index)]
 
 
 @rule(Strided, "attention")
 def _attention(query: Tensor, key: Tensor, value: Tensor, mask: Any, *options: Any) -> Tensor:
-    form = form_of(query)
+    encoding = encoding_of(query)
     if mask is not None or not (is_nested(key) and is_nested(value)):
-        raise form.refusal("scaled_dot_product_attention", " with a mask, or beside dense ones")
-    several = zip(*(form_of(x).components() for x in (query, key, value)), strict=True)
+        raise encoding.refusal("scaled_dot_product_attention", " with a mask, or beside dense ones")
+    several = zip(*(encoding_of(x).components() for x in (query, key, value)), strict=True)
     return strided_from([rows.attention(q[None], k[None], v[None], None, *options)[0] for q, k, v in several])
 
 
 @rule(Strided, "clone")
 def _clone(input: Tensor) -> Tensor:
-    form = form_of(input)
-    return form.with_values(rows.clone(form.values))
+    encoding = encoding_of(input)
+    return encoding.with_values(rows.clone(encoding.values))

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from weft._base.layout import layout, strided
 from weft._tensor.composed import ComposedTensor
 from weft._tensor.display import body, place, with_suffixes
-from weft._tensor.quantized.form import Quantized, quantized_form
+from weft._tensor.quantized.encoding import Quantized, quantized_encoding
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DTypeError, LayoutError, UnsupportedCallError
 
@@ -18,7 +18,7 @@ class QuantizedTensor(ComposedTensor):
 
     @property
     def _grid(self) -> Quantized:
-        return quantized_form(self, "qscheme")
+        return quantized_encoding(self, "qscheme")
 
     @property
     def layout(self) -> layout:
@@ -97,18 +97,18 @@ class QuantizedTensor(ComposedTensor):
         return with_suffixes(text, self._suffixes(), len(lead))
 
     def _suffixes(self) -> Iterator[str]:
-        form = self._grid
+        encoding = self._grid
         yield from place(self)
         yield f"size={tuple(self.shape)}"
         yield f"dtype={self.dtype}"
-        yield f"quantization_scheme={form.scheme!r}"
-        if form.axis is None:
-            yield f"scale={form.scale.item()}"
-            yield f"zero_point={int(form.zero_point.item())}"
+        yield f"quantization_scheme={encoding.scheme!r}"
+        if encoding.axis is None:
+            yield f"scale={encoding.scale.item()}"
+            yield f"zero_point={int(encoding.zero_point.item())}"
         else:
-            yield f"scale={form.scale!r}"
-            yield f"zero_point={form.zero_point!r}"
-            yield f"axis={form.axis}"
+            yield f"scale={encoding.scale!r}"
+            yield f"zero_point={encoding.zero_point!r}"
+            yield f"axis={encoding.axis}"
 
 
 Quantized.tensor_type = QuantizedTensor

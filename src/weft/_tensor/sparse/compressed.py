@@ -12,9 +12,9 @@ from weft._base.dtype import DType, int64
 from weft._base.layout import layout, sparse_bsc, sparse_bsr, sparse_csc, sparse_csr
 from weft._base.size import size_of
 from weft._tensor.codegen import op as rows
-from weft._tensor.composed import FORMS, composed, form_of, rule
+from weft._tensor.composed import ENCODINGS, composed, encoding_of, rule
 from weft._tensor.sparse.coo import Coo, coalesced, coo, counted, masked, on_device, stored
-from weft._tensor.sparse.form import Sparse, is_sparse
+from weft._tensor.sparse.encoding import Sparse, is_sparse
 from weft._tensor.tensor import Tensor, wrap
 from weft.errors import ShapeError, UnsupportedCallError, UnsupportedShapeError
 from weft.ops._dims import wrap_dim
@@ -55,7 +55,7 @@ class Compressed(Sparse):
 
     def whole_array(self) -> Tensor:
         """All elements, zero where none is stored."""
-        return form_of(coordinates_of(composed(self))).whole_array()
+        return encoding_of(coordinates_of(composed(self))).whole_array()
 
     def derived(self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """What the values alone determine; else what the rule for coordinates gives, with the layout of the input."""
@@ -77,7 +77,7 @@ class Compressed(Sparse):
 def _in_coordinates(x: Any) -> Any:
     if isinstance(x, list):
         return [_in_coordinates(part) for part in x]
-    return coordinates_of(x) if isinstance(x, Tensor) and isinstance(form_of(x), Compressed) else x
+    return coordinates_of(x) if isinstance(x, Tensor) and isinstance(encoding_of(x), Compressed) else x
 
 
 @dataclass(eq=False, repr=False)
@@ -122,13 +122,13 @@ _TRANSPOSED = {Csr: Csc, Csc: Csr, Bsr: Bsc, Bsc: Bsr}
 
 def compressed(layout: layout, size: Sequence[int], compressed: Tensor, plain: Tensor, values: Tensor) -> Tensor:
     """A matrix of this size in a compressed layout."""
-    kind: Any = FORMS[layout]
+    kind: Any = ENCODINGS[layout]
     return composed(kind(size_of(tuple(size)), values, compressed, plain))
 
 
 def empty_compressed(layout: layout, size: Sequence[int], like: Tensor, block: tuple[int, int] = (1, 1)) -> Tensor:
     """A matrix in a compressed layout that stores nothing, of the type and on the device of `like`."""
-    kind: Any = FORMS[layout]
+    kind: Any = ENCODINGS[layout]
     if len(size) != 2:
         raise UnsupportedShapeError(f"{layout!r} is for matrices here, but got size {list(size)}; use torch.sparse_coo")
     count = size[0] // block[0] if kind.by_row else size[1] // block[1]
@@ -137,51 +137,51 @@ def empty_compressed(layout: layout, size: Sequence[int], like: Tensor, block: t
     return compressed(layout, size, starts, plain, values)
 
 
-def _long_index(form: Any) -> tuple[Tensor, Tensor]:
+def _long_index(encoding: Any) -> tuple[Tensor, Tensor]:
     """The row and the column of each stored element, or block."""
-    starts, plain = form.compressed.long(), form.plain.long()
-    own = rows.searchsorted(starts[1:].contiguous(), counted(form.count, plain), right=True)
-    return (own, plain) if form.by_row else (plain, own)
+    starts, plain = encoding.compressed.long(), encoding.plain.long()
+    own = rows.searchsorted(starts[1:].contiguous(), counted(encoding.count, plain), right=True)
+    return (own, plain) if encoding.by_row else (plain, own)
 
 
 def coordinates_of(x: Tensor) -> Tensor:
     """A compressed matrix in coordinate format; the elements of blocks are stored one by one."""
-    form = form_of(x)
-    row, column = _long_index(form)
-    if not form.blocked:
-        return coo(form.size, rows.stack([row, column]), form.values, coalesced=form.by_row)
-    height, width = form.block
+    encoding = encoding_of(x)
+    row, column = _long_index(encoding)
+    if not encoding.blocked:
+        return coo(encoding.size, rows.stack([row, column]), encoding.values, coalesced=encoding.by_row)
+    height, width = encoding.block
     down, right = np.indices((height, width)).reshape(2, 1, -1)
     row = (row[:, None] * height + on_device(down, row)).reshape(-1)
     column = (column[:, None] * width + on_device(right, column)).reshape(-1)
-    return coo(form.size, rows.stack([row, column]), form.values.reshape(-1))
+    return coo(encoding.size, rows.stack([row, column]), encoding.values.reshape(-1))
 
 
 def compressed_of(x: Tensor, layout: layout) -> Tensor:
     """A matrix in coordinate format in a compressed layout without blocks. Waits for the indices."""
-    kind: Any = FORMS[layout]
+    kind: Any = ENCODINGS[layout]
     if kind.blocked:
         raise UnsupportedCallError(
             f"a matrix with layout {x.layout!r} cannot get {layout!r}; make blocks of x.to_dense()"
         )
-    form = form_of(coalesced(x if kind.by_row else rows.t(x)))
-    if x.ndim != 2 or form.sparse_dim != 2:
+    encoding = encoding_of(coalesced(x if kind.by_row else rows.t(x)))
+    if x.ndim != 2 or encoding.sparse_dim != 2:
         raise UnsupportedShapeError(
-            f"{layout!r} is for matrices here, but the tensor has {form.sparse_dim} sparse and "
-            f"{x.ndim - form.sparse_dim} dense dims; use to_sparse()"
+            f"{layout!r} is for matrices here, but the tensor has {encoding.sparse_dim} sparse and "
+            f"{x.ndim - encoding.sparse_dim} dense dims; use to_sparse()"
         )
-    return compressed(layout, x.shape, *_starts(form, form.size[0]), form.values)
+    return compressed(layout, x.shape, *_starts(encoding, encoding.size[0]), encoding.values)
 
 
-def _starts(form: Coo, count: int) -> tuple[Tensor, Tensor]:
+def _starts(encoding: Coo, count: int) -> tuple[Tensor, Tensor]:
     """Where the elements of each of `count` rows start, and the columns, of indices that are in order."""
-    columns = wrap(form.indices[1]._read())  # a view would show what is written to the indices
-    return rows.searchsorted(form.indices[0].contiguous(), counted(count + 1, form.indices)), columns
+    columns = wrap(encoding.indices[1]._read())  # a view would show what is written to the indices
+    return rows.searchsorted(encoding.indices[0].contiguous(), counted(count + 1, encoding.indices)), columns
 
 
 def blocks_of(x: Tensor, layout: layout, block: tuple[int, int]) -> Tensor:
     """A dense matrix in blocks, of which those without a nonzero element are left out. Waits for the elements."""
-    kind: Any = FORMS[layout]
+    kind: Any = ENCODINGS[layout]
     (height, width), (m, n) = block, x.shape
     if m % height or n % width:
         name = f"dense_to_{repr(layout).removeprefix('torch.')}"
@@ -189,8 +189,8 @@ def blocks_of(x: Tensor, layout: layout, block: tuple[int, int]) -> Tensor:
             f"{name}: tensor sparse size ({m},{n}) must be divisible by given blocksize ({height},{width})"
         )
     order = (0, 2, 1, 3) if kind.by_row else (2, 0, 1, 3)
-    form = form_of(stored(x.reshape((m // height, height, n // width, width)).permute(order), 2))
-    return compressed(layout, x.shape, *_starts(form, form.size[0]), form.values)
+    encoding = encoding_of(stored(x.reshape((m // height, height, n // width, width)).permute(order), 2))
+    return compressed(layout, x.shape, *_starts(encoding, encoding.size[0]), encoding.values)
 
 
 # --- rules that keep the layout --------------------------------------------------------------------------------
@@ -198,39 +198,40 @@ def blocks_of(x: Tensor, layout: layout, block: tuple[int, int]) -> Tensor:
 
 @rule(COMPRESSED, "transpose", "t", "T", "mT", "swapaxes", "swapdims")
 def _transpose(input: Tensor, dim0: int = 0, dim1: int = 1) -> Tensor:
-    form = form_of(input)
+    encoding = encoding_of(input)
     if wrap_dim(dim0, 2) == wrap_dim(dim1, 2):
         return input
-    values = form.values.transpose(1, 2) if form.blocked else form.values
-    return composed(_TRANSPOSED[type(form)](size_of(tuple(form.size)[::-1]), values, form.compressed, form.plain))
+    values = encoding.values.transpose(1, 2) if encoding.blocked else encoding.values
+    size = size_of(tuple(encoding.size)[::-1])
+    return composed(_TRANSPOSED[type(encoding)](size, values, encoding.compressed, encoding.plain))
 
 
 @rule(COMPRESSED, "clone")
 def _clone(input: Tensor) -> Tensor:
-    return form_of(input).each_part(rows.clone)
+    return encoding_of(input).each_part(rows.clone)
 
 
 @rule(COMPRESSED, "alias")
 def _alias(input: Tensor) -> Tensor:
-    return form_of(input).each_part(rows.alias)
+    return encoding_of(input).each_part(rows.alias)
 
 
 @rule(COMPRESSED, "to_dtype")
 def _to_dtype(input: Tensor, dtype: DType) -> Tensor:
-    form = form_of(input)
-    return composed(replace(form, values=rows.to_dtype(form.values, dtype)))
+    encoding = encoding_of(input)
+    return composed(replace(encoding, values=rows.to_dtype(encoding.values, dtype)))
 
 
 @rule(COMPRESSED, "sum")
 def _sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None) -> Any:
     if keepdim or dim not in (None, (), (0, 1)):
         return NotImplemented
-    return rows.sum(form_of(input).values, dtype=dtype)
+    return rows.sum(encoding_of(input).values, dtype=dtype)
 
 
 def masked_by(x: Tensor, mask: Tensor) -> Tensor:
     """The elements of a dense matrix where a compressed one stores some."""
-    form = form_of(mask)
-    if form.blocked:
-        raise form.refusal("sparse_mask")
-    return form.with_values(form_of(masked(x, coordinates_of(mask))).values)
+    encoding = encoding_of(mask)
+    if encoding.blocked:
+        raise encoding.refusal("sparse_mask")
+    return encoding.with_values(encoding_of(masked(x, coordinates_of(mask))).values)

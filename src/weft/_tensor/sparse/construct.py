@@ -8,18 +8,21 @@ from typing import Any
 
 import numpy as np
 
+from weft._base.cell import Cell
 from weft._base.dtype import DType, as_dtype, int32, int64
 from weft._base.layout import layout, sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr
 from weft._base.state import default_dtype
 from weft._tensor.arguments import sizes
 from weft._tensor.codegen import op
-from weft._tensor.composed import FORMS, form_of
+from weft._tensor.composed import ENCODINGS, encoding_of
 from weft._tensor.convert import tensor
 from weft._tensor.sparse.compressed import compressed, empty_compressed
 from weft._tensor.sparse.coo import coo, empty_coo
-from weft._tensor.sparse.form import Sparse
+from weft._tensor.sparse.encoding import Sparse
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, LayoutError, ShapeError
+
+_INVARIANTS = Cell("whether indices of sparse tensors are checked", False)
 
 
 class check_sparse_tensor_invariants(ContextDecorator):
@@ -28,22 +31,20 @@ class check_sparse_tensor_invariants(ContextDecorator):
     Checks wait for the indices. Without them, wrong indices raise only where they are used.
     """
 
-    _enabled = False
-
     @staticmethod
     def is_enabled() -> bool:
         """Whether indices are checked."""
-        return check_sparse_tensor_invariants._enabled
+        return _INVARIANTS.get()
 
     @staticmethod
     def enable() -> None:
         """Check indices from now on."""
-        check_sparse_tensor_invariants._enabled = True
+        _INVARIANTS.set(True)
 
     @staticmethod
     def disable() -> None:
         """Do not check indices from now on."""
-        check_sparse_tensor_invariants._enabled = False
+        _INVARIANTS.set(False)
 
     def __init__(self, enable: bool = True) -> None:
         self._wanted = enable
@@ -51,16 +52,16 @@ class check_sparse_tensor_invariants(ContextDecorator):
 
     def __enter__(self) -> None:
         self._before.append(self.is_enabled())
-        check_sparse_tensor_invariants._enabled = self._wanted
+        _INVARIANTS.set(self._wanted)
 
     def __exit__(self, *_: object) -> None:
-        check_sparse_tensor_invariants._enabled = self._before.pop()
+        _INVARIANTS.set(self._before.pop())
 
 
 def _elements(values: Any, dtype: DType | None, device: Any) -> Tensor:
     """The values as a tensor that shares memory and graph with what is given."""
     if isinstance(values, Tensor):
-        if form_of(values) is not None:
+        if encoding_of(values) is not None:
             raise ArgumentError("values of a sparse tensor must be a dense tensor")
         result = op.alias(values) if dtype in (None, values.dtype) else values.to(as_dtype(dtype, default_dtype()))
         return result if device is None else result.to(device)
@@ -163,7 +164,7 @@ def _require_inside(indices: Tensor, size: Sequence[int], is_coalesced: bool | N
 
 def new_in_layout(layout: layout, row: str, size: Sequence[int], dtype: DType, options: dict[str, Any]) -> Tensor:
     """The result of a factory row in a sparse layout: only of `zeros`, since all that is not stored is zero."""
-    if row != "zeros" or layout not in FORMS or not issubclass(FORMS[layout], Sparse):
+    if row != "zeros" or layout not in ENCODINGS or not issubclass(ENCODINGS[layout], Sparse):
         raise LayoutError(
             f"{row}(...) is not implemented for sparse layout {layout!r}; make a dense tensor and use to_sparse()"
         )
@@ -190,7 +191,7 @@ def made_of_compressed(
         raise LayoutError(f"{name} expected sparse compressed tensor layout but got {layout_name}")
     elements = _elements(values, dtype, device)
     first, second = (_index(x, elements, narrow=True) for x in indices)
-    kind: Any = FORMS[target]
+    kind: Any = ENCODINGS[target]
     lead, other = kind.names
     if first.ndim != 1 or second.ndim != 1:
         raise LayoutError(

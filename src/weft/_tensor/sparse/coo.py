@@ -13,9 +13,9 @@ from weft._base.dtype import bool_, int64, uint8
 from weft._base.layout import sparse_coo
 from weft._base.size import size_of
 from weft._tensor.codegen import op
-from weft._tensor.composed import composed, form_of
+from weft._tensor.composed import composed, encoding_of
 from weft._tensor.convert import from_host
-from weft._tensor.sparse.form import Sparse, own_indices
+from weft._tensor.sparse.encoding import Sparse, own_indices
 from weft._tensor.tensor import Tensor
 from weft.errors import ShapeError
 from weft.ops._strides import row_major
@@ -136,19 +136,19 @@ def summed_at(values: Tensor, places: Tensor, count: int) -> Tensor:
 
 def coalesced(x: Tensor) -> Tensor:
     """`x` with indices in order, each of which occurs once; itself if they are."""
-    form = form_of(x)
-    if form.is_coalesced:
+    encoding = encoding_of(x)
+    if encoding.is_coalesced:
         return x
-    sizes = form.sizes
-    places = host_index(form.indices, sizes)
+    sizes = encoding.sizes
+    places = host_index(encoding.indices, sizes)
     unique, inverse = np.unique(places, return_inverse=True)
     if len(unique) == len(places):
         if np.array_equal(unique, places):
-            return own_indices(replace(form, values=op.clone(form.values), is_coalesced=True))
-        values = form.values.index_select(0, on_device(np.argsort(places, kind="stable"), form.indices))
+            return own_indices(replace(encoding, values=op.clone(encoding.values), is_coalesced=True))
+        values = encoding.values.index_select(0, on_device(np.argsort(places, kind="stable"), encoding.indices))
     else:
-        values = summed_at(form.values, on_device(inverse, form.indices), len(unique))
-    return coo(form.size, unflat(unique, sizes, form.indices), values, coalesced=True)
+        values = summed_at(encoding.values, on_device(inverse, encoding.indices), len(unique))
+    return coo(encoding.size, unflat(unique, sizes, encoding.indices), values, coalesced=True)
 
 
 def elements_at(x: Tensor, indices: Tensor, sparse_dim: int) -> Tensor:
@@ -159,13 +159,13 @@ def elements_at(x: Tensor, indices: Tensor, sparse_dim: int) -> Tensor:
 
 def masked(x: Tensor, mask: Tensor) -> Tensor:
     """The elements of a dense tensor where `mask` stores some."""
-    form = form_of(mask)
+    encoding = encoding_of(mask)
     if x.shape != mask.shape:
         raise ShapeError(
             "sparse_mask(): operands have incompatible sizes; self has size "
             f"{list(x.shape)} but mask has size {list(mask.shape)}"
         )
-    return form.with_values(elements_at(x, form.indices, form.sparse_dim))
+    return encoding.with_values(elements_at(x, encoding.indices, encoding.sparse_dim))
 
 
 def stored(x: Tensor, sparse_dim: int) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft._base.state import ambient
-from weft._lazy.tape import Tape
+from weft._lazy.role import Interior, Leaf
 from weft._lazy.value import Value
 from weft._tensor.codegen import op
 from weft._tensor.sparse.coo import coo, on_device
@@ -19,7 +19,7 @@ from weft.errors import OptionError
 def has_sparse_gradient(weight: Tensor) -> bool:
     """Whether the gradient of a table can be sparse: of a leaf. What a table is computed from gets a dense one."""
     value = operand(weight)
-    return ambient().grad and value.tape is not None and value.tape.leaf and value.aval.sharding is None
+    return ambient().grad and isinstance(value.tape, Leaf) and value.aval.owner is None
 
 
 def embedded(input: Tensor, weight: Tensor, padding_idx: int | None, scale_grad_by_freq: bool, sparse: bool) -> Tensor:
@@ -47,7 +47,6 @@ def embedded(input: Tensor, weight: Tensor, padding_idx: int | None, scale_grad_
         return [None, coo(size, own.long()[None], rows)._read()]
 
     value = result._read()
-    if value.tape is not None:
-        value.tape = Tape(site=value.tape.site)
-        value.tape.custom = derivative
+    if isinstance(value.tape, Interior):
+        value.tape = Interior(site=value.tape.site, custom=derivative)
     return result

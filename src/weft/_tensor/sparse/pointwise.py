@@ -8,9 +8,9 @@ import numpy as np
 
 from weft._base.dtype import DType
 from weft._tensor.codegen import op
-from weft._tensor.composed import form_of, rule
+from weft._tensor.composed import encoding_of, rule
 from weft._tensor.sparse.coo import Coo, coalesced, coo, empty_coo, host_index, masked, on_device
-from weft._tensor.sparse.form import is_number, is_sparse
+from weft._tensor.sparse.encoding import is_number, is_sparse
 from weft._tensor.tensor import Tensor
 from weft.errors import ShapeError, UnsupportedShapeError
 from weft.ops._dims import broadcast_shapes
@@ -20,7 +20,7 @@ from weft.ops._dims import broadcast_shapes
 def _add(input: Tensor, other: Tensor, *, alpha: Any = 1) -> Tensor:
     if not (is_sparse(input) and is_sparse(other)):
         return _beside_dense(input, other, alpha)
-    a, b = form_of(input), form_of(other)
+    a, b = encoding_of(input), encoding_of(other)
     if a.size != b.size:
         raise ShapeError(f"add: expected sizes of 'self' and 'other' to match, but {list(a.size)} != {list(b.size)}")
     if a.sparse_dim != b.sparse_dim:
@@ -41,7 +41,7 @@ def _beside_dense(input: Tensor, other: Tensor, alpha: Any) -> Tensor:
             "add(sparse, dense) is not supported for a number, or for a dense tensor of another size: got sizes "
             f"{list(input.shape)} and {list(other.shape)}; use x.to_dense() first"
         )
-    whole = form_of(sparse).whole_array()
+    whole = encoding_of(sparse).whole_array()
     return op.add(whole, dense, alpha=alpha) if sparse is input else op.add(dense, whole, alpha=alpha)
 
 
@@ -59,20 +59,20 @@ def _rsub(input: Tensor, other: Tensor, *, alpha: Any = 1) -> Tensor:
 def _mul(input: Tensor, other: Tensor) -> Any:
     if not is_sparse(input):
         input, other = other, input
-    form = form_of(input)
+    encoding = encoding_of(input)
     if is_sparse(other):
         return _common_product(input, other)
     if is_number(other):
         return NotImplemented
     if not other.ndim:
-        return form.with_values(op.mul(form.values, other))
+        return encoding.with_values(op.mul(encoding.values, other))
     if broadcast_shapes(tuple(input.shape), tuple(other.shape)) != tuple(input.shape):
         raise ShapeError(
             f"mul: a sparse tensor of size {list(input.shape)} does not broadcast to that of a dense one, "
             f"{list(other.shape)}; use x.to_dense() first"
         )
-    other = other.expand(tuple(form.size))
-    return form.with_values(op.mul(form.values, form_of(masked(other, input)).values))
+    other = other.expand(tuple(encoding.size))
+    return encoding.with_values(op.mul(encoding.values, encoding_of(masked(other, input)).values))
 
 
 def _common_product(input: Tensor, other: Tensor) -> Tensor:
@@ -82,8 +82,8 @@ def _common_product(input: Tensor, other: Tensor) -> Tensor:
             f"mul operands have incompatible sizes: {list(input.shape)} and {list(other.shape)}; sparse tensors do not "
             "broadcast"
         )
-    a, b = form_of(coalesced(input)), form_of(coalesced(other))
-    places = [host_index(form.indices, form.sizes) for form in (a, b)]
+    a, b = encoding_of(coalesced(input)), encoding_of(coalesced(other))
+    places = [host_index(encoding.indices, encoding.sizes) for encoding in (a, b)]
     _, ours, theirs = np.intersect1d(*places, assume_unique=True, return_indices=True)
     first = on_device(ours, a.indices)
     values = op.mul(a.values.index_select(0, first), b.values.index_select(0, on_device(theirs, b.indices)))
@@ -99,8 +99,8 @@ def _true_divide(input: Tensor, other: Tensor) -> Any:
             f"Sparse division requires a scalar or zero-dim dense tensor divisor (got shape {list(other.shape)} for "
             "divisor)"
         )
-    form = form_of(input)
-    return form.with_values(op.true_divide(form.values, other))
+    encoding = encoding_of(input)
+    return encoding.with_values(op.true_divide(encoding.values, other))
 
 
 # --- copies -----------------------------------------------------------------------------------------------------
@@ -108,18 +108,19 @@ def _true_divide(input: Tensor, other: Tensor) -> Any:
 
 @rule(Coo, "clone")
 def _clone(input: Tensor) -> Tensor:
-    return form_of(input).each_part(op.clone)
+    return encoding_of(input).each_part(op.clone)
 
 
 @rule(Coo, "to_dtype")
 def _to_dtype(input: Tensor, dtype: DType) -> Tensor:
-    form = form_of(input if dtype.is_differentiable else coalesced(input))  # integers are not sums of cut numbers
-    return form.with_values(op.to_dtype(form.values, dtype))
+    # An integer is no sum of numbers whose fractions were cut: what has equal indices is added up before.
+    encoding = encoding_of(input if dtype.is_differentiable else coalesced(input))
+    return encoding.with_values(op.to_dtype(encoding.values, dtype))
 
 
 @rule(Coo, "alias")
 def _alias(input: Tensor) -> Tensor:
-    return form_of(input).each_part(op.alias)
+    return encoding_of(input).each_part(op.alias)
 
 
 @rule(Coo, "copy")
@@ -138,4 +139,4 @@ def _copy(input: Tensor, src: Tensor) -> Tensor:
 
 @rule(Coo, "zero")
 def _zero(input: Tensor) -> Tensor:
-    return empty_coo(tuple(input.shape), form_of(input).sparse_dim, input)
+    return empty_coo(tuple(input.shape), encoding_of(input).sparse_dim, input)

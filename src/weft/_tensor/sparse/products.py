@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from weft._tensor.codegen import op
-from weft._tensor.composed import form_of, rule
+from weft._tensor.composed import encoding_of, rule
 from weft._tensor.sparse.coo import Coo, coalesced, coo, flat_index, matches, on_device, summed_at
-from weft._tensor.sparse.form import is_sparse
+from weft._tensor.sparse.encoding import is_sparse
 from weft._tensor.tensor import Tensor
 from weft.errors import DTypeError, ShapeError, UnsupportedShapeError
 from weft.ops._type_names import scalar_name
@@ -21,11 +21,11 @@ def _require(name: str, a: Tensor, b: Tensor, dims: tuple[int, int]) -> None:
     for x, ndim, word in ((a, dims[0], "first"), (b, dims[1], "second")):
         if x.ndim != ndim:
             raise ShapeError(f"{name}: Expected dim {ndim} for the {word} argument, but got {x.ndim}")
-        form = form_of(x)
-        if form is not None and form.sparse_dim != x.ndim:
+        encoding = encoding_of(x)
+        if encoding is not None and encoding.sparse_dim != x.ndim:
             raise UnsupportedShapeError(
-                f"{name}: a factor has {form.sparse_dim} sparse and {x.ndim - form.sparse_dim} dense dims; products "
-                "take tensors without dense dims, such as x.to_dense().to_sparse()"
+                f"{name}: a factor has {encoding.sparse_dim} sparse and {x.ndim - encoding.sparse_dim} dense dims; "
+                "products take tensors without dense dims, such as x.to_dense().to_sparse()"
             )
     inner = -1 if dims[1] == 1 else -2
     if a.shape[-1] != b.shape[inner] or a.shape[:-2] != b.shape[:-2]:
@@ -40,18 +40,18 @@ def _require(name: str, a: Tensor, b: Tensor, dims: tuple[int, int]) -> None:
 
 def _by_dense(sparse: Tensor, dense: Tensor) -> Tensor:
     """(..., m, k) sparse by (..., k, n) dense: each stored element adds a multiple of a row."""
-    form = form_of(sparse)
+    encoding = encoding_of(sparse)
     *batch, m, k = sparse.shape
-    indices = form.indices
+    indices = encoding.indices
     rows = flat_index(indices[:-1], (*batch, m))
     columns = flat_index(op.cat([indices[:-2], indices[-1:]]), (*batch, k))
-    parts = dense.reshape((prod(batch) * k, dense.shape[-1])).index_select(0, columns) * form.values[:, None]
+    parts = dense.reshape((prod(batch) * k, dense.shape[-1])).index_select(0, columns) * encoding.values[:, None]
     return summed_at(parts, rows, prod(batch) * m).reshape((*batch, m, dense.shape[-1]))
 
 
 def _by_sparse(a: Tensor, b: Tensor) -> Tensor:
     """The product of two sparse matrices, which is sparse. Waits for the indices."""
-    one, two = form_of(coalesced(a)), form_of(coalesced(b))
+    one, two = encoding_of(coalesced(a)), encoding_of(coalesced(b))
     (rows, inner), (starts, columns) = one.indices.detach()._host(), two.indices.detach()._host()
     left, right = matches(inner, starts)  # for each element of `a`, those of `b` that it meets
     values = one.values.index_select(0, on_device(left, one.indices)) * two.values.index_select(
@@ -77,7 +77,7 @@ def _mm(input: Tensor, mat2: Tensor) -> Tensor:
 def _mv(input: Tensor, vec: Tensor) -> Tensor:
     _require("mv", input, vec, (2, 1))
     if is_sparse(vec):
-        raise form_of(vec).refusal("mv")
+        raise encoding_of(vec).refusal("mv")
     return _by_dense(input, vec[:, None])[:, 0]
 
 
@@ -87,7 +87,7 @@ def _bmm(input: Tensor, mat2: Tensor) -> Tensor:
     if not is_sparse(input):
         return _bmm(op.transpose(mat2, 1, 2), op.transpose(input, 1, 2)).transpose(1, 2)
     if is_sparse(mat2):
-        raise form_of(mat2).refusal("bmm")
+        raise encoding_of(mat2).refusal("bmm")
     return _by_dense(input, mat2)
 
 

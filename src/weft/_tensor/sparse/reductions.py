@@ -8,9 +8,9 @@ import numpy as np
 
 from weft._base.dtype import DType
 from weft._tensor.codegen import op
-from weft._tensor.composed import form_of, rule
+from weft._tensor.composed import encoding_of, rule
 from weft._tensor.sparse.coo import Coo, coalesced, coo, host_index, on_device, summed_at
-from weft._tensor.sparse.form import is_sparse
+from weft._tensor.sparse.encoding import is_sparse
 from weft._tensor.tensor import Tensor
 from weft.errors import UnsupportedCallError
 from weft.ops._dims import wrap_dim
@@ -19,19 +19,19 @@ from weft.ops._dims import wrap_dim
 @rule(Coo, "sum")
 def total(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
     """Sums over dims: dense if all sparse dims are among them, else sparse."""
-    form = form_of(input)
+    encoding = encoding_of(input)
     dims = range(input.ndim) if dim is None or dim == () else (dim,) if isinstance(dim, int) else dim
     gone = {wrap_dim(d, input.ndim) for d in dims}
     if len(gone) == input.ndim and not keepdim:
-        return op.sum(form.values, dtype=dtype)
-    inner = [d - form.sparse_dim + 1 for d in gone if d >= form.sparse_dim]
-    values = op.sum(form.values, inner, dtype=dtype) if inner else op.to_dtype(form.values, _type(input, dtype))
-    kept = [d for d in range(form.sparse_dim) if d not in gone]
+        return op.sum(encoding.values, dtype=dtype)
+    inner = [d - encoding.sparse_dim + 1 for d in gone if d >= encoding.sparse_dim]
+    values = op.sum(encoding.values, inner, dtype=dtype) if inner else op.to_dtype(encoding.values, _type(input, dtype))
+    kept = [d for d in range(encoding.sparse_dim) if d not in gone]
     size = [n for d, n in enumerate(input.shape) if d not in gone]
     if not kept:
         result = op.sum(values, 0)
     else:
-        rows = op.stack([form.indices[d] for d in kept])
+        rows = op.stack([encoding.indices[d] for d in kept])
         result = coalesced(coo(size, rows, values))
     for d in sorted(gone) if keepdim else ():
         result = op.unsqueeze(result, d)
@@ -49,33 +49,33 @@ def _vector_norm(x: Tensor, ord: float = 2, dim: Any = None, keepdim: bool = Fal
             f"norm: of a sparse tensor, norms of positive order over all dims can be computed, but got p={ord} and "
             f"dim={dim}; use x.to_dense() first"
         )
-    norm = op.vector_norm(form_of(coalesced(x)).values, ord, dtype=dtype)
+    norm = op.vector_norm(encoding_of(coalesced(x)).values, ord, dtype=dtype)
     return norm.reshape((1,) * x.ndim) if keepdim else norm
 
 
 def softmax_of(x: Tensor, dim: int, *, log: bool) -> Tensor:
     """Softmax along `dim` over the stored elements: those that are not stored count as minus infinity."""
     x = coalesced(x)
-    form = form_of(x)
+    encoding = encoding_of(x)
     at = wrap_dim(dim, x.ndim)
-    if at >= form.sparse_dim:
+    if at >= encoding.sparse_dim:
         function = op.log_softmax if log else op.softmax
-        return form.with_values(function(form.values, at - form.sparse_dim + 1))
-    others = [d for d in range(form.sparse_dim) if d != at]
-    indices = form.indices.detach()
+        return encoding.with_values(function(encoding.values, at - encoding.sparse_dim + 1))
+    others = [d for d in range(encoding.sparse_dim) if d != at]
+    indices = encoding.indices.detach()
     if others:
         rest = indices.index_select(0, on_device(np.array(others), indices))
         _, groups = np.unique(host_index(rest, [x.shape[d] for d in others]), return_inverse=True)
     else:
-        groups = np.zeros(form.count, np.int64)
+        groups = np.zeros(encoding.count, np.int64)
     count, group = int(groups.max(initial=-1)) + 1, on_device(groups, indices)
-    values = form.values.detach()
+    values = encoding.values.detach()
     places = group.reshape((-1, *[1] * (values.ndim - 1))).expand(tuple(values.shape))
     lowest = op.full((count, *values.shape[1:]), -float("inf"), dtype=x.dtype, device=x.device)
     peak = lowest.scatter_reduce(0, places, values, "amax").index_select(0, group)
-    shifted = form.values - peak
+    shifted = encoding.values - peak
     total = summed_at(shifted.exp(), group, count).index_select(0, group)
-    return form.with_values(shifted - total.log() if log else shifted.exp() / total)
+    return encoding.with_values(shifted - total.log() if log else shifted.exp() / total)
 
 
 def require_sparse(x: Tensor, name: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from weft._tensor.composed import form_of
+from weft._tensor.composed import encoding_of
 from weft._tensor.display import body, place, place_in_graph, type_not_shown, with_suffixes
 from weft._tensor.sparse.compressed import Compressed
 from weft._tensor.tensor import Tensor
@@ -15,12 +15,15 @@ _LEAD = "tensor("
 
 def show(x: Tensor) -> str:
     """The text of `repr(x)`. Waits for indices and elements."""
-    form: Any = form_of(x)
-    by_row = isinstance(form, Compressed)
-    indices = dict(zip(form.names, (form.compressed, form.plain), strict=True)) if by_row else {"indices": form.indices}
-    parts = [_part(name, part.detach()) for name, part in {**indices, "values": form.values}.items()]
+    encoding: Any = encoding_of(x)
+    by_row = isinstance(encoding, Compressed)
+    if by_row:
+        indices = dict(zip(encoding.names, (encoding.compressed, encoding.plain), strict=True))
+    else:
+        indices = {"indices": encoding.indices}
+    parts = [_part(name, part.detach()) for name, part in {**indices, "values": encoding.values}.items()]
     text = _LEAD + (",\n" + " " * len(_LEAD)).join(parts)
-    return with_suffixes(text, _suffixes(x, form), len(_LEAD), on_new_line=not by_row)
+    return with_suffixes(text, _suffixes(x, encoding), len(_LEAD), on_new_line=not by_row)
 
 
 def _part(name: str, x: Tensor) -> str:
@@ -29,10 +32,10 @@ def _part(name: str, x: Tensor) -> str:
     return f"{lead}{elements})"
 
 
-def _suffixes(x: Tensor, form: Any) -> Iterator[str]:
+def _suffixes(x: Tensor, encoding: Any) -> Iterator[str]:
     yield from place(x)
     yield f"size={tuple(x.shape)}"
-    yield f"nnz={form.count}"
+    yield f"nnz={encoding.count}"
     yield from type_not_shown(x)
-    yield f"layout={form.layout!r}"
+    yield f"layout={encoding.layout!r}"
     yield from place_in_graph(x)

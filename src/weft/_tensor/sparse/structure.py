@@ -9,9 +9,9 @@ import numpy as np
 
 from weft._base.dtype import int64
 from weft._tensor.codegen import op
-from weft._tensor.composed import form_of, rule
+from weft._tensor.composed import encoding_of, rule
 from weft._tensor.sparse.coo import Coo, coalesced, coo, matches, on_device
-from weft._tensor.sparse.form import is_sparse, number_of
+from weft._tensor.sparse.encoding import is_sparse, number_of
 from weft._tensor.tensor import Tensor
 from weft.errors import ShapeError, UnsupportedShapeError
 from weft.ops._dims import wrap_dim
@@ -21,17 +21,17 @@ from weft.ops._dims import wrap_dim
 
 def permuted(x: Tensor, dims: Sequence[int]) -> Tensor:
     """`x` with its dims in another order, in which sparse dims come first."""
-    form = form_of(x)
-    sparse, dense = dims[: form.sparse_dim], dims[form.sparse_dim :]
-    if any(d >= form.sparse_dim for d in sparse):
+    encoding = encoding_of(x)
+    sparse, dense = dims[: encoding.sparse_dim], dims[encoding.sparse_dim :]
+    if any(d >= encoding.sparse_dim for d in sparse):
         raise UnsupportedShapeError("transpose: transposed dims must be either both sparse or both dense dimensions.")
-    indices = (
-        form.indices.index_select(0, on_device(np.array(sparse, np.int64), form.indices)) if sparse else form.indices
-    )
-    values = form.values
-    if tuple(dense) != tuple(range(form.sparse_dim, x.ndim)):
-        values = values.permute(0, *(d - form.sparse_dim + 1 for d in dense))
-    in_order = form.is_coalesced and tuple(sparse) == tuple(range(form.sparse_dim))
+    indices = encoding.indices
+    if sparse:
+        indices = indices.index_select(0, on_device(np.array(sparse, np.int64), indices))
+    values = encoding.values
+    if tuple(dense) != tuple(range(encoding.sparse_dim, x.ndim)):
+        values = values.permute(0, *(d - encoding.sparse_dim + 1 for d in dense))
+    in_order = encoding.is_coalesced and tuple(sparse) == tuple(range(encoding.sparse_dim))
     return coo([x.shape[d] for d in dims], indices, values, coalesced=in_order)
 
 
@@ -45,11 +45,11 @@ def _transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
 
 @rule(Coo, "t", "T", "mT")
 def _t(input: Tensor) -> Tensor:
-    form = form_of(input)
-    if form.sparse_dim > 2 or input.ndim > 2:
+    encoding = encoding_of(input)
+    if encoding.sparse_dim > 2 or input.ndim > 2:
         raise ShapeError(
             "t() expects a tensor with <= 2 sparse and 0 dense dimensions, but got "
-            f"{form.sparse_dim} sparse and {input.ndim - form.sparse_dim} dense dimensions"
+            f"{encoding.sparse_dim} sparse and {input.ndim - encoding.sparse_dim} dense dimensions"
         )
     return permuted(input, tuple(range(input.ndim))[::-1])
 
@@ -66,15 +66,15 @@ def _permute(input: Tensor, dims: Sequence[int]) -> Tensor:
 
 @rule(Coo, "unsqueeze")
 def _unsqueeze(input: Tensor, dim: int) -> Tensor:
-    form = form_of(input)
+    encoding = encoding_of(input)
     at = wrap_dim(dim, input.ndim + 1)
     size = [*input.shape[:at], 1, *input.shape[at:]]
-    if at > form.sparse_dim:
-        values = form.values.unsqueeze(at - form.sparse_dim + 1)
-        return coo(size, form.indices, values, coalesced=form.is_coalesced)
-    row = op.zeros((1, form.count), dtype=int64, device=form.indices.device)
-    indices = op.cat([form.indices[:at], row, form.indices[at:]])
-    return coo(size, indices, form.values, coalesced=form.is_coalesced)
+    if at > encoding.sparse_dim:
+        values = encoding.values.unsqueeze(at - encoding.sparse_dim + 1)
+        return coo(size, encoding.indices, values, coalesced=encoding.is_coalesced)
+    row = op.zeros((1, encoding.count), dtype=int64, device=encoding.indices.device)
+    indices = op.cat([encoding.indices[:at], row, encoding.indices[at:]])
+    return coo(size, indices, encoding.values, coalesced=encoding.is_coalesced)
 
 
 @rule(Coo, "squeeze")
@@ -92,26 +92,26 @@ def _squeeze(input: Tensor, dim: Any = None) -> Tensor:
 
 def _chosen(x: Tensor, places: np.ndarray[Any, Any], dim: int, new: np.ndarray[Any, Any], size: int) -> Tensor:
     """The stored elements at these places, with other indices along a sparse dim, which gets another size."""
-    form = form_of(x)
-    at = on_device(places, form.indices)
-    rows = [form.indices[d].index_select(0, at) for d in range(form.sparse_dim)]
-    rows[dim] = on_device(new, form.indices)
+    encoding = encoding_of(x)
+    at = on_device(places, encoding.indices)
+    rows = [encoding.indices[d].index_select(0, at) for d in range(encoding.sparse_dim)]
+    rows[dim] = on_device(new, encoding.indices)
     sizes = [*x.shape[:dim], size, *x.shape[dim + 1 :]]
-    return coo(sizes, op.stack(rows), form.values.index_select(0, at))
+    return coo(sizes, op.stack(rows), encoding.values.index_select(0, at))
 
 
 def _rows(x: Tensor, dim: int) -> np.ndarray[Any, Any]:
     """The indices along a sparse dim. Waits for them."""
-    return form_of(x).indices.detach()._host()[dim]
+    return encoding_of(x).indices.detach()._host()[dim]
 
 
 def _on_values(x: Tensor, dim: int, function: Any) -> Tensor | None:
     """The result of a function (values, dim) for a dense dim, with the sizes that follow; None for a sparse dim."""
-    form = form_of(x)
-    if dim < form.sparse_dim:
+    encoding = encoding_of(x)
+    if dim < encoding.sparse_dim:
         return None
-    values = function(form.values, dim - form.sparse_dim + 1)
-    return coo([*form.sizes, *values.shape[1:]], form.indices, values, coalesced=form.is_coalesced)
+    values = function(encoding.values, dim - encoding.sparse_dim + 1)
+    return coo([*encoding.sizes, *values.shape[1:]], encoding.indices, values, coalesced=encoding.is_coalesced)
 
 
 @rule(Coo, "index_select")
@@ -150,14 +150,14 @@ def _slice_dim(input: Tensor, dim: int, start: Any, length: int, step: int = 1) 
 def _selected(x: Tensor, dim: int, index: Any) -> Tensor:
     """The slice at an index, without that dim; dense if there is no other sparse dim."""
     piece = coalesced(_sliced(x, dim, index, 1))
-    form = form_of(piece)
-    if dim >= form.sparse_dim:
-        values = form.values.squeeze(dim - form.sparse_dim + 1)
-        return coo([*piece.shape[:dim], *piece.shape[dim + 1 :]], form.indices, values, coalesced=True)
-    if form.sparse_dim == 1:
-        return form.values.sum(0)
-    rest = [form.indices[d] for d in range(form.sparse_dim) if d != dim]
-    return coo([*piece.shape[:dim], *piece.shape[dim + 1 :]], op.stack(rest), form.values, coalesced=True)
+    encoding = encoding_of(piece)
+    if dim >= encoding.sparse_dim:
+        values = encoding.values.squeeze(dim - encoding.sparse_dim + 1)
+        return coo([*piece.shape[:dim], *piece.shape[dim + 1 :]], encoding.indices, values, coalesced=True)
+    if encoding.sparse_dim == 1:
+        return encoding.values.sum(0)
+    rest = [encoding.indices[d] for d in range(encoding.sparse_dim) if d != dim]
+    return coo([*piece.shape[:dim], *piece.shape[dim + 1 :]], op.stack(rest), encoding.values, coalesced=True)
 
 
 @rule(Coo, "select")
@@ -173,12 +173,12 @@ def _cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     for at, x in enumerate(tensors):
         if not is_sparse(x):
             raise ShapeError(f"Concatenating sparse tensors, but a dense tensor was found at position {at}.")
-    forms = [form_of(x) for x in tensors]
-    first, ndim = forms[0], tensors[0].ndim
+    encodings = [encoding_of(x) for x in tensors]
+    first, ndim = encodings[0], tensors[0].ndim
     at = wrap_dim(dim, ndim)
-    for place, (x, form) in enumerate(zip(tensors, forms, strict=True)):
+    for place, (x, encoding) in enumerate(zip(tensors, encodings, strict=True)):
         others = [(a, b) for d, (a, b) in enumerate(zip(x.shape, tensors[0].shape, strict=False)) if d != at]
-        if x.ndim != ndim or form.sparse_dim != first.sparse_dim or any(a != b for a, b in others):
+        if x.ndim != ndim or encoding.sparse_dim != first.sparse_dim or any(a != b for a, b in others):
             raise ShapeError(
                 "All tensors must have the same shape: "
                 f"{list(tensors[0].shape)} (except in the concatenating dimension), but found shape: {list(x.shape)} "
@@ -189,12 +189,12 @@ def _cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
         return _cat_dense(tensors, at, size)
     shifted = []
     start = 0
-    for x, form in zip(tensors, forms, strict=True):
-        rows = [form.indices[d] + (start if d == at else 0) for d in range(form.sparse_dim)]
+    for x, encoding in zip(tensors, encodings, strict=True):
+        rows = [encoding.indices[d] + (start if d == at else 0) for d in range(encoding.sparse_dim)]
         shifted.append(op.stack(rows))
         start += x.shape[at]
-    result = coo(size, op.cat(shifted, 1), op.cat([form.values for form in forms]))
-    return coalesced(result) if all(form.is_coalesced for form in forms) else result
+    result = coo(size, op.cat(shifted, 1), op.cat([encoding.values for encoding in encodings]))
+    return coalesced(result) if all(encoding.is_coalesced for encoding in encodings) else result
 
 
 def _cat_dense(tensors: Sequence[Tensor], dim: int, size: Sequence[int]) -> Tensor:
@@ -202,12 +202,13 @@ def _cat_dense(tensors: Sequence[Tensor], dim: int, size: Sequence[int]) -> Tens
     pieces = []
     start = 0
     for x in tensors:
-        form = form_of(x)
-        shape = list(form.values.shape)
-        own = dim - form.sparse_dim + 1
+        encoding = encoding_of(x)
+        shape = list(encoding.values.shape)
+        own = dim - encoding.sparse_dim + 1
         before, after = ([*shape[:own], n, *shape[own + 1 :]] for n in (start, size[dim] - start - x.shape[dim]))
-        zeros = [op.zeros(tuple(s), dtype=form.values.dtype, device=form.values.device) for s in (before, after)]
-        pieces.append((form.indices, op.cat([zeros[0], form.values, zeros[1]], own)))
+        values = encoding.values
+        zeros = [op.zeros(tuple(s), dtype=values.dtype, device=values.device) for s in (before, after)]
+        pieces.append((encoding.indices, op.cat([zeros[0], values, zeros[1]], own)))
         start += x.shape[dim]
     return coo(size, op.cat([i for i, _ in pieces], 1), op.cat([v for _, v in pieces]))
 

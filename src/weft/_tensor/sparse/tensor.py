@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from weft._base.dtype import DType
 from weft._base.layout import layout, sparse_coo, sparse_csr
 from weft._tensor.codegen import op
-from weft._tensor.composed import ComposedTensor, form_of
+from weft._tensor.composed import ComposedTensor, encoding_of
 from weft._tensor.sparse.compressed import Compressed, compressed_of, coordinates_of, masked_by
 from weft._tensor.sparse.coo import Coo, coalesced, coo, empty_coo, masked
-from weft._tensor.sparse.form import Sparse, is_sparse
+from weft._tensor.sparse.encoding import Sparse, is_sparse
 from weft._tensor.sparse.show import show
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import set_value
@@ -31,22 +32,22 @@ class SparseTensor(ComposedTensor):
         return self.layout is sparse_csr
 
     def _of(self, kind: type[Any], name: str, what: str) -> Any:
-        form = self._form
-        if not isinstance(form, kind):
-            raise LayoutError(f"{name} expected sparse {what} tensor layout but got {form.kind}")
-        return form
+        encoding = self._encoding
+        if not isinstance(encoding, kind):
+            raise LayoutError(f"{name} expected sparse {what} tensor layout but got {encoding.kind}")
+        return encoding
 
     # --- what is stored -----------------------------------------------------------------------------------------
 
     def _nnz(self) -> int:
         """The number of elements that are stored."""
-        form: Any = self._form
-        return form.count
+        encoding: Any = self._encoding
+        return encoding.count
 
     def sparse_dim(self) -> int:
         """The number of dims with indices."""
-        form: Any = self._form
-        return form.sparse_dim
+        encoding: Any = self._encoding
+        return encoding.sparse_dim
 
     def dense_dim(self) -> int:
         """The number of dims that are stored whole."""
@@ -67,28 +68,28 @@ class SparseTensor(ComposedTensor):
 
     def indices(self) -> Tensor:
         """The indices, (sparse dims, stored elements); `RuntimeError` unless coalesced."""
-        form = self._of(Coo, "indices", "coordinate")
-        if not form.is_coalesced:
+        encoding = self._of(Coo, "indices", "coordinate")
+        if not encoding.is_coalesced:
             raise LayoutError("Cannot get indices on an uncoalesced tensor, please call .coalesce() first")
-        return op.alias(form.indices)
+        return op.alias(encoding.indices)
 
     def _values(self) -> Tensor:
         """The stored elements, which share memory with the tensor, outside of the graph."""
-        return self._form.values.detach()
+        return self._encoding.values.detach()
 
     def values(self) -> Tensor:
         """The stored elements, with gradients; `RuntimeError` for coordinates that are not coalesced."""
-        form = self._form
-        if isinstance(form, Coo) and not form.is_coalesced:
+        encoding = self._encoding
+        if isinstance(encoding, Coo) and not encoding.is_coalesced:
             raise LayoutError("Cannot get values on an uncoalesced tensor, please call .coalesce() first")
-        return op.alias(form.values)
+        return op.alias(encoding.values)
 
     def _index_of(self, name: str, by_row: bool, at: int) -> Tensor:
-        form = self._form
-        if not isinstance(form, Compressed) or form.by_row is not by_row:
+        encoding = self._encoding
+        if not isinstance(encoding, Compressed) or encoding.by_row is not by_row:
             what = "row" if by_row else "column"
-            raise LayoutError(f"{name} expected sparse {what} compressed tensor layout but got {form.kind}")
-        return op.alias((form.compressed, form.plain)[at])
+            raise LayoutError(f"{name} expected sparse {what} compressed tensor layout but got {encoding.kind}")
+        return op.alias((encoding.compressed, encoding.plain)[at])
 
     def crow_indices(self) -> Tensor:
         """Where the elements of each row start: (rows + 1)."""
@@ -108,12 +109,11 @@ class SparseTensor(ComposedTensor):
 
     # --- other layouts ------------------------------------------------------------------------------------------
 
-    def to_dense(self, dtype: Any = None, *, masked_grad: bool | None = None) -> Tensor:
+    def to_dense(self, dtype: DType | None = None, *, masked_grad: bool | None = None) -> Tensor:
         """All elements as a dense tensor, zero where none is stored. Gradients go to what is stored."""
-        del masked_grad  # what is not stored has no place for a gradient
         if dtype is not None:
             raise LayoutError("dtype argument is not supported by sparse_to_dense")
-        return self._form.whole_array()
+        return super().to_dense(masked_grad=masked_grad)
 
     def to_sparse(
         self,
@@ -125,7 +125,7 @@ class SparseTensor(ComposedTensor):
     ) -> Tensor:
         """The same elements in coordinate format, or in another layout."""
         target = sparse_coo if layout is None else layout
-        own: Any = self._form
+        own: Any = self._encoding
         if sparse_dim not in (None, own.sparse_dim):
             raise UnsupportedCallError(
                 f"to_sparse: the number of sparse dims stays {own.sparse_dim}, but got sparse_dim={sparse_dim}; use "
@@ -151,27 +151,28 @@ class SparseTensor(ComposedTensor):
 
     def sparse_resize_(self, size: Sequence[int], sparse_dim: int, dense_dim: int) -> Tensor:
         """Set the sizes in place. Without removing elements, only more room is possible."""
-        form = self._of(Coo, "sparse_resize_", "coordinate")
+        encoding = self._of(Coo, "sparse_resize_", "coordinate")
         require_dims("sparse_resize_", size, sparse_dim, dense_dim)
-        if form.count and (sparse_dim, dense_dim) != (form.sparse_dim, self.ndim - form.sparse_dim):
+        if encoding.count and (sparse_dim, dense_dim) != (encoding.sparse_dim, self.ndim - encoding.sparse_dim):
             raise LayoutError(
-                f"changing the number of dimensions (from {form.sparse_dim} sparse and {self.ndim - form.sparse_dim} "
-                f"dense to {sparse_dim} and {dense_dim}) on a non-empty sparse tensor is not supported."
+                f"changing the number of dimensions (from {encoding.sparse_dim} sparse and "
+                f"{self.ndim - encoding.sparse_dim} dense to {sparse_dim} and {dense_dim}) on a non-empty sparse "
+                "tensor is not supported."
             )
-        old, new = list(form.sizes), list(size[:sparse_dim])
-        if form.count and any(a > b for a, b in zip(old, new, strict=True)):
+        old, new = list(encoding.sizes), list(size[:sparse_dim])
+        if encoding.count and any(a > b for a, b in zip(old, new, strict=True)):
             raise LayoutError(_SHRINKS.format("sparse", old, new))
         inner, wanted = list(self.shape[sparse_dim:]), list(size[sparse_dim:])
-        if form.count and any(a > b for a, b in zip(inner, wanted, strict=True)):
+        if encoding.count and any(a > b for a, b in zip(inner, wanted, strict=True)):
             raise LayoutError(_SHRINKS.format("dense", inner, wanted))
-        if not form.count:
+        if not encoding.count:
             return self.sparse_resize_and_clear_(size, sparse_dim, dense_dim)
-        values = form.values
+        values = encoding.values
         if inner != wanted:
-            grown = op.zeros((form.count, *wanted), dtype=self.dtype, device=self.device)
+            grown = op.zeros((encoding.count, *wanted), dtype=self.dtype, device=self.device)
             grown[(slice(None), *map(slice, inner))] = values
             values = grown
-        set_value(self, coo(size, form.indices, values, coalesced=form.is_coalesced)._read())
+        set_value(self, coo(size, encoding.indices, values, coalesced=encoding.is_coalesced)._read())
         return self
 
     def sparse_resize_and_clear_(self, size: Sequence[int], sparse_dim: int, dense_dim: int) -> Tensor:
@@ -206,7 +207,7 @@ class SparseTensor(ComposedTensor):
 
     def contiguous(self, memory_format: Any = None) -> Tensor:
         """Raises: elements have no order in memory."""
-        raise self._form.refusal("contiguous")
+        raise self._encoding.refusal("contiguous")
 
     def data_ptr(self) -> NoReturn:
         """Raises: ask the indices and values."""
@@ -242,4 +243,4 @@ def masked_to(x: Tensor, mask: Tensor) -> Tensor:
         raise LayoutError(
             f"sparse_mask(): the mask must be sparse, but has layout {mask.layout!r}; use mask.to_sparse()"
         )
-    return masked_by(x, mask) if isinstance(form_of(mask), Compressed) else masked(x, mask)
+    return masked_by(x, mask) if isinstance(encoding_of(mask), Compressed) else masked(x, mask)

@@ -6,7 +6,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from weft._base.layout import (
     per_tensor_symmetric,
     qscheme,
 )
+from weft._base.types import Arg, Kwargs, PyTree, Result, SavedState
 from weft._tensor.codegen import op
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
@@ -44,6 +45,10 @@ from weft.ao._observing.utils import (
 from weft.errors import LacksAttributeError, PreconditionError, UnsupportedError
 from weft.nn._module import Module
 
+if TYPE_CHECKING:
+    from weft.nn._state_dict import Metadata
+
+
 EPS = float(np.finfo(np.float32).eps)
 
 _DTYPES = (qint8, quint8, qint32, int8, uint8, int16, int32, float8_e5m2, float8_e4m3fn, uint16)
@@ -52,31 +57,31 @@ _DTYPES = (qint8, quint8, qint32, int8, uint8, int16, int32, float8_e5m2, float8
 class PartialWrapper:
     """A constructor with some of its arguments, to which `with_args` adds more."""
 
-    def __init__(self, p: partial[Any]) -> None:
+    def __init__(self, p: partial[object]) -> None:
         self.p = p
         self.callable_args: dict[str, Callable[[], Any]] = {}
 
-    def __call__(self, *args: Any, **keywords: Any) -> Any:
+    def __call__(self, *args: Arg, **keywords: Arg) -> Result:
         late = {name: make() for name, make in self.callable_args.items() if name not in keywords}
         return self.p(*args, **{**late, **keywords})
 
     def __repr__(self) -> str:
         return repr(self.p) + repr(self.callable_args)
 
-    def with_args(self, **kwargs: Any) -> PartialWrapper:
+    def with_args(self, **kwargs: Arg) -> PartialWrapper:
         """A constructor with more arguments."""
         result = PartialWrapper(partial(self, **kwargs))
         result.callable_args = dict(self.callable_args)
         return result
 
-    def with_callable_args(self, **kwargs: Callable[[], Any]) -> PartialWrapper:
+    def with_callable_args(self, **kwargs: Arg) -> PartialWrapper:
         """A constructor with arguments that are made at each call."""
         result = self.with_args()
         result.callable_args = {**self.callable_args, **kwargs}
         return result
 
 
-def with_args(cls_or_self: Any, **kwargs: Any) -> PartialWrapper:
+def with_args(cls_or_self: Any, **kwargs: Arg) -> PartialWrapper:
     """A constructor of the class with these arguments."""
     return PartialWrapper(partial(cls_or_self, **kwargs))
 
@@ -97,18 +102,18 @@ class ObserverBase(ABC, Module):
         """The input."""
 
     @abstractmethod
-    def calculate_qparams(self, **kwargs: Any) -> Any:
+    def calculate_qparams(self, **kwargs: Arg) -> tuple[Tensor, Tensor]:
         """The scales and the zero points."""
 
     with_args = classmethod(with_args)
 
     @classmethod
-    def with_callable_args(cls, **kwargs: Callable[[], Any]) -> PartialWrapper:
+    def with_callable_args(cls, **kwargs: Arg) -> PartialWrapper:
         """A constructor of the class with arguments that are made at each call."""
         return with_args(cls).with_callable_args(**kwargs)
 
 
-def require_tensor(observer: Any, x: Any) -> None:
+def require_tensor(observer: Module, x: PyTree) -> None:
     """`AttributeError` if what is to be observed is no tensor, such as an input that is None in this call."""
     if not isinstance(x, Tensor):
         raise LacksAttributeError(
@@ -141,10 +146,10 @@ class UniformQuantizationObserverBase(ObserverBase):
         reduce_range: bool = False,
         quant_min: int | None = None,
         quant_max: int | None = None,
-        factory_kwargs: dict[str, Any] | None = None,
+        factory_kwargs: Kwargs | None = None,
         eps: float = EPS,
         is_dynamic: bool = False,
-        **kwargs: Any,
+        **kwargs: Arg,
     ) -> None:
         super().__init__(dtype=dtype, is_dynamic=is_dynamic, **kwargs)
         self.qscheme = qscheme
@@ -170,7 +175,7 @@ class UniformQuantizationObserverBase(ObserverBase):
         if qscheme in (per_tensor_symmetric, per_channel_symmetric) and reduce_range and dtype is quint8:
             raise UnsupportedError("Cannot reduce range for symmetric quantization for quint8")
 
-    def _require_scheme(self, allowed: Callable[[Any], bool], scheme: Any) -> None:
+    def _require_scheme(self, allowed: Callable[[Any], bool], scheme: object) -> None:
         if not allowed(scheme):
             kind = "per_tensor_symmetric and torch.per_tensor_affine"
             if allowed is is_per_channel:
@@ -179,9 +184,9 @@ class UniformQuantizationObserverBase(ObserverBase):
 
     def _load_from_state_dict(
         self,
-        state_dict: Any,
+        state_dict: SavedState,
         prefix: str,
-        local_metadata: dict[str, Any],
+        local_metadata: Metadata,
         strict: bool,
         missing_keys: list[str],
         unexpected_keys: list[str],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft._base.dtype import float32, int32, int64, qint8, quint8, uint8
 from weft._base.layout import (
@@ -13,6 +13,7 @@ from weft._base.layout import (
     per_tensor_symmetric,
 )
 from weft._base.limits import iinfo
+from weft._base.types import Arg, SavedState
 from weft._tensor.composite.quantized import (
     fake_quantize_per_channel_affine,
     fake_quantize_per_tensor_affine,
@@ -34,6 +35,9 @@ from weft.ao._observing.utils import is_per_channel, is_per_tensor
 from weft.errors import PreconditionError
 from weft.nn._module import Module
 
+if TYPE_CHECKING:
+    from weft.nn._state_dict import Metadata
+
 
 class FakeQuantizeBase(ABC, Module):
     """A module that rounds its input to numbers on a grid, with flags for the rounding and for the observer."""
@@ -51,7 +55,7 @@ class FakeQuantizeBase(ABC, Module):
         """The rounded input."""
 
     @abstractmethod
-    def calculate_qparams(self, **kwargs: Any) -> Any:
+    def calculate_qparams(self, **kwargs: Arg) -> tuple[Tensor, Tensor]:
         """The scales and the zero points."""
 
     def enable_fake_quant(self, enabled: bool = True) -> None:
@@ -90,7 +94,7 @@ class FakeQuantize(FakeQuantizeBase):
         quant_min: int | None = None,
         quant_max: int | None = None,
         is_dynamic: bool = False,
-        **observer_kwargs: Any,
+        **observer_kwargs: Arg,
     ) -> None:
         super().__init__()
         if quant_min is not None and quant_max is not None:
@@ -152,9 +156,9 @@ class FakeQuantize(FakeQuantizeBase):
 
     def _load_from_state_dict(
         self,
-        state_dict: Any,
+        state_dict: SavedState,
         prefix: str,
-        local_metadata: dict[str, Any],
+        local_metadata: Metadata,
         strict: bool,
         missing_keys: list[str],
         unexpected_keys: list[str],
@@ -172,7 +176,7 @@ class FakeQuantize(FakeQuantizeBase):
 class FixedQParamsFakeQuantize(FakeQuantize):
     """Rounds its input to a grid that is known beforehand; its observer is a `FixedQParamsObserver`."""
 
-    def __init__(self, observer: Any) -> None:
+    def __init__(self, observer: Module) -> None:
         super().__init__(observer=observer)
         if type(self.activation_post_process) is not FixedQParamsObserver:
             raise PreconditionError(
@@ -203,7 +207,7 @@ class FusedMovingAvgObsFakeQuantize(FakeQuantize):
         observer: Any = MovingAverageMinMaxObserver,
         quant_min: int = 0,
         quant_max: int = 255,
-        **observer_kwargs: Any,
+        **observer_kwargs: Arg,
     ) -> None:
         super().__init__(observer, quant_min, quant_max, **observer_kwargs)
         if not isinstance(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from weft._base.dtype import DType, float32, quint8
 from weft._base.layout import per_tensor_affine, qscheme
 from weft._base.limits import iinfo
+from weft._base.types import Arg, Kwargs, PyTree, SavedState
 from weft._tensor.composite.create import linspace, zeros
 from weft._tensor.convert import from_host, tensor
 from weft._tensor.tensor import Tensor
@@ -17,7 +18,14 @@ from weft.ao._observing.base import EPS, UniformQuantizationObserverBase, requir
 from weft.ao._observing.utils import is_per_tensor
 from weft.errors import PreconditionError, UnsupportedError
 
+if TYPE_CHECKING:
+    from weft.nn._state_dict import Metadata
+
+
 _Array = np.ndarray[Any, Any]
+
+Numbers: TypeAlias = Any
+"""A number, or an array of them."""
 _FINER = 16
 """Into how many parts a bin is cut before its content is put into bins of another width."""
 
@@ -43,10 +51,10 @@ class HistogramObserver(UniformQuantizationObserverBase):
         reduce_range: bool = False,
         quant_min: int | None = None,
         quant_max: int | None = None,
-        factory_kwargs: dict[str, Any] | None = None,
+        factory_kwargs: Kwargs | None = None,
         eps: float = EPS,
         is_dynamic: bool = False,
-        **kwargs: Any,
+        **kwargs: Arg,
     ) -> None:
         self._require_scheme(is_per_tensor, qscheme)
         if is_dynamic:
@@ -84,7 +92,7 @@ class HistogramObserver(UniformQuantizationObserverBase):
         least, most = (np.float32(x.item()) for x in (self.min_val, self.max_val))
         return least, most
 
-    def _widened(self, old_least: Any, old_most: Any, least: Any, most: Any) -> _Array:
+    def _widened(self, old_least: Numbers, old_most: Numbers, least: Numbers, most: Numbers) -> _Array:
         """The counts in bins from `least` to `most`."""
         counts = self.histogram.detach()._host()
         if (old_least, old_most) == (least, most):
@@ -163,9 +171,9 @@ class HistogramObserver(UniformQuantizationObserverBase):
 
     def _load_from_state_dict(
         self,
-        state_dict: Any,
+        state_dict: SavedState,
         prefix: str,
-        local_metadata: dict[str, Any],
+        local_metadata: Metadata,
         strict: bool,
         missing_keys: list[str],
         unexpected_keys: list[str],
@@ -185,7 +193,7 @@ class HistogramObserver(UniformQuantizationObserverBase):
         return f"min_val={self.min_val}, max_val={self.max_val}"
 
 
-def _cube(x: Any) -> Any:
+def _cube(x: PyTree) -> Any:
     return x * x * x
 
 
@@ -193,7 +201,7 @@ def _spaced(start: Any, end: Any, steps: int) -> _Array:
     return linspace(float(start), float(end), steps + 1)._host()
 
 
-def _counted(x: _Array, bins: int, least: Any, most: Any) -> _Array:
+def _counted(x: _Array, bins: int, least: Numbers, most: Numbers) -> _Array:
     """How many numbers are in each of `bins` bins from `least` to `most`, as `histc` counts them."""
     if least == most:
         least, most = least - np.float32(1), most + np.float32(1)

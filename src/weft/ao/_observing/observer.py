@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any, NoReturn
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from weft._base.dtype import DType, float16, float32, int32, qint8, quint8
 from weft._base.layout import (
@@ -14,6 +15,7 @@ from weft._base.layout import (
     per_tensor_symmetric,
     qscheme,
 )
+from weft._base.types import Arg, Kwargs, SavedState
 from weft._tensor.codegen import op
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
@@ -26,6 +28,10 @@ from weft.ao._observing.histogram import HistogramObserver as HistogramObserver
 from weft.ao._observing.utils import is_per_channel, is_per_tensor
 from weft.errors import StateDictError, UnsupportedError
 from weft.nn._module import Module
+
+if TYPE_CHECKING:
+    from weft.nn._state_dict import Metadata
+
 
 # --- one range for a tensor ---------------------------------------------------------------------------------------
 
@@ -40,10 +46,10 @@ class MinMaxObserver(UniformQuantizationObserverBase):
         reduce_range: bool = False,
         quant_min: int | None = None,
         quant_max: int | None = None,
-        factory_kwargs: dict[str, Any] | None = None,
+        factory_kwargs: Kwargs | None = None,
         eps: float = EPS,
         is_dynamic: bool = False,
-        **kwargs: Any,
+        **kwargs: Arg,
     ) -> None:
         self._require_scheme(is_per_tensor, qscheme)
         super().__init__(dtype, qscheme, reduce_range, quant_min, quant_max, factory_kwargs, eps, is_dynamic, **kwargs)
@@ -89,7 +95,7 @@ class MovingAverageMinMaxObserver(MinMaxObserver):
         quant_max: int | None = None,
         eps: float = EPS,
         is_dynamic: bool = False,
-        **kwargs: Any,
+        **kwargs: Arg,
     ) -> None:
         _require_memoryless(self, is_dynamic, averaging_constant)
         super().__init__(dtype, qscheme, reduce_range, quant_min, quant_max, None, eps, is_dynamic, **kwargs)
@@ -105,7 +111,7 @@ def _averaged(old: Tensor, new: Tensor, constant: float, first: Tensor) -> Tenso
     return op.where(first, new, old + constant * (new - old))
 
 
-def _require_memoryless(observer: Any, is_dynamic: bool, constant: float) -> None:
+def _require_memoryless(observer: Module, is_dynamic: bool, constant: float) -> None:
     if is_dynamic and constant != 1:
         raise UnsupportedError(
             f"{type(observer).__name__} doesn't support dynamic quantization for averaging constant of {constant}; "
@@ -127,10 +133,10 @@ class PerChannelMinMaxObserver(UniformQuantizationObserverBase):
         reduce_range: bool = False,
         quant_min: int | None = None,
         quant_max: int | None = None,
-        factory_kwargs: dict[str, Any] | None = None,
+        factory_kwargs: Kwargs | None = None,
         eps: float = EPS,
         is_dynamic: bool = False,
-        **kwargs: Any,
+        **kwargs: Arg,
     ) -> None:
         self._require_scheme(is_per_channel, qscheme)
         if is_dynamic:
@@ -166,9 +172,9 @@ class PerChannelMinMaxObserver(UniformQuantizationObserverBase):
 
     def _load_from_state_dict(
         self,
-        state_dict: Any,
+        state_dict: SavedState,
         prefix: str,
-        local_metadata: dict[str, Any],
+        local_metadata: Metadata,
         strict: bool,
         missing_keys: list[str],
         unexpected_keys: list[str],
@@ -205,7 +211,7 @@ class MovingAveragePerChannelMinMaxObserver(PerChannelMinMaxObserver):
         quant_max: int | None = None,
         eps: float = EPS,
         is_dynamic: bool = False,
-        **kwargs: Any,
+        **kwargs: Arg,
     ) -> None:
         super().__init__(ch_axis, dtype, qscheme, reduce_range, quant_min, quant_max, None, eps, is_dynamic, **kwargs)
         self.averaging_constant = averaging_constant
@@ -236,7 +242,7 @@ class FixedQParamsObserver(ObserverBase):
         quant_min: int = 0,
         quant_max: int = 255,
         is_dynamic: bool = False,
-        **kwargs: Any,
+        **kwargs: Arg,
     ) -> None:
         if is_dynamic:
             raise UnsupportedError("FixedQParamsObserver doesn't support dynamic quantization")
@@ -263,7 +269,7 @@ class _Unobserving(ObserverBase):
         """The input."""
         return x
 
-    def calculate_qparams(self, **kwargs: Any) -> NoReturn:
+    def calculate_qparams(self, **kwargs: Arg) -> NoReturn:
         """Raises: no grid is chosen."""
         del kwargs
         raise UnsupportedError(f"calculate_qparams should not be called for {type(self).__name__}")
@@ -333,7 +339,7 @@ class RecordingObserver(_Unobserving):
 _OF_OBSERVERS = ("observer", "activation_post_process")
 
 
-def get_observer_state_dict(mod: Module) -> OrderedDict[str, Any]:
+def get_observer_state_dict(mod: Module) -> OrderedDict[str, Tensor]:
     """The entries of a model's state dict that belong to observers of activations."""
     state: Any = mod.state_dict()
     entries: Any = OrderedDict((key, value) for key, value in state.items() if "activation_post_process" in key)
@@ -341,7 +347,7 @@ def get_observer_state_dict(mod: Module) -> OrderedDict[str, Any]:
     return entries
 
 
-def load_observer_state_dict(mod: Module, obs_dict: dict[str, Any]) -> None:
+def load_observer_state_dict(mod: Module, obs_dict: Mapping[str, object]) -> None:
     """Load what `get_observer_state_dict` returned into a model with the same observers."""
     missing: list[str] = []
     unexpected: list[str] = []

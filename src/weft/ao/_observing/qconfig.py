@@ -42,6 +42,7 @@ from weft.ao._observing.observer import (
     per_channel_weight_observer_range_neg_127_to_127,
     weight_observer_range_neg_127_to_127,
 )
+from weft.ao._observing.utils import AnyQConfig
 from weft.errors import PreconditionError, ValueRangeError
 from weft.nn._conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from weft.nn._linear import Identity
@@ -58,7 +59,7 @@ class QConfig(_Pair):
 
     __slots__ = ()
 
-    def __new__(cls, activation: Any, weight: Any) -> QConfig:
+    def __new__(cls, activation: object, weight: object) -> QConfig:
         if isinstance(activation, Module) or isinstance(weight, Module):
             raise ValueRangeError(
                 "QConfig received observer instance, please pass observer class instead. Use MyObserver.with_args(x=1) "
@@ -72,7 +73,7 @@ class QConfigDynamic(QConfig):
 
     __slots__ = ()
 
-    def __new__(cls, activation: Any = Identity, weight: Any = Identity) -> QConfigDynamic:
+    def __new__(cls, activation: object = Identity, weight: object = Identity) -> QConfigDynamic:
         warnings.warn("`QConfigDynamic` is deprecated, please use `QConfig` instead", FutureWarning, stacklevel=2)
         pair: Any = super().__new__(cls, activation, weight)
         return pair
@@ -144,7 +145,7 @@ def get_default_qat_qconfig(backend: str = "x86", version: int = 1) -> QConfig:
     return QConfig(FusedMovingAvgObsFakeQuantize.with_args(**levels), weight)
 
 
-def require_valid(qconfig: Any, mod: Module) -> None:
+def require_valid(qconfig: AnyQConfig, mod: Module) -> None:
     """`AssertionError` for a transposed convolution whose weights would get a grid for each of the wrong channels."""
     transposed = ConvTranspose1d | ConvTranspose2d | ConvTranspose3d
     if qconfig is None or qconfig.weight is None or not isinstance(mod, transposed):
@@ -162,7 +163,7 @@ def qconfig_equals(q1: Any, q2: Any) -> bool:
     return _same(q1.activation, q2.activation) and _same(q1.weight, q2.weight)
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: object, b: object) -> bool:
     if not (isinstance(a, PartialWrapper) and isinstance(b, PartialWrapper)):
         return a == b
     (target, keywords), (other, others) = _unwrapped(a), _unwrapped(b)
@@ -182,7 +183,7 @@ def _unwrapped(wrapper: PartialWrapper) -> tuple[Any, dict[str, Any]]:
     return target, keywords
 
 
-def activation_is_memoryless(qconfig: Any) -> bool:
+def activation_is_memoryless(qconfig: AnyQConfig) -> bool:
     """Whether the grid of activations is that of the last input alone: an observer with averaging constant 1."""
     activation = qconfig.activation()
     if isinstance(activation, FakeQuantizeBase):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 from weft._base.dtype import DType, float16, from_numpy, int8, int16, int32, qint8, qint32, quint8, uint8, uint16
 from weft._base.layout import (
@@ -14,12 +15,17 @@ from weft._base.layout import (
     per_tensor_symmetric,
     qscheme,
 )
+from weft._base.types import AttributeValue
 from weft._tensor.tensor import Tensor
 from weft.ao._observing.quant_type import QuantType
 from weft.errors import PreconditionError
 from weft.nn._module import Module
 
 _EIGHT_BITS = (qint8, quint8, int8, uint8)
+
+
+AnyQConfig: TypeAlias = Any
+"""A `QConfig`, or what a user puts in its place: an object with `activation` and `weight`."""
 
 
 def is_per_tensor(qscheme: qscheme) -> bool:
@@ -92,7 +98,7 @@ def get_combined_dict(default_dict: dict[Any, Any], additional_dict: dict[Any, A
     return {**default_dict, **additional_dict}
 
 
-def getattr_from_fqn(obj: Any, fqn: str) -> Any:
+def getattr_from_fqn(obj: object, fqn: str) -> AttributeValue:
     """The attribute that a path such as `layer.0.weight` names."""
     for name in fqn.split("."):
         obj = getattr(obj, name)
@@ -117,7 +123,9 @@ def get_qparam_dict(observer_or_fake_quant: Any) -> dict[str, Any]:
     return facts
 
 
-def get_swapped_custom_module_class(custom_module: Module, mapping: dict[Any, Any], qconfig: Any) -> Any:
+def get_swapped_custom_module_class(
+    custom_module: Module, mapping: Mapping[QuantType, Mapping[type, type]], qconfig: AnyQConfig
+) -> Any:
     """The class that replaces a user's module, by the kind of quantization that `qconfig` asks for."""
     classes = mapping.get(get_quant_type(qconfig), {})
     if type(custom_module) not in classes:
@@ -135,52 +143,52 @@ def has_no_children_ignoring_parametrizations(module: Module) -> bool:
 # --- of a QConfig -----------------------------------------------------------------------------------------------
 
 
-def activation_dtype(qconfig: Any) -> DType:
+def activation_dtype(qconfig: AnyQConfig) -> DType:
     """The type of activations."""
     return qconfig.activation().dtype
 
 
-def weight_dtype(qconfig: Any) -> DType:
+def weight_dtype(qconfig: AnyQConfig) -> DType:
     """The type of weights."""
     return qconfig.weight().dtype
 
 
-def _activation_is_dynamic(qconfig: Any) -> bool:
+def _activation_is_dynamic(qconfig: AnyQConfig) -> bool:
     return bool(getattr(qconfig.activation(), "is_dynamic", False))
 
 
-def activation_is_statically_quantized(qconfig: Any) -> bool:
+def activation_is_statically_quantized(qconfig: AnyQConfig) -> bool:
     """Whether activations have a grid that is found before the model is used."""
     kinds = (*_EIGHT_BITS, qint32, int16, int32)
     return activation_dtype(qconfig) in kinds and not _activation_is_dynamic(qconfig)
 
 
-def activation_is_dynamically_quantized(qconfig: Any) -> bool:
+def activation_is_dynamically_quantized(qconfig: AnyQConfig) -> bool:
     """Whether activations are put on a grid of their own range, at each call."""
     return _activation_is_dynamic(qconfig)
 
 
-def activation_is_int8_quantized(qconfig: Any) -> bool:
+def activation_is_int8_quantized(qconfig: AnyQConfig) -> bool:
     """Whether activations have 8 bits."""
     return activation_dtype(qconfig) in _EIGHT_BITS
 
 
-def activation_is_int32_quantized(qconfig: Any) -> bool:
+def activation_is_int32_quantized(qconfig: AnyQConfig) -> bool:
     """Whether activations have 32 bits."""
     return activation_dtype(qconfig) in (qint32, int32)
 
 
-def weight_is_quantized(qconfig: Any) -> bool:
+def weight_is_quantized(qconfig: AnyQConfig) -> bool:
     """Whether weights are put on a grid."""
     return weight_dtype(qconfig) in (*_EIGHT_BITS, int16, int32)
 
 
-def weight_is_statically_quantized(qconfig: Any) -> bool:
+def weight_is_statically_quantized(qconfig: AnyQConfig) -> bool:
     """Whether weights have 8 bits."""
     return weight_dtype(qconfig) in _EIGHT_BITS
 
 
-def op_is_int8_dynamically_quantized(qconfig: Any) -> bool:
+def op_is_int8_dynamically_quantized(qconfig: AnyQConfig) -> bool:
     """Whether weights have 8 bits, and activations at each call."""
     return (
         activation_dtype(qconfig) in (quint8, uint8)
@@ -189,12 +197,12 @@ def op_is_int8_dynamically_quantized(qconfig: Any) -> bool:
     )
 
 
-def get_qconfig_dtypes(qconfig: Any) -> tuple[DType, DType, bool]:
+def get_qconfig_dtypes(qconfig: AnyQConfig) -> tuple[DType, DType, bool]:
     """The types of activations and weights, and whether activations are quantized at each call."""
     return activation_dtype(qconfig), weight_dtype(qconfig), _activation_is_dynamic(qconfig)
 
 
-def get_quant_type(qconfig: Any) -> QuantType:
+def get_quant_type(qconfig: AnyQConfig) -> QuantType:
     """The kind of quantization that a `QConfig` asks for."""
     activation, weight = qconfig.activation(), qconfig.weight()
     static = (*_EIGHT_BITS, int16, int32)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from weft._base.dtype import quint8
+from weft._base.types import AnyCallable, Arg, PyTree, Result
 from weft._base.usage import log_api_usage_once
-from weft._tensor.quantized.form import is_quantized
+from weft._tensor.quantized.encoding import is_quantized
 from weft._tensor.tensor import Tensor
+from weft.ao._observing.qconfig import QConfig
 from weft.ao.nn.quantized.dynamic.modules.linear import Linear as DynamicLinear
 from weft.ao.nn.quantized.dynamic.modules.rnn import LSTM as DynamicLSTM
 from weft.ao.nn.quantized.modules.linear import Linear as QuantizedLinear
 from weft.ao.nn.quantized.modules.stubs import DeQuantize
-from weft.ao.quantization.qconfig import QConfig
 from weft.ao.quantization.quantization_mappings import get_default_compare_output_module_list
 from weft.ao.quantization.quantize import prepare
 from weft.nn._module import Module
@@ -80,7 +81,7 @@ class Logger(Module):
         self.stats: dict[str, list[Any]] = {}
         self.dtype = quint8
 
-    def forward(self, x: Any, *more: Any) -> Any:
+    def forward(self, x: PyTree, *more: Arg) -> Result:
         """Records nothing."""
 
 
@@ -92,7 +93,7 @@ class ShadowLogger(Logger):
         self.stats["float"] = []
         self.stats["quantized"] = []
 
-    def forward(self, x: Any, *more: Any) -> None:
+    def forward(self, x: PyTree, *more: Arg) -> None:
         """Record results; of several, and of a batch with more than one example, the first."""
         x, y = (first[0] if len(first) > 1 else first for first in (x, *more))
         self.stats["quantized"].append(x.detach())
@@ -106,14 +107,14 @@ class OutputLogger(Logger):
         super().__init__()
         self.stats["tensor_val"] = []
 
-    def forward(self, x: Any, *more: Any) -> Any:
+    def forward(self, x: PyTree, *more: Arg) -> Result:
         """Record results, and return them."""
         del more
         self.stats["tensor_val"].append(x)
         return x
 
 
-def get_logger_dict(mod: Module, prefix: str = "") -> dict[str, dict[str, Any]]:
+def get_logger_dict(mod: Module, prefix: str = "") -> dict[str, dict[str, PyTree]]:
     """What the loggers in a model have recorded, by the paths of the modules that they belong to, plus ".stats"."""
     log_api_usage_once("quantization_api._numeric_suite.get_logger_dict")
     records: dict[str, dict[str, Any]] = {}
@@ -127,11 +128,11 @@ def get_logger_dict(mod: Module, prefix: str = "") -> dict[str, dict[str, Any]]:
 # --- module by module -----------------------------------------------------------------------------------------------
 
 
-def _as_lists(x: Any) -> Any:
+def _as_lists(x: PyTree) -> PyTree:
     return [_as_lists(part) for part in x] if type(x) is tuple else x
 
 
-def _numbers(x: Any) -> Any:
+def _numbers(x: PyTree) -> PyTree:
     if isinstance(x, list):
         return [_numbers(part) for part in x]
     return x.dequantize() if isinstance(x, Tensor) and is_quantized(x) else x
@@ -145,19 +146,19 @@ class Shadow(Module):
     logger_cls    makes the logger, which is called with both results
     """
 
-    def __init__(self, q_module: Module, float_module: Module, logger_cls: Callable[[], Any]) -> None:
+    def __init__(self, q_module: Module, float_module: Module, logger_cls: AnyCallable) -> None:
         super().__init__()
         self.orig_module = q_module
         self.shadow_module = float_module
         self.dequant = DeQuantize()
         self.logger = logger_cls()
 
-    def _both(self, name: str, *args: Any) -> Any:
+    def _both(self, name: str, *args: Arg) -> Result:
         result = getattr(self.orig_module, name)(*args)
         self.logger(result, getattr(self.shadow_module, name)(*[_numbers(x) for x in args]))
         return result
 
-    def forward(self, *x: Any) -> Any:
+    def forward(self, *x: Arg) -> Result:
         """The quantized module's result."""
         return self._both("__call__", *_as_lists(x))
 
@@ -187,7 +188,7 @@ class Shadow(Module):
 
 
 def prepare_model_with_stubs(
-    float_module: Module, q_module: Module, module_swap_list: Collection[type], logger_cls: Callable[[], Any]
+    float_module: Module, q_module: Module, module_swap_list: Collection[type], logger_cls: AnyCallable
 ) -> None:
     """Give modules of a quantized model their float forms as shadows, in place, where the float type is listed."""
     log_api_usage_once("quantization_api._numeric_suite.prepare_model_with_stubs")
@@ -206,8 +207,8 @@ def compare_model_stub(
     float_model: Module,
     q_model: Module,
     module_swap_list: Collection[type],
-    *data: Any,
-    logger_cls: Callable[[], Any] = ShadowLogger,
+    *data: Arg,
+    logger_cls: AnyCallable = ShadowLogger,
 ) -> Compared:
     """The results of modules and of their float forms for the same inputs: the error of each module by itself.
 
@@ -239,8 +240,8 @@ def get_matching_activations(float_module: Module, q_module: Module) -> Compared
 def prepare_model_outputs(
     float_module: Module,
     q_module: Module,
-    logger_cls: Callable[[], Any] = OutputLogger,
-    allow_list: Collection[Any] | None = None,
+    logger_cls: AnyCallable = OutputLogger,
+    allow_list: Collection[object] | None = None,
 ) -> None:
     """Put loggers after the modules of both models, in place, if their types are allowed; by default, all are."""
     log_api_usage_once("quantization_api._numeric_suite.prepare_model_outputs")
@@ -260,9 +261,9 @@ def prepare_model_outputs(
 def compare_model_outputs(
     float_model: Module,
     q_model: Module,
-    *data: Any,
-    logger_cls: Callable[[], Any] = OutputLogger,
-    allow_list: Collection[Any] | None = None,
+    *data: Arg,
+    logger_cls: AnyCallable = OutputLogger,
+    allow_list: Collection[object] | None = None,
 ) -> Compared:
     """The results of the same modules of both models, run on the same data: the error that has added up until there.
 

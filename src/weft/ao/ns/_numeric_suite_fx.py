@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from weft._base.types import AnyCallable, Arg, Args, PyTree, Result
 from weft._tensor.tensor import Tensor
 from weft.ao.ns.fx import graph_passes, n_shadows
 from weft.ao.ns.fx.graph_matcher import matching_subgraphs
@@ -53,7 +54,7 @@ class OutputLogger(Module):
         self.fqn, self.qconfig_str = fqn, qconfig_str
         self.enabled = self.save_activations = True
 
-    def forward(self, x: Any, *more: Any) -> Any:
+    def forward(self, x: PyTree, *more: Arg) -> Result:
         """Record a tensor, or the results of a recurrent layer, and return it."""
         del more
         if self.enabled and self.save_activations:
@@ -71,13 +72,13 @@ class OutputLogger(Module):
 class OutputComparisonLogger(OutputLogger):
     """Records how far results depart from a reference, by `comparison_fn`: their SQNR, unless it is set."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Arg, **kwargs: Arg) -> None:
         super().__init__(*args, **kwargs)
         self.comparison_fn: Callable[[Any, Any], Any] = compute_sqnr
         self.comparison_fn_name = "sqnr"
         self.comparisons: list[Any] = []
 
-    def forward(self, x: Any, *more: Any) -> Any:
+    def forward(self, x: PyTree, *more: Arg) -> Result:
         """Record `comparison_fn(x, x_ref)` and, if asked to, `x`; return `x`."""
         if self.enabled:
             if self.save_activations:
@@ -90,7 +91,7 @@ def extend_logger_results_with_comparison(
     results: Results,
     model_name_1: str,
     model_name_2: str,
-    comparison_fn: Callable[[Any, Any], Any],
+    comparison_fn: Callable[[Any, Any], object],
     comparison_name: str,
 ) -> None:
     """Add to each record of the second model how far it departs from the first one's, in place.
@@ -105,7 +106,7 @@ def extend_logger_results_with_comparison(
         record[comparison_name] = [comparison_fn(a, b) for a, b in values]
 
 
-def _pairs(models: dict[str, list[dict[str, Any]]], first: str, second: str) -> list[tuple[Any, Any]]:
+def _pairs(models: dict[str, list[dict[str, object]]], first: str, second: str) -> list[tuple[Any, Any]]:
     for name in (first, second):
         if name not in models:
             raise PreconditionError(f"{name} not found in results, which have {', '.join(models)}")
@@ -145,7 +146,7 @@ def _traced(model: Module) -> GraphModule:
     return model if isinstance(model, GraphModule) else GraphModule(model, NSTracer((), ()).trace(model))
 
 
-def _require_defaults(**options: Any) -> None:
+def _require_defaults(**options: Arg) -> None:
     for name, value in options.items():
         if value is not None:
             raise UnsupportedError(f"{name}: operators are matched by the table of graph mode; leave it out")
@@ -165,9 +166,9 @@ def extract_weights(
     model_a: Module,
     model_name_b: str,
     model_b: Module,
-    base_name_to_sets_of_related_ops: Any = None,
-    unmatchable_types_map: Any = None,
-    op_to_type_to_weight_extraction_fn: Any = None,
+    base_name_to_sets_of_related_ops: object = None,
+    unmatchable_types_map: object = None,
+    op_to_type_to_weight_extraction_fn: object = None,
 ) -> Results:
     """The weights of both models, by the name of the node in the second one.
 
@@ -212,10 +213,10 @@ def add_loggers(
     model_a: Module,
     name_b: str,
     model_b: Module,
-    logger_cls: Callable[..., Any],
+    logger_cls: AnyCallable,
     should_log_inputs: bool = False,
-    base_name_to_sets_of_related_ops: Any = None,
-    unmatchable_types_map: Any = None,
+    base_name_to_sets_of_related_ops: object = None,
+    unmatchable_types_map: object = None,
 ) -> tuple[GraphModule, GraphModule]:
     """Both models with loggers of results, and of inputs if asked to, where they compute the same.
 
@@ -257,7 +258,7 @@ def _collect(model: Module, logger_cls: Any, results: Results) -> None:
 
 
 def extract_logger_info(
-    model_a: Module, model_b: Module, logger_cls: Callable[..., Any], model_name_to_use_for_layer_names: str
+    model_a: Module, model_b: Module, logger_cls: AnyCallable, model_name_to_use_for_layer_names: str
 ) -> Results:
     """What the loggers of both models have recorded, by the name of the node in one of the models.
 
@@ -274,11 +275,11 @@ def add_shadow_loggers(
     model_a: Module,
     name_b: str,
     model_b: Module,
-    logger_cls: Callable[..., Any],
+    logger_cls: AnyCallable,
     should_log_inputs: bool = False,
-    base_name_to_sets_of_related_ops: Any = None,
-    node_type_to_io_type_map: Any = None,
-    unmatchable_types_map: Any = None,
+    base_name_to_sets_of_related_ops: object = None,
+    node_type_to_io_type_map: object = None,
+    unmatchable_types_map: object = None,
 ) -> GraphModule:
     """The second model in which operations of the first one run on the same inputs, as far as they have one input.
 
@@ -295,7 +296,7 @@ def add_shadow_loggers(
 
 
 def extract_shadow_logger_info(
-    model_a_shadows_b: Module, logger_cls: Callable[..., Any], model_name_to_use_for_layer_names: str
+    model_a_shadows_b: Module, logger_cls: AnyCallable, model_name_to_use_for_layer_names: str
 ) -> Results:
     """What the loggers of a model of `add_shadow_loggers` have recorded, in the form of `extract_logger_info`."""
     results: Results = {}
@@ -308,11 +309,11 @@ def extract_shadow_logger_info(
 
 def prepare_n_shadows_model(
     model: Module,
-    example_inputs: Any,
+    example_inputs: Args,
     qconfig_multi_mapping: QConfigMultiMapping,
     backend_config: BackendConfig | None,
-    custom_prepare_fn: Any = None,
-    custom_prepare_kwargs: Any = None,
+    custom_prepare_fn: object = None,
+    custom_prepare_kwargs: object = None,
     custom_tracer: Any = None,
 ) -> GraphModule:
     """A model with the same results, in which each operation has a shadow for each of its `QConfig`s, on its inputs.
@@ -333,7 +334,7 @@ def prepare_n_shadows_model(
 
 
 def convert_n_shadows_model(
-    model: GraphModule, custom_convert_fn: Any = None, custom_convert_kwargs: Any = None
+    model: GraphModule, custom_convert_fn: object = None, custom_convert_kwargs: object = None
 ) -> GraphModule:
     """Convert the shadows of a model of `prepare_n_shadows_model`, in place, and return it."""
     del custom_convert_kwargs
@@ -342,7 +343,7 @@ def convert_n_shadows_model(
     return model
 
 
-def _require_defaults_of(function: str, **options: Any) -> None:
+def _require_defaults_of(function: str, **options: Arg) -> None:
     for name, value in options.items():
         if value is not None:
             raise UnsupportedError(f"{function}({name}=...): shadows are those of quantize_fx; leave it out")

@@ -1,5 +1,6 @@
 """Quantization of models: observers, grids, and the steps of eager mode (`prepare`, run, `convert`)."""
 
+from weft._import_paths.finder import serve_below as _serve_below
 from weft.ao._observing.fake_quantize import FakeQuantize as FakeQuantize
 from weft.ao._observing.fake_quantize import FakeQuantizeBase as FakeQuantizeBase
 from weft.ao._observing.fake_quantize import FixedQParamsFakeQuantize as FixedQParamsFakeQuantize
@@ -107,11 +108,6 @@ from weft.ao._observing.qconfig import get_default_qconfig as get_default_qconfi
 from weft.ao._observing.qconfig import per_channel_dynamic_qconfig as per_channel_dynamic_qconfig
 from weft.ao._observing.qconfig import qconfig_equals as qconfig_equals
 from weft.ao._observing.quant_type import QuantType as QuantType
-from weft.ao.quantization import fake_quantize as fake_quantize
-from weft.ao.quantization import observer as observer
-from weft.ao.quantization import qconfig as qconfig
-from weft.ao.quantization import quant_type as quant_type
-from weft.ao.quantization import utils as utils
 from weft.ao.quantization.fuse_modules import fuse_known_modules as fuse_known_modules
 from weft.ao.quantization.fuse_modules import fuse_modules as fuse_modules
 from weft.ao.quantization.fuse_modules import fuse_modules_qat as fuse_modules_qat
@@ -176,3 +172,5 @@ from weft.ao.quantization.quantize import swap_module as swap_module
 from weft.ao.quantization.stubs import DeQuantStub as DeQuantStub
 from weft.ao.quantization.stubs import QuantStub as QuantStub
 from weft.ao.quantization.stubs import QuantWrapper as QuantWrapper
+
+_serve_below(__name__)

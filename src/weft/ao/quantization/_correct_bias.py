@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable
 from itertools import islice
 from typing import Any
 
+from weft._base.types import Arg, AttributeValue
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.ao.nn.quantized._module import WeightedQuantizedModule
@@ -35,7 +36,7 @@ def parent_child_names(name: str) -> tuple[str, str]:
     return parent, child
 
 
-def get_param(module: Module, attr: str) -> Any:
+def get_param(module: Module, attr: str) -> AttributeValue:
     """A parameter, which is an attribute of float modules and a method of quantized ones; None if there is none."""
     entry = getattr(module, attr, None)
     return entry() if callable(entry) else entry
@@ -65,7 +66,7 @@ class MeanShadowLogger(Logger):
 def bias_correction(
     float_model: Module,
     quantized_model: Module,
-    img_data: Iterable[Any],
+    img_data: Iterable[Arg],
     target_modules: Collection[type] = _supported_modules_quantized,
     neval_batches: int | None = None,
 ) -> None:
@@ -95,7 +96,7 @@ def bias_correction(
         _set_bias(layer, bias - op.mean(error, [dim for dim in range(error.ndim) if dim != channels]))
 
 
-def _set_bias(layer: Any, bias: Tensor) -> None:
+def _set_bias(layer: Module, bias: Tensor) -> None:
     if isinstance(layer, WeightedQuantizedModule):
         layer.set_weight_bias(layer.weight(), bias)
     else:

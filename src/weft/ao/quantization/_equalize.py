@@ -102,7 +102,7 @@ def equalize(
     return model
 
 
-def _name(model: Module, item: Any) -> str:
+def _name(model: Module, item: object) -> str:
     if isinstance(item, str):
         return item
     if not isinstance(item, Module):

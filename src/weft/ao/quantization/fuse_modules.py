@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+from weft._base.types import AnyCallable
 from weft.ao.quantization.fuser_method_mappings import get_fuser_method
 from weft.nn._linear import Identity
 from weft.nn._module import Module
@@ -31,9 +32,7 @@ def fuse_known_modules(
     return [result, *rest]
 
 
-def _fuse(
-    model: _M, modules_to_fuse: Any, is_qat: bool, inplace: bool, fuser_func: Callable[..., Any], config: Any
-) -> _M:
+def _fuse(model: _M, modules_to_fuse: Any, is_qat: bool, inplace: bool, fuser_func: AnyCallable, config: Any) -> _M:
     model = model if inplace else copy.deepcopy(model)
     single = all(isinstance(name, str) for name in modules_to_fuse)
     more = (config or {}).get("additional_fuser_method_mapping", {})
@@ -47,10 +46,10 @@ def _fuse(
 
 def fuse_modules(
     model: _M,
-    modules_to_fuse: Any,
+    modules_to_fuse: object,
     inplace: bool = False,
-    fuser_func: Callable[..., Any] = fuse_known_modules,
-    fuse_custom_config_dict: dict[str, Any] | None = None,
+    fuser_func: AnyCallable = fuse_known_modules,
+    fuse_custom_config_dict: Mapping[str, object] | None = None,
 ) -> _M:
     """A copy of a model in evaluation mode (itself if `inplace`) in which layers are fused.
 
@@ -62,10 +61,10 @@ def fuse_modules(
 
 def fuse_modules_qat(
     model: _M,
-    modules_to_fuse: Any,
+    modules_to_fuse: object,
     inplace: bool = False,
-    fuser_func: Callable[..., Any] = fuse_known_modules,
-    fuse_custom_config_dict: dict[str, Any] | None = None,
+    fuser_func: AnyCallable = fuse_known_modules,
+    fuse_custom_config_dict: Mapping[str, object] | None = None,
 ) -> _M:
     """As `fuse_modules`, for a model in training mode: normalisation stays a layer of its own within the fused one."""
     return _fuse(model, modules_to_fuse, True, inplace, fuser_func, fuse_custom_config_dict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.ao._observing.utils import get_combined_dict
 from weft.ao.nn.intrinsic.modules import fused
@@ -14,17 +14,20 @@ from weft.nn._linear import Linear
 from weft.nn._norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from weft.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
+if TYPE_CHECKING:
+    from weft.nn._module import Module
+
 Fuser = Callable[..., Any]
 """(for training?, layers…) -> the fused layer."""
 
 
-def _require_one_mode(*layers: Any) -> None:
+def _require_one_mode(*layers: Module) -> None:
     if len({layer.training for layer in layers}) != 1:
         names = " and ".join(type(layer).__name__ for layer in layers)
         raise PreconditionError(f"{names} both must be in the same mode (train or eval).")
 
 
-def _require_channels(channels: int, norm: Any) -> None:
+def _require_channels(channels: int, norm: Module) -> None:
     if norm.num_features != channels:
         raise PreconditionError(
             f"Output channel of the layer must match num_features of {type(norm).__name__}, but they are {channels} "
@@ -41,7 +44,7 @@ _WITH_NORM_AND_RELU = {Conv1d: fused.ConvBnReLU1d, Conv2d: fused.ConvBnReLU2d, C
 _WITH_RELU = {Conv1d: fused.ConvReLU1d, Conv2d: fused.ConvReLU2d, Conv3d: fused.ConvReLU3d}
 
 
-def fuse_conv_bn(is_qat: bool, conv: Any, bn: Any) -> Any:
+def fuse_conv_bn(is_qat: bool, conv: Module, bn: Module) -> Module:
     """A convolution with its normalisation: folded in, or beside it for training."""
     _require_one_mode(conv, bn)
     if is_qat:
@@ -50,7 +53,7 @@ def fuse_conv_bn(is_qat: bool, conv: Any, bn: Any) -> Any:
     return fuse_conv_bn_eval(conv, bn)
 
 
-def fuse_conv_bn_relu(is_qat: bool, conv: Any, bn: Any, relu: Any) -> Any:
+def fuse_conv_bn_relu(is_qat: bool, conv: Module, bn: Module, relu: Module) -> Module:
     """A convolution with its normalisation and a ReLU."""
     _require_one_mode(conv, bn, relu)
     if is_qat:
@@ -59,7 +62,7 @@ def fuse_conv_bn_relu(is_qat: bool, conv: Any, bn: Any, relu: Any) -> Any:
     return _WITH_RELU[type(conv)](fuse_conv_bn_eval(conv, bn), relu)
 
 
-def fuse_linear_bn(is_qat: bool, linear: Any, bn: Any) -> Any:
+def fuse_linear_bn(is_qat: bool, linear: Module, bn: Module) -> Module:
     """An affine layer with its normalisation."""
     _require_one_mode(linear, bn)
     if is_qat:
@@ -68,7 +71,7 @@ def fuse_linear_bn(is_qat: bool, linear: Any, bn: Any) -> Any:
     return fuse_linear_bn_eval(linear, bn)
 
 
-def fuse_convtranspose_bn(is_qat: bool, convt: Any, bn: Any) -> Any:
+def fuse_convtranspose_bn(is_qat: bool, convt: Module, bn: Module) -> Module:
     """A transposed convolution with its normalisation, for evaluation only."""
     _require_one_mode(convt, bn)
     if is_qat:
@@ -76,10 +79,10 @@ def fuse_convtranspose_bn(is_qat: bool, convt: Any, bn: Any) -> Any:
     return fuse_conv_bn_eval(convt, bn, transpose=True)
 
 
-def _sequence(kind: Any) -> Fuser:
+def _sequence(kind: Callable[..., Module]) -> Fuser:
     """A fuser that puts layers into a sequence with a name of its own."""
 
-    def fuse(is_qat: bool, *layers: Any) -> Any:
+    def fuse(is_qat: bool, *layers: Module) -> Module:
         del is_qat
         return kind(*layers)
 

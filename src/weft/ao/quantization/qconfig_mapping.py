@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from weft._base.types import Kwargs
 from weft._tensor.codegen import op
 from weft.ao._observing.fake_quantize import FixedQParamsFakeQuantize, default_weight_fake_quant
 from weft.ao._observing.observer import (
@@ -57,7 +58,7 @@ class QConfigMapping:
         self.global_qconfig = global_qconfig
         return self
 
-    def set_object_type(self, object_type: Callable[..., Any] | str, qconfig: QConfigAny) -> QConfigMapping:
+    def set_object_type(self, object_type: Callable[..., object] | str, qconfig: QConfigAny) -> QConfigMapping:
         """Set the one for a class of modules, a function, or the name of a method."""
         self.object_type_qconfigs[object_type] = qconfig
         return self
@@ -73,7 +74,7 @@ class QConfigMapping:
         return self
 
     def set_module_name_object_type_order(
-        self, module_name: str, object_type: Callable[..., Any], index: int, qconfig: QConfigAny
+        self, module_name: str, object_type: Callable[..., object], index: int, qconfig: QConfigAny
     ) -> QConfigMapping:
         """Set the one for the n-th use of a function within a module."""
         self.module_name_object_type_order_qconfigs[module_name, object_type, index] = qconfig
@@ -87,7 +88,7 @@ class QConfigMapping:
             lines += [f"  {key}: {qconfig}" for key, qconfig in held.items()] or [f"  {held}"]
         return "\n".join([*lines, ")"])
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Kwargs:
         """The mapping as a dict: `""` has the global one, other keys have lists of tuples."""
         result: dict[str, Any] = {"": self.global_qconfig}
         for key, name in STYLES.items():
@@ -96,7 +97,7 @@ class QConfigMapping:
         return result
 
     @classmethod
-    def from_dict(cls, qconfig_dict: dict[str, Any]) -> QConfigMapping:
+    def from_dict(cls, qconfig_dict: Kwargs) -> QConfigMapping:
         """The mapping that a dict as from `to_dict` describes; all keys are optional."""
         mapping = cls()
         if "" in qconfig_dict:
@@ -160,13 +161,13 @@ def _warn(old: str, new: str) -> None:
     warnings.warn(f"`{old}` is deprecated. Please use `{new}` instead.", FutureWarning, stacklevel=3)
 
 
-def get_default_qconfig_dict(backend: str = "x86", version: int = 0) -> dict[str, Any]:
+def get_default_qconfig_dict(backend: str = "x86", version: int = 0) -> Kwargs:
     """`get_default_qconfig_mapping` as a dict."""
     _warn("get_default_qconfig_dict", "get_default_qconfig_mapping")
     return get_default_qconfig_mapping(backend, version).to_dict()
 
 
-def get_default_qat_qconfig_dict(backend: str = "x86", version: int = 1) -> dict[str, Any]:
+def get_default_qat_qconfig_dict(backend: str = "x86", version: int = 1) -> Kwargs:
     """`get_default_qat_qconfig_mapping` as a dict."""
     _warn("get_default_qat_qconfig_dict", "get_default_qat_qconfig_mapping")
     return get_default_qat_qconfig_mapping(backend, version).to_dict()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import weft.ao.nn.intrinsic.modules.fused as nni
 import weft.ao.nn.intrinsic.qat.modules.conv_fused as conv_qat
@@ -133,17 +133,21 @@ DEFAULT_MODULE_TO_ACT_POST_PROCESS: dict[Any, Any] = {
 _CONTAINERS = {nn.Sequential}
 
 
-def no_observer_set() -> set[Any]:
+ClassMapping: TypeAlias = dict[Any, Any]
+"""From classes or functions to those that take their place."""
+
+
+def no_observer_set() -> set[type]:
     """Modules that get no observer, since their parts have them."""
     return {quantizable.LSTM, quantizable.MultiheadAttention}
 
 
-def get_default_static_quant_module_mappings() -> dict[Any, Any]:
+def get_default_static_quant_module_mappings() -> ClassMapping:
     """A copy of `DEFAULT_STATIC_QUANT_MODULE_MAPPINGS`."""
     return dict(DEFAULT_STATIC_QUANT_MODULE_MAPPINGS)
 
 
-def get_embedding_static_quant_module_mappings() -> dict[Any, Any]:
+def get_embedding_static_quant_module_mappings() -> ClassMapping:
     """The same, with tables for quantization-aware training."""
     more = {
         qat_embedding.EmbeddingBag: embedding_ops.EmbeddingBag,
@@ -152,23 +156,23 @@ def get_embedding_static_quant_module_mappings() -> dict[Any, Any]:
     return get_combined_dict(DEFAULT_STATIC_QUANT_MODULE_MAPPINGS, more)
 
 
-def get_default_qat_module_mappings() -> dict[Any, Any]:
+def get_default_qat_module_mappings() -> ClassMapping:
     """A copy of `DEFAULT_QAT_MODULE_MAPPINGS`."""
     return dict(DEFAULT_QAT_MODULE_MAPPINGS)
 
 
-def get_embedding_qat_module_mappings() -> dict[Any, Any]:
+def get_embedding_qat_module_mappings() -> ClassMapping:
     """The same, with tables."""
     more = {nn.EmbeddingBag: qat_embedding.EmbeddingBag, nn.Embedding: qat_embedding.Embedding}
     return get_combined_dict(DEFAULT_QAT_MODULE_MAPPINGS, more)
 
 
-def get_default_dynamic_quant_module_mappings() -> dict[Any, Any]:
+def get_default_dynamic_quant_module_mappings() -> ClassMapping:
     """A copy of `DEFAULT_DYNAMIC_QUANT_MODULE_MAPPINGS`."""
     return dict(DEFAULT_DYNAMIC_QUANT_MODULE_MAPPINGS)
 
 
-def _class_for(float_module_class: Any, mappings: dict[Any, Any], more: dict[Any, Any] | None) -> Any:
+def _class_for(float_module_class: object, mappings: dict[object, object], more: dict[object, object] | None) -> Any:
     match = get_combined_dict(mappings, more or {}).get(float_module_class)
     if match is None:
         raise PreconditionError(
@@ -178,7 +182,9 @@ def _class_for(float_module_class: Any, mappings: dict[Any, Any], more: dict[Any
 
 
 def get_static_quant_module_class(
-    float_module_class: Any, additional_static_quant_mapping: dict[Any, Any] | None = None, is_reference: bool = False
+    float_module_class: object,
+    additional_static_quant_mapping: dict[object, object] | None = None,
+    is_reference: bool = False,
 ) -> Any:
     """The quantized class for a float one; `AssertionError` if there is none."""
     if is_reference:
@@ -187,7 +193,7 @@ def get_static_quant_module_class(
 
 
 def get_dynamic_quant_module_class(
-    float_module_class: Any, additional_dynamic_quant_mapping: dict[Any, Any] | None = None
+    float_module_class: object, additional_dynamic_quant_mapping: dict[object, object] | None = None
 ) -> Any:
     """The dynamically quantized class for a float one; `AssertionError` if there is none."""
     return _class_for(float_module_class, DEFAULT_DYNAMIC_QUANT_MODULE_MAPPINGS, additional_dynamic_quant_mapping)
@@ -200,11 +206,11 @@ _MAPPINGS = (
 )
 
 
-def get_default_qconfig_propagation_list() -> set[Any]:
+def get_default_qconfig_propagation_list() -> set[type]:
     """Types of modules that `prepare` observes."""
     return _CONTAINERS.union(*_MAPPINGS)
 
 
-def get_default_compare_output_module_list() -> set[Any]:
+def get_default_compare_output_module_list() -> set[type]:
     """Types of modules whose results the numeric suite records: all float and all quantized ones."""
     return get_default_qconfig_propagation_list().union(*(mapping.values() for mapping in _MAPPINGS))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Collection
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from weft._base.device import META
+from weft._base.device import META, DeviceLike, device
 from weft._base.dtype import DType, float16, qint8, quint8
+from weft._base.types import AnyCallable, Arg, Args, Kwargs
 from weft._base.usage import log_api_usage_once
 from weft._tensor.tensor import Tensor
 from weft.ao._observing.fake_quantize import FakeQuantizeBase
@@ -50,6 +51,10 @@ from weft.nn import (
 from weft.nn._module import Module
 from weft.nn.utils.parametrize import type_before_parametrizations as type_of
 
+if TYPE_CHECKING:
+    from weft.ao.quantization.quantization_mappings import ClassMapping
+    from weft.nn.utils.rnn import PackedSequence
+
 _M = TypeVar("_M", bound=Module)
 
 
@@ -71,14 +76,14 @@ def get_default_custom_config_dict() -> dict[str, dict[Any, Any]]:
 
 
 def propagate_qconfig_(
-    module: Module, qconfig_dict: dict[Any, Any] | None = None, prepare_custom_config_dict: Any = None
+    module: Module, qconfig_dict: dict[object, object] | None = None, prepare_custom_config_dict: object = None
 ) -> None:
     """Set `qconfig` of all modules of a model: their own, that of their path or type in a dict, or their parent's."""
     del prepare_custom_config_dict
     _propagate(module, qconfig_dict or {}, None, "")
 
 
-def _propagate(module: Module, by_key: dict[Any, Any], inherited: Any, path: str) -> None:
+def _propagate(module: Module, by_key: dict[object, object], inherited: object, path: str) -> None:
     qconfig = by_key.get(path, by_key.get(type_of(module), inherited))
     qconfig = getattr(module, "qconfig", qconfig)
     require_valid(qconfig, module)
@@ -94,16 +99,16 @@ def _is_to_be_observed(module: Module) -> bool:
 # --- observers ----------------------------------------------------------------------------------------------------
 
 
-def _observer_forward_hook(self: Any, input: Any, output: Any) -> Any:
+def _observer_forward_hook(self: Any, input: Tensor | PackedSequence, output: Any) -> Any:
     del input
     return self.activation_post_process(output)
 
 
-def _observer_forward_pre_hook(self: Any, input: Any) -> Any:
+def _observer_forward_pre_hook(self: Any, input: Tensor | PackedSequence) -> Any:
     return self.activation_post_process(input[0])
 
 
-def _device_of(module: Module) -> Any:
+def _device_of(module: Module) -> device | None:
     """The device of a module's tensors, or None; `AssertionError` for several."""
     tensors = [*module.parameters(), *module.buffers()]
     devices = {x.device for x in tensors if x.device is not META}
@@ -113,7 +118,7 @@ def _device_of(module: Module) -> Any:
     return devices.pop() if devices else None
 
 
-def _observe(module: Module, device: Any, make: Callable[[], Any] | None = None) -> None:
+def _observe(module: Module, device: Any, make: AnyCallable | None = None) -> None:
     """Let an observer look at a module's results; at its inputs, if it keeps nothing of earlier ones."""
     if not _is_to_be_observed(module) or isinstance(module, DeQuantStub):
         return
@@ -126,7 +131,11 @@ def _observe(module: Module, device: Any, make: Callable[[], Any] | None = None)
 
 
 def _add_observers(
-    module: Module, types: Collection[Any], non_leaf: Collection[Any], device: Any, swaps: dict[Any, Any]
+    module: Module,
+    types: Collection[object],
+    non_leaf: Collection[object],
+    device: DeviceLike | None,
+    swaps: dict[Any, Any],
 ) -> None:
     for name, child in module.named_children():
         kind = type_of(child)
@@ -199,7 +208,7 @@ def prepare(
 
 def swap_module(
     mod: Module,
-    mapping: dict[Any, Any],
+    mapping: ClassMapping,
     custom_module_class_mapping: dict[Any, Any] | None = None,
     use_precomputed_fake_quant: bool = False,
 ) -> Module:
@@ -232,9 +241,7 @@ def swap_module(
     return result
 
 
-def _swap_below(
-    module: Module, mapping: dict[Any, Any], custom: dict[Any, Any], use_precomputed_fake_quant: bool
-) -> None:
+def _swap_below(module: Module, mapping: ClassMapping, custom: Kwargs, use_precomputed_fake_quant: bool) -> None:
     for name, child in list(module.named_children()):
         if not isinstance(child, _FusedModule) and type_of(child) not in custom:
             _swap_below(child, mapping, custom, use_precomputed_fake_quant)
@@ -256,7 +263,7 @@ def _clean(module: Module) -> None:
 
 def convert(
     module: _M,
-    mapping: dict[Any, Any] | None = None,
+    mapping: ClassMapping | None = None,
     inplace: bool = False,
     remove_qconfig: bool = True,
     is_reference: bool = False,
@@ -285,9 +292,9 @@ def convert(
 
 def quantize(
     model: _M,
-    run_fn: Callable[..., Any],
-    run_args: Any,
-    mapping: dict[Any, Any] | None = None,
+    run_fn: AnyCallable,
+    run_args: Args,
+    mapping: ClassMapping | None = None,
     inplace: bool = False,
 ) -> _M:
     """Prepare a model, call `run_fn(model, *run_args)` to calibrate it, and convert it."""
@@ -310,7 +317,7 @@ def quantize_dynamic(
     model: _M,
     qconfig_spec: Any = None,
     dtype: DType = qint8,
-    mapping: dict[Any, Any] | None = None,
+    mapping: ClassMapping | None = None,
     inplace: bool = False,
 ) -> _M:
     """A copy of a model (itself if `inplace`) with quantized weights, whose inputs are put on a grid at each call.
@@ -339,7 +346,7 @@ def quantize_dynamic(
     return convert(model, targets, inplace=True)
 
 
-def prepare_qat(model: _M, mapping: dict[Any, Any] | None = None, inplace: bool = False) -> _M:
+def prepare_qat(model: _M, mapping: ClassMapping | None = None, inplace: bool = False) -> _M:
     """A copy of a model in training mode (itself if `inplace`) with fake quantization of weights and activations."""
     log_api_usage_once("quantization_api.quantize.prepare_qat")
     if not model.training:
@@ -351,7 +358,7 @@ def prepare_qat(model: _M, mapping: dict[Any, Any] | None = None, inplace: bool 
     return prepare(model, inplace=True, observer_non_leaf_module_list=set(targets.values()))
 
 
-def quantize_qat(model: _M, run_fn: Callable[..., Any], run_args: Any, inplace: bool = False) -> _M:
+def quantize_qat(model: _M, run_fn: AnyCallable, run_args: Args, inplace: bool = False) -> _M:
     """Prepare a model for training, call `run_fn(model, *run_args)` to train it, and convert it."""
     log_api_usage_once("quantization_api.quantize.quantize_qat")
     model = model if inplace else copy.deepcopy(model)
@@ -360,7 +367,7 @@ def quantize_qat(model: _M, run_fn: Callable[..., Any], run_args: Any, inplace: 
     return convert(model, inplace=True)
 
 
-def default_eval_fn(model: Callable[[Tensor], Any], calib_data: Any) -> None:
+def default_eval_fn(model: Callable[[Tensor], object], calib_data: Iterable[Arg]) -> None:
     """Run a model on the inputs of pairs (input, target), for calibration."""
     for data, _target in calib_data:
         model(data)

@@ -7,8 +7,9 @@ without changes of the program.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
+from weft._base.types import Arg, Args
 from weft.ao.nn.quantized.modules.functional_modules import FloatFunctional, FXFloatFunctional
 from weft.ao.quantization.backend_config.native import BackendConfig, require_native
 from weft.ao.quantization.fx.convert import convert
@@ -28,6 +29,9 @@ from weft.errors import ArgumentError, LacksAttributeError, PreconditionError, U
 from weft.fx.graph_module import _USER_PRESERVED_ATTRIBUTES_KEY, GraphModule
 from weft.nn._module import Module
 
+if TYPE_CHECKING:
+    from weft.ao._observing.qconfig import QConfigAny
+
 
 def _with_attributes(model: GraphModule, source: Module, names: Iterable[str]) -> GraphModule:
     """The model, with attributes of another one."""
@@ -41,7 +45,7 @@ def _with_attributes(model: GraphModule, source: Module, names: Iterable[str]) -
     return model
 
 
-def _mapping(entry: Any) -> QConfigMapping:
+def _mapping(entry: object) -> QConfigMapping:
     """The mapping, or what a dict says of it; `AssertionError` for anything else."""
     if not isinstance(entry, QConfigMapping | Mapping):
         raise PreconditionError(
@@ -51,7 +55,7 @@ def _mapping(entry: Any) -> QConfigMapping:
     return config_of(entry, QConfigMapping)
 
 
-def _require_float(model: Any) -> None:
+def _require_float(model: object) -> None:
     """`TypeError` for what is no module, `AssertionError` for a model that has been prepared or converted before."""
     if not isinstance(model, Module):
         raise ArgumentError(f"graph mode quantizes modules, but got a {type(model).__name__}")
@@ -77,7 +81,7 @@ def _traced(model: Module, tracer: QuantizationTracer) -> GraphModule:
 
 
 def _prepare(
-    model: Module, qconfig_mapping: Any, custom_config: Any, backend_config: Any, *, is_qat: bool
+    model: Module, qconfig_mapping: object, custom_config: object, backend_config: object, *, is_qat: bool
 ) -> GraphModule:
     require_native(backend_config)
     _require_float(model)
@@ -93,7 +97,7 @@ def _prepare(
     scopes: dict[str, Scope] = dict(tracer.node_name_to_scope)
     fuse(graph_module, is_qat=is_qat)
 
-    def prepare_part(module: Module, entry: StandaloneModuleConfigEntry, qconfig: Any) -> GraphModule:
+    def prepare_part(module: Module, entry: StandaloneModuleConfigEntry, qconfig: QConfigAny) -> GraphModule:
         own = entry.qconfig_mapping or QConfigMapping().set_global(qconfig)
         return _prepare(module, own, entry.prepare_custom_config, entry.backend_config or backend_config, is_qat=is_qat)
 
@@ -103,7 +107,7 @@ def _prepare(
 
 def fuse_fx(
     model: Module,
-    fuse_custom_config: FuseCustomConfig | dict[str, Any] | None = None,
+    fuse_custom_config: FuseCustomConfig | dict[str, object] | None = None,
     backend_config: BackendConfig | None = None,
 ) -> GraphModule:
     """The graph of a model in evaluation mode, in which normalisation is folded in, and layers and ReLUs are one."""
@@ -117,10 +121,10 @@ def fuse_fx(
 
 def prepare_fx(
     model: Module,
-    qconfig_mapping: QConfigMapping | dict[str, Any],
-    example_inputs: tuple[Any, ...],
-    prepare_custom_config: PrepareCustomConfig | dict[str, Any] | None = None,
-    _equalization_config: Any = None,
+    qconfig_mapping: QConfigMapping | dict[str, object],
+    example_inputs: Args,
+    prepare_custom_config: PrepareCustomConfig | dict[str, object] | None = None,
+    _equalization_config: object = None,
     backend_config: BackendConfig | None = None,
 ) -> GraphModule:
     """The graph of a model in evaluation mode, fused, and with observers where `qconfig_mapping` asks for them.
@@ -137,9 +141,9 @@ def prepare_fx(
 
 def prepare_qat_fx(
     model: Module,
-    qconfig_mapping: QConfigMapping | dict[str, Any],
-    example_inputs: tuple[Any, ...],
-    prepare_custom_config: PrepareCustomConfig | dict[str, Any] | None = None,
+    qconfig_mapping: QConfigMapping | dict[str, object],
+    example_inputs: Args,
+    prepare_custom_config: PrepareCustomConfig | dict[str, object] | None = None,
     backend_config: BackendConfig | None = None,
 ) -> GraphModule:
     """The graph of a model in training mode, with fake quantization of weights and activations. See `prepare_fx`."""
@@ -149,9 +153,9 @@ def prepare_qat_fx(
 
 def convert_fx(
     graph_module: GraphModule,
-    convert_custom_config: ConvertCustomConfig | dict[str, Any] | None = None,
+    convert_custom_config: ConvertCustomConfig | dict[str, object] | None = None,
     _remove_qconfig: bool = True,
-    qconfig_mapping: QConfigMapping | dict[str, Any] | None = None,
+    qconfig_mapping: QConfigMapping | dict[str, object] | None = None,
     backend_config: BackendConfig | None = None,
     keep_original_weights: bool = False,
 ) -> GraphModule:
@@ -179,7 +183,7 @@ def convert_fx(
     return _with_attributes(result, graph_module, [*kept, *config.preserved_attributes])
 
 
-def convert_to_reference_fx(graph_module: GraphModule, *args: Any, **kwargs: Any) -> GraphModule:
+def convert_to_reference_fx(graph_module: GraphModule, *args: Arg, **kwargs: Arg) -> GraphModule:
     """Raises `NotImplementedError`: PyTorch's form of a quantized model for other libraries is not made."""
     del graph_module, args, kwargs
     raise UnsupportedError("convert_to_reference_fx: there are no reference modules; use convert_fx")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from weft._tensor.tensor import Tensor
 from weft.nn._module import Module
+
+if TYPE_CHECKING:
+    from weft.ao._observing.qconfig import QConfigAny
 
 
 class QuantStub(Module):
     """Returns its input. `prepare` lets it observe, and `convert` makes a `Quantize` of it."""
 
-    def __init__(self, qconfig: Any = None) -> None:
+    def __init__(self, qconfig: QConfigAny = None) -> None:
         super().__init__()
         if qconfig:
             self.qconfig = qconfig
@@ -24,7 +27,7 @@ class QuantStub(Module):
 class DeQuantStub(Module):
     """Returns its input. `convert` makes a `DeQuantize` of it."""
 
-    def __init__(self, qconfig: Any = None) -> None:
+    def __init__(self, qconfig: QConfigAny = None) -> None:
         super().__init__()
         if qconfig:
             self.qconfig = qconfig

@@ -1,6 +1,6 @@
 """Checkpoints of distributed programs: each rank writes and reads its own part, on any number of ranks."""
 
-from weft.distributed.checkpoint.api import CheckpointException as CheckpointException
+from weft._import_paths.finder import serve_below as _serve_below
 from weft.distributed.checkpoint.default_planner import DefaultLoadPlanner as DefaultLoadPlanner
 from weft.distributed.checkpoint.default_planner import DefaultSavePlanner as DefaultSavePlanner
 from weft.distributed.checkpoint.filesystem import FileSystemReader as FileSystemReader
@@ -24,3 +24,6 @@ from weft.distributed.checkpoint.state_dict_saver import save as save
 from weft.distributed.checkpoint.state_dict_saver import save_state_dict as save_state_dict
 from weft.distributed.checkpoint.storage import StorageReader as StorageReader
 from weft.distributed.checkpoint.storage import StorageWriter as StorageWriter
+from weft.errors import CheckpointException as CheckpointException
+
+_serve_below(__name__)

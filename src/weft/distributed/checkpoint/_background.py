@@ -103,7 +103,9 @@ def _run(
         future.set_result(result)
 
 
+# no cell: files are not written in a captured function
 _alone = Background(None)
+# no cell: files are not written in a captured function
 _backgrounds: WeakKeyDictionary[ProcessGroup, Background] = WeakKeyDictionary()
 
 

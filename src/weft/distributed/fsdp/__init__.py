@@ -1,5 +1,6 @@
 """Fully sharded data parallelism: each rank keeps a part of the parameters, gradients and optimizer state."""
 
+from weft._import_paths.finder import serve_below as _serve_below
 from weft.distributed.fsdp import wrap as wrap
 from weft.distributed.fsdp._fully_shard import FSDPModule as FSDPModule
 from weft.distributed.fsdp._fully_shard import UnshardHandle as UnshardHandle
@@ -24,3 +25,5 @@ from weft.distributed.fsdp._policies import CPUOffloadPolicy as CPUOffloadPolicy
 from weft.distributed.fsdp._policies import MixedPrecisionPolicy as MixedPrecisionPolicy
 from weft.distributed.fsdp._policies import OffloadPolicy as OffloadPolicy
 from weft.distributed.fsdp._wrapper import FullyShardedDataParallel as FullyShardedDataParallel
+
+_serve_below(__name__)

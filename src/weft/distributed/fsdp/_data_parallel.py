@@ -73,6 +73,7 @@ def require_reshard(reshard_after_forward: Any, parts: int) -> bool | int:
     return True if reshard_after_forward == parts else reshard_after_forward
 
 
+# no cell: written where modules are wrapped, which is no part of a capture
 _neighbours: WeakKeyDictionary[ProcessGroup, dict[int, DataParallel]] = WeakKeyDictionary()
 """By the group that shards one copy, and the number of neighbours."""
 

@@ -11,11 +11,10 @@ import jax.numpy as jnp
 
 from weft._base.autocast import NO_AUTOCAST
 from weft._base.state import Pending, ambient, using
-from weft._lazy.aval import Aval
-from weft._lazy.realize import raw_array
+from weft._lazy.aval import Aval, plain_type
 from weft._lazy.record import record
+from weft._lazy.role import Interior
 from weft._lazy.signature import Signature
-from weft._lazy.tape import Tape
 from weft._lazy.value import Absent, Value
 from weft._tensor.composite.create import empty
 from weft._tensor.tensor import Tensor, wrap
@@ -23,7 +22,7 @@ from weft.distributed import _collectives
 from weft.distributed._observers import collective, requested
 from weft.distributed.fsdp._data_parallel import DataParallel
 from weft.distributed.fsdp._flat import Slot, joined_parts, wholes_of
-from weft.distributed.tensor._sharding import local_part, local_type
+from weft.distributed.tensor._sharding import local_part
 
 
 class own_program(using):
@@ -66,7 +65,7 @@ class Gathered:
 
     def record(self, derivative: Derivative, trained: Sequence[bool]) -> list[Value]:
         """The values, absent so far. Gradients flow to the parts that are `trained`."""
-        signature = _signature(tuple([local_type(part.aval) for part in self.parts]), tuple(self._types))
+        signature = _signature(tuple([plain_type(part.aval) for part in self.parts]), tuple(self._types))
         with own_program(grad=True):
             values = list(record(signature, tuple(self.parts), ambient()))
 
@@ -77,10 +76,9 @@ class Gathered:
         for value, flows in zip(values, trained, strict=True):
             value.tape = None
             if flows and value.aval.dtype.is_differentiable:
-                value.tape = Tape()
-                value.tape.custom = differentiate
+                value.tape = Interior(custom=differentiate)
             # The values are on the tape before they are here: whoever reads them first waits for the collective.
-            value.array = Absent(self.finish)
+            value.content = Absent(self.finish)
         self._values = [weakref.ref(value) for value in values]
         return values
 
@@ -140,10 +138,10 @@ class Gathered:
                 for i, whole in zip(at, wholes, strict=True):
                     value = self._values[i]()
                     if value is not None:
-                        value.array = raw_array(whole._read())
+                        value.content = whole._read().read()
             for _, piece in pieces:
                 # Computed now: a pending clone would keep the whole buffer that it is cut from.
-                raw_array(piece._read())
+                piece._read().read()
         self._pieces = pieces if self.few is not None else None
         self.is_here = True
 
@@ -155,7 +153,7 @@ class Gathered:
         for ref in self._values:
             value = ref()
             if value is not None:
-                value.array = Absent(self.finish)
+                value.content = Absent(self.finish)
 
 
 @lru_cache(maxsize=1024)

@@ -8,6 +8,7 @@ from typing import Any
 
 from weft._base.state import ambient
 from weft._lazy.realize import flush_pending
+from weft._lazy.role import Leaf
 from weft._lazy.value import Value
 from weft._tensor.composite.create import zeros
 from weft._tensor.gradients import accumulate
@@ -165,7 +166,7 @@ class ParameterGroup:
         if self.reduces and not self._reached and (waits or self.reduces_unused):
             for at, part in self._reduced({}).items():
                 tape = self.parameters[at].sharded._read().tape
-                if tape is not None:
+                if isinstance(tape, Leaf):
                     accumulate(tape, part._read(), create_graph=False)
         if is_last and self.reshards_after_backward:
             gathered = self.reshard()

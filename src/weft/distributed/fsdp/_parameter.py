@@ -7,7 +7,7 @@ from typing import Any
 
 from weft._base.dtype import DType
 from weft._base.state import using
-from weft._lazy.aval import Aval, aval_of, named, sharded
+from weft._lazy.aval import Aval, aval_of, named, owned
 from weft._lazy.value import Value
 from weft._tensor.base import new_handle
 from weft._tensor.tensor import Tensor, operand, wrap
@@ -66,12 +66,12 @@ class ShardedParameter:
     def whole_type(self, dtype: DType) -> Aval:
         """The type of the whole parameter, in this element type."""
         plain = named(aval_of(self.slot.shape, dtype, device=self.sharded.device), self._aval.names)
-        return sharded(plain, self._aval.sharding)
+        return owned(plain, self._aval.owner)
 
     def handle_on(self, value: Value) -> Tensor:
         """The parameter that modules have as a whole."""
-        sharding = value.aval.sharding
-        handle: Tensor = new_handle(Parameter if sharding is None else sharding.type_like(Parameter))
+        owner = value.aval.owner
+        handle: Tensor = new_handle(Parameter if owner is None else owner.type_like(Parameter))
         handle._value = value
         return handle
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+from weft._base.cell import LocalCell
 from weft.errors import PreconditionError, UnsupportedCallError, ValueRangeError
 from weft.nn import Module, ModuleDict, ModuleList, MultiheadAttention, Parameter
 
@@ -163,32 +164,21 @@ def _wrap_children(
     return total
 
 
-class _Enabled(threading.local):
-    """What `wrap` wraps with in this thread, and the options; None outside of `enable_wrap`."""
-
-    wrapper: tuple[Callable[..., Module], Options] | None = None
-
-
-_enabled = _Enabled()
+_wrapper = LocalCell[Callable[..., Module] | None]("what modules are wrapped with", None)
 
 
 @contextmanager
 def enable_wrap(*, wrapper_cls: Any, **wrapper_kwargs: Any) -> Generator[None]:
     """Within the block, `wrap(module)` is `wrapper_cls(module, **wrapper_kwargs)`."""
-    if _enabled.wrapper is not None:
+    if _wrapper.get() is not None:
         raise UnsupportedCallError(
             "You are already within an autowrap context and we currently do not supported nested autowrap."
         )
-    _enabled.wrapper = wrapper_cls, wrapper_kwargs
-    try:
+    with _wrapper.within(partial(wrapper_cls, **wrapper_kwargs)):
         yield
-    finally:
-        _enabled.wrapper = None
 
 
 def wrap(module: Module, **wrap_overrides: Any) -> Module:
     """The module, wrapped within a block of `enable_wrap`, and as it is elsewhere."""
-    if _enabled.wrapper is None:
-        return module
-    wrapper, options = _enabled.wrapper
-    return wrapper(module, **{**options, **wrap_overrides})
+    wrapper = _wrapper.get()
+    return module if wrapper is None else wrapper(module, **wrap_overrides)

@@ -16,6 +16,7 @@ from weft.distributed.optim._functional import (
 )
 from weft.errors import ValueRangeError
 
+# no cell: read where optimizers are made, which is no part of a capture
 functional_optim_map: dict[Any, type[Any]] = {
     functional._optimizer_class: functional
     for functional in (

@@ -84,6 +84,7 @@ class _Running(threading.local):
     recorder: _Recorder | None = None
 
 
+# no cell: set only while a model is traced
 _running = _Running()
 
 

@@ -22,7 +22,7 @@ __getattr__, __dir__ = _on_first_use(
             "_set_rpc_timeout",
         ),
         "weft.distributed.rpc._rref": ("PyRRef", "RRef", "remote"),
-        "weft.distributed.rpc._trace.trace": ("trace",),
+        "weft._tools.rpc_trace": ("trace",),
         "weft.distributed.rpc._profiled_function": ("_ProfiledFunction",),
         "weft.distributed.rpc._workers": ("WorkerInfo",),
         "weft.distributed.rpc.options": ("RpcBackendOptions", "TensorPipeRpcBackendOptions"),

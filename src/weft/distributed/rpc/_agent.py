@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any, TypeVarTuple
 
-from weft._base.state import ambient
+from weft._base.capture import active_capture
 from weft._base.timeline import Phase, spanned
 from weft._comm.transport.pipe import Bytes, Pipe
 from weft._comm.transport.reactor import Reactor
@@ -158,8 +158,7 @@ class Agent:
     ) -> PendingCall:
         # A replay of a captured function would not repeat the call, so a function that calls another worker is run as
         # it stands each time.
-        if (capture := ambient().capture) is not None:
-            capture.needs_value("a remote call")
+        active_capture().needs_value("a remote call")
         try:
             pipe = None if to == self.me else self.peers.existing(to) or self.peers.reach(to, seconds)
         except RpcError as error:

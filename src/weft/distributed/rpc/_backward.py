@@ -27,8 +27,8 @@ from weft._autograd.incremental import IncrementalBackwardPass
 from weft._base.state import ambient
 from weft._base.timeline import Listeners, Phase, spanned, tell
 from weft._lazy.realize import flush_pending
+from weft._lazy.role import Leaf
 from weft._lazy.runtime import filled_array
-from weft._lazy.tape import Tape
 from weft._lazy.value import Value, inputs_first
 from weft._tensor.gradients import accumulate
 from weft._tensor.tensor import Tensor, wrap
@@ -70,10 +70,10 @@ class _CollectedGradients:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._hooked: set[Tape] = set()
-        self._own: dict[Tape, Any] = {}  # the real `.grad` of leaves whose `.grad` is replaced
+        self._hooked: set[Leaf] = set()
+        self._own: dict[Leaf, Any] = {}  # the real `.grad` of leaves whose `.grad` is replaced
 
-    def add(self, tape: Tape, grad: Value) -> None:
+    def add(self, tape: Leaf, grad: Value) -> None:
         """Add to the gradient of a leaf."""
         gradients = self._context.gradients
         # Only hooks can see `.grad`; leaves without them need neither the exchange nor the lock.
@@ -97,7 +97,7 @@ class _CollectedGradients:
             self._own = {}
             _grad_lock.release()
 
-    def _set_grad(self, tape: Tape) -> None:
+    def _set_grad(self, tape: Leaf) -> None:
         if tape in self._own:
             return
         if not self._own:

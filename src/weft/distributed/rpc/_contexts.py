@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from weft._autograd.graph import Vertex
 from weft._lazy.aval import Aval
+from weft._lazy.role import Interior, Leaf, custom_of
 from weft._lazy.signature import Output, Signature
-from weft._lazy.tape import Tape
 from weft._lazy.value import Value, tick
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import GradientError
@@ -67,7 +67,7 @@ class Context:
         self.sends: dict[int, SentTensor] = {}
         self.receipts: dict[tuple[WorkerInfo, int], list[int]] = {}
         self.peers: set[WorkerInfo] = set()
-        self.gradients: dict[Tape, Value] = {}
+        self.gradients: dict[Leaf, Value] = {}
         self.passes: dict[Any, Any] = {}
         self.over = False
         self._numbers = count()
@@ -91,12 +91,11 @@ class Context:
             self.receipts.setdefault((origin.sender, origin.message), []).append(origin.number)
         # The copy is a result and no leaf: a pass adds gradients of leaves to the context, and must hand this one back
         # to the sender.
-        source = Value(value.aval, value.array)
-        source.tape = Tape(leaf=True)
-        copy = Value(value.aval, value.array)  # the result of an application that has been computed
+        source = Value(value.aval, value.content)
+        source.tape = Leaf()
+        copy = Value(value.aval, value.content)  # the result of an application that has been computed
         copy.origin, copy.inputs, copy.time = _receive_output(value.aval), (source,), tick()
-        copy.tape = Tape()
-        copy.tape.custom = origin
+        copy.tape = Interior(custom=origin)
         return copy
 
 
@@ -118,7 +117,7 @@ def _receive_output(aval: Aval) -> Output:
 
 def origin_of(value: Vertex) -> ReceivedTensor | None:
     """The origin of a received value; None for a value of this worker."""
-    origin = value.tape and value.tape.custom
+    origin = custom_of(value.tape)
     return origin if isinstance(origin, ReceivedTensor) else None
 
 

@@ -8,7 +8,7 @@ from weft.distributed.rpc._pending_deletes import delete_forks
 from weft.distributed.rpc._protocol import table
 from weft.distributed.rpc._rref import add_fork, child_known, create, creation_failed, fetch
 from weft.distributed.rpc._shutdown import missing, query
-from weft.distributed.rpc._top.status import status
+from weft.distributed.rpc._status import status
 from weft.distributed.rpc._trace.recording import clock, drop_trace, end_trace
 
 CONTROLS = table(

@@ -21,12 +21,10 @@ from weft._base.dtype import dtype_named
 from weft._base.state import ambient
 from weft._comm.shared_memory.loans import FrozenBytes
 from weft._lazy.aval import aval_of
-from weft._lazy.realize import raw_array
 from weft._lazy.value import Value
 from weft._tensor.base import new_handle
-from weft._tensor.composed import ComposedTensor
 from weft._tensor.convert import existing, room
-from weft._tensor.copying import extras_of, handle_on, set_extras
+from weft._tensor.copying import extras_of, handle_on, owner_that_saves, set_extras
 from weft._tensor.tensor import Tensor, wrap
 from weft.distributed.rpc._contexts import ContextMessage, ReceivedTensor
 from weft.errors import RpcError
@@ -127,7 +125,7 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, Tensor):
-            if isinstance(obj, ComposedTensor):
+            if owner_that_saves(obj) is not None:
                 return NotImplemented  # its parts come here
             return _reduce_tensor(obj, self._to, self._undo)
         reduce = getattr(type(obj), "_reduce_for", None)
@@ -153,7 +151,7 @@ class _WholePickler(_Pickler, cloudpickle.Pickler):
 def _reduce_tensor(tensor: Tensor, to: Receiver, undo: list[Callable[[], object]]) -> tuple[Any, ...]:
     """How a tensor is pickled: as a leaf, or on the tape in a context of distributed autograd."""
     value = tensor._read()
-    aval, held = value.aval, raw_array(value)
+    aval, held = value.aval, value.read()
     elements: Any = np.ascontiguousarray(held).reshape(-1).view(np.uint8)
     # A type of its own tells the lender that the memory does not change: what is sent again, or to others, is then
     # copied to shared memory once.

@@ -9,11 +9,11 @@ from threading import get_ident
 from typing import Any
 
 from weft._lazy.realize import flush_pending
-from weft.autograd.profiler import profile
 from weft.distributed.rpc._profiled_call import ProfiledResult
 from weft.distributed.rpc._service import Method, is_asynchronous
 from weft.distributed.rpc._state import current_agent
 from weft.futures import Future
+from weft.profiler._block import profile
 
 
 class ProfiledFunction:

@@ -12,7 +12,7 @@ from weft.errors import DistError
 
 def moved_to_mesh(value: Value, target: Sharding) -> Value:
     """A sharded value on another mesh, in which this process has a place, too. Each process has it whole on the way."""
-    source: Sharding = value.aval.sharding  # pyright: ignore[reportAssignmentType]  only called for sharded values
+    source: Sharding = value.aval.owner  # pyright: ignore[reportAssignmentType]  only called for sharded values
     if target.mesh.coordinate is None:
         raise DistError(f"redistribute: rank {target.mesh.get_rank()} has no place in {target.mesh}")
     return labelled(transferred(local_part(value), _to_mesh(source, target)), target)

@@ -170,7 +170,7 @@ def _created(
     if drawn and any(placement.is_partial() for placement in wanted):
         raise PreconditionError(f"numbers are drawn whole or in parts, not as what is to be reduced: {placements}")
     sharding = sharding_of(mesh, wanted, shape)
-    result = wrap(sharding.created(shape, function))
+    result = wrap(sharding.created(shape, lambda size, first: function(size, first)._read()))
     return result.requires_grad_(requires_grad)  # pyright: ignore[reportReturnType]  its value is sharded
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Generator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from typing import Any
 
+from weft._base.cell import LocalCell
 from weft._base.state import using
 from weft._tensor.codegen import op as rows
 from weft._tensor.dim_names import position
@@ -18,18 +18,23 @@ from weft.distributed.tensor._ring_attention import Ring
 from weft.errors import ArgumentError, DimError, DistError, UnsupportedError, ValueRangeError
 
 
-class _Options(threading.local):
+def _of_cell(cell: LocalCell[Any]) -> Any:
+    """An attribute that stands in a cell."""
+    return property(lambda _: cell.get(), lambda _, value: cell.set(value))
+
+
+class _Options:
     """Those of this thread, under PyTorch's names.
 
     enable_load_balance   whether each rank has chunks from both ends of a sequence, where its length allows it
     rotate_method         "allgather" or "alltoall"
     """
 
-    def __init__(self) -> None:
-        self.enable_load_balance = True
-        self.rotate_method = "allgather"
+    enable_load_balance = _of_cell(LocalCell("whether sequences are balanced among ranks", True))
+    rotate_method = _of_cell(LocalCell("how parts of sequences are sent", "allgather"))
 
 
+# no cell: its attributes stand in cells
 options = _Options()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from weft._base.state import using
 from weft._checkpoint.safe import add_safe_globals
 from weft._lazy.value import Value
-from weft._tensor.copying import set_from_part
+from weft._tensor.copying import set_restorer
 from weft._tensor.overriding import disabled
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft.distributed._observers import requested
@@ -17,7 +17,7 @@ from weft.distributed.tensor._across_meshes import moved_to_mesh
 from weft.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from weft.distributed.tensor._placements import Partial, Placements, Replicate, Shard, _StridedShard
 from weft.distributed.tensor._redistribute import redistributed, with_gradient
-from weft.distributed.tensor._sharding import Sharding, own_part, sharding_from, sharding_of
+from weft.distributed.tensor._sharding import SHARDING, Sharding, own_part, sharding_from, sharding_of
 from weft.distributed.tensor._views import alias_of, distributed_view, local_view
 from weft.distributed.tensor._wanted import placements_for, require_common, size_of_parts
 from weft.errors import ArgumentError, DistError, OutOfRangeError
@@ -57,7 +57,7 @@ class DTensor(Tensor):
 
     @property
     def _sharding(self) -> Sharding:
-        sharding = self._read().aval.sharding
+        sharding = self._read().aval.owner
         assert isinstance(sharding, Sharding), "its values are sharded"
         return sharding
 
@@ -201,13 +201,13 @@ class DTensor(Tensor):
         return (self.full_tensor() if any(p.is_partial() for p in self.placements) else self.to_local()).detach()
 
 
-def _from_part(part: Tensor, facts: dict[str, Any]) -> Tensor:
+def _restored(facts: dict[str, Any], parts: dict[str, Tensor]) -> Tensor:
     sharding = sharding_from(facts)
-    return DTensor.from_local(part, sharding.mesh, sharding.placements, shape=sharding.size)
+    return DTensor.from_local(parts["part"], sharding.mesh, sharding.placements, shape=sharding.size)
 
 
 Sharding.tensor_type = DTensor
-set_from_part(_from_part)
+set_restorer(SHARDING, _restored)
 add_safe_globals([DTensor, DeviceMesh, mesh_from, Shard, Replicate, Partial, _StridedShard])  # files may name them
 
 

@@ -1,11 +1,15 @@
-"""Calls on sharded values: what is moved first, what runs on each process's parts, and what comes out."""
+"""Calls on sharded values: what is moved first, what runs on each process's parts, and what comes out.
+
+`apply` is what a `Sharding` does with a call, in this order: a plan that is known and sends nothing; calls that need
+more than one strategy (split classes, split rows, means); inputs that are not distributed; and the plan, made at the
+first call with such types. Every process makes the same plan from the same types, so none has to ask another.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -14,10 +18,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from weft._base.cell import LocalCell
 from weft._base.site import warn_user
 from weft._base.state import ambient, on_dtype_change
 from weft._dispatch import apply as dispatched
-from weft._lazy.aval import Aval
+from weft._lazy.aval import Aval, plain_type
 from weft._lazy.call import ONE, kinds_of, part_of_draw
 from weft._lazy.infer import Call, call_of, signature_of
 from weft._lazy.record import record
@@ -33,7 +38,6 @@ from weft.distributed.tensor._sharding import (
     Sharding,
     labelled,
     local_part,
-    local_type,
     set_operations,
     sharding_of,
     type_of,
@@ -44,8 +48,8 @@ from weft.distributed.tensor._split_classes import over_split_classes
 from weft.distributed.tensor._split_rows import over_split_rows
 from weft.errors import DistError
 from weft.ops._dims import Factors, Sizes, pointwise, reduces
-from weft.ops._neural import reduction_of
-from weft.ops._table import TABLE, TENSOR_KINDS, Arithmetic, Kind, OpDef
+from weft.ops._kinds import TENSOR_KINDS, Kind
+from weft.ops._table import TABLE, Arithmetic, OpDef
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +78,7 @@ class Plan:
     def text(self, call: Call, avals: Sequence[Aval]) -> str:
         """The call, how its inputs are moved, and its results."""
         inputs = [
-            type_text(aval) if to is None or to is aval.sharding else f"{type_text(aval)} moved to {to}"
+            type_text(aval) if to is None or to is aval.owner else f"{type_text(aval)} moved to {to}"
             for aval, to in zip(avals, self.inputs, strict=True)
         ]
         results = [type_text(output.aval) for output in self.signature.outputs[: self.signature.main]]
@@ -90,6 +94,7 @@ class Plan:
         return record(self.signature, (*inputs, *place), ambient())
 
 
+# no cell: a cache, keyed by all that its entries depend on; another default type clears it
 _plans: dict[tuple[Call, tuple[Aval, ...], bool], Plan] = {}
 _MOST_PLANS = 65_536
 on_dtype_change(_plans.clear)  # the types of results depend on it
@@ -98,16 +103,21 @@ on_dtype_change(_plans.clear)  # the types of results depend on it
 def apply(call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
     """Record a call on inputs of which some are sharded, after moving what is not where it is needed."""
     state = ambient()
+    # With gradients, pending maxima or products are no choice, so there may be two plans for the same types.
     grad = state.grad and any(x.tape is not None for x in inputs)
+    # What sends nothing and yet has no signature of its own (`_keep`): rows that draw, or whose gradients are sent.
     plan = _plans.get((call, tuple([x.aval for x in inputs]), grad))
     if plan is not None and plan.sends_nothing(inputs, grad):
         return plan.recorded(inputs)
     if (results := over_split_classes(call, inputs) or over_split_rows(call, inputs)) is not None:
         return results
-    if call.op.divisor is not None and reduction_of(by_name := _by_name(call)) == "mean":
-        return _mean(call, call.op.divisor, by_name, inputs)
+    # Parts have different numbers of elements that count (`ignore_index`, weights), so means of parts have no mean.
+    if (divisor := _divisor(call)) is not None:
+        return _mean(call, divisor, inputs)
+    # A learning rate or a norm that came out of distributed tensors may scale plain ones; the result is plain.
     if _only_scalars_are_sharded(inputs):
         return dispatched(call, tuple([_plain_scalar(x) for x in inputs]))
+    # Replicating changes types, so the plan is looked up once more.
     inputs = _with_replicated(inputs)
     avals = tuple([x.aval for x in inputs])
     plan = _plans.get((call, avals, grad))
@@ -125,9 +135,10 @@ def apply(call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
 
 def _keep(call: Call, avals: tuple[Aval, ...], grad: bool, plan: Plan) -> None:
     """Keep a plan for the next such call. One that never sends anything is a signature like any other."""
-    if len(_plans) >= _MOST_PLANS:
+    if len(_plans) >= _MOST_PLANS:  # programs whose shapes never repeat would fill the memory
         _plans.clear()
     _plans[call, avals, grad] = plan
+    # Then the fast path finds it, and does not come here: such a call costs what one on plain tensors does.
     if plan.is_local and plan.has_grads and not plan.summed and plan.drawn_from is None:
         call.signatures[avals] = plan.signature
 
@@ -139,9 +150,18 @@ def _by_name(call: Call) -> dict[str, Any]:
     return dict(zip([p.name for p in call.op.params], call.static, strict=True))
 
 
-def _mean(call: Call, divisor: OpDef, static: dict[str, Any], inputs: tuple[Value, ...]) -> tuple[Value, ...]:
+def _divisor(call: Call) -> OpDef | None:
+    """The row of a mean's divisor, where parts may have different ones."""
+    partial = call.op.shards.partial
+    reduction = "" if isinstance(partial, str) else partial(_by_name(call))
+    return None if isinstance(reduction, str) else reduction
+
+
+def _mean(call: Call, divisor: OpDef, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
     """A mean as the sum over all parts, by the sum of their divisors."""
+    static = _by_name(call)
     summed = static | {"reduction": "sum"} | {name: None for name in ("size_average", "reduce") if name in static}
+    # Both sums may wait for the other ranks: then numbers are sent, and not elements.
     total, *_ = dispatched(call_of(call.op, tuple(summed.values())), inputs)
     count, *_ = dispatched(call_of(divisor, call.static), inputs)
     return dispatched(call_of(TABLE["true_divide"], (ONE, ONE)), (total, count))
@@ -149,30 +169,28 @@ def _mean(call: Call, divisor: OpDef, static: dict[str, Any], inputs: tuple[Valu
 
 def _only_scalars_are_sharded(inputs: Sequence[Value]) -> bool:
     """Whether plain tensors meet distributed ones without dims, or those of several meshes meet each other."""
-    sharded = [x for x in inputs if x.aval.sharding is not None]
+    sharded = [x for x in inputs if x.aval.owner is not None]
     if any(x.aval.size for x in sharded):
         return False
-    meshes = {x.aval.sharding.mesh for x in sharded if isinstance(x.aval.sharding, Sharding)}
+    # Those of one mesh, beside nothing but numbers, stay distributed.
+    meshes = {x.aval.owner.mesh for x in sharded if isinstance(x.aval.owner, Sharding)}
     return len(meshes) > 1 or not all(map(_is_single, inputs))
 
 
 def _plain_scalar(value: Value) -> Value:
     """A distributed tensor without dims as a plain one, for a call with plain tensors."""
-    sharding = value.aval.sharding
+    sharding = value.aval.owner
     return local_part(redistributed(value, sharding.replicated())) if isinstance(sharding, Sharding) else value
 
 
-_replicates_implicitly: ContextVar[bool] = ContextVar("implicit_replication", default=False)
+_replicates_implicitly = LocalCell("whether plain tensors stand for replicated ones", False)
 
 
 @contextmanager
 def implicit_replication() -> Generator[None]:
     """Within the block, a plain tensor that meets distributed ones stands for a replicated one."""
-    token = _replicates_implicitly.set(True)
-    try:
+    with _replicates_implicitly.within(True):
         yield
-    finally:
-        _replicates_implicitly.reset(token)
 
 
 def _is_single(value: Value) -> bool:
@@ -183,7 +201,8 @@ def _is_single(value: Value) -> bool:
 def _with_replicated(inputs: tuple[Value, ...]) -> tuple[Value, ...]:
     """The inputs, in which plain tensors of one element are replicated; in `implicit_replication`, all plain ones."""
     every = _replicates_implicitly.get()
-    plain = [x.aval.sharding is None and not x.aval.weak and (every or _is_single(x)) for x in inputs]
+    # One element is taken to be the same on all processes, as a learning rate is; of more, that would be a guess.
+    plain = [x.aval.owner is None and not x.aval.weak and (every or _is_single(x)) for x in inputs]
     if not any(plain):
         return inputs
     if not every and any(x.aval.shape for x, is_plain in zip(inputs, plain, strict=True) if is_plain):
@@ -192,7 +211,7 @@ def _with_replicated(inputs: tuple[Value, ...]) -> tuple[Value, ...]:
             "it. However, please consider changing it to a scalar tensor or explicitly create a DTensor under "
             "distributed environment."
         )
-    mesh = next(x.aval.sharding.mesh for x in inputs if isinstance(x.aval.sharding, Sharding))
+    mesh = next(x.aval.owner.mesh for x in inputs if isinstance(x.aval.owner, Sharding))
     placements = (Replicate(),) * mesh.ndim
     return tuple(
         [
@@ -226,6 +245,7 @@ class WholeCall:
 
 def whole_call(call: Call, avals: Sequence[Aval]) -> WholeCall:
     """What a call is on whole tensors. Raises what it would raise there."""
+    # Nothing is computed, but whatever is wrong with the call is said of whole tensors, as it would be without a mesh.
     signature = signature_of(call, tuple([whole_type(aval) for aval in avals]))
     assert isinstance(signature.call, Call), "it is a call"
     static = _by_name(signature.call)
@@ -241,6 +261,8 @@ def _planned(call: Call, avals: tuple[Aval, ...], grad: bool) -> Plan:
     mesh = _common_mesh(call, avals, mixes=whole.rule.factors.separate)
     stated = stated_strategies(call.op, whole.static, [o.shape for o in whole.operands], len(whole.types))
     order = max((split_order(_placements(aval, mesh)) for aval in avals), default=())  # the first one, unless strided
+    # Mesh dims choose one after another: all at once, k strategies over n dims would be k^n combinations. What a dim
+    # has split, the next one can only split further, if the parts stay equal.
     strategy_of: dict[int, Strategy] = {}
     parts_of: dict[object, int] = {}  # how many parts of each letter there are
     for mesh_dim in order:
@@ -256,9 +278,9 @@ def _planned(call: Call, avals: tuple[Aval, ...], grad: bool) -> Plan:
     wanted: list[Sharding | None] = [None] * len(avals)
     spread: list[tuple[int, ...]] = [()] * len(avals)
     for at, position in enumerate(whole.tensors):
-        if avals[position].sharding is None and any(s.ins[at] != Replicate() for s in strategies):
+        if avals[position].owner is None and any(s.ins[at] != Replicate() for s in strategies):
             raise _mixed(call, avals[position])
-        if avals[position].sharding is not None:
+        if avals[position].owner is not None:
             placements = in_order([s.ins[at] for s in strategies], order, mesh.shape)
             wanted[position] = sharding_of(mesh, placements, avals[position].size)
             spread[position] = tuple(dim for dim, s in enumerate(strategies) if at in s.spread)
@@ -266,18 +288,21 @@ def _planned(call: Call, avals: tuple[Aval, ...], grad: bool) -> Plan:
         sharding_of(mesh, in_order([s.outs[at] for s in strategies], order, mesh.shape), size)
         for at, size in enumerate(whole.sizes)
     ]
-    parts = [aval if to is None else local_type(type_of(aval, to)) for aval, to in zip(avals, wanted, strict=True)]
+    parts = [aval if to is None else plain_type(type_of(aval, to)) for aval, to in zip(avals, wanted, strict=True)]
+    # Numbers that one process would draw are drawn in parts, each at its position of the whole: results do not depend
+    # on how many processes there are.
     drawn = _drawn_in_parts(whole, results)
     if drawn is not None:
         parts.append(number(0).aval)
     types = [type_of(aval, to) for aval, to in zip(whole.types, results, strict=True)]
-    if mesh.coordinate is None:
+    if mesh.coordinate is None:  # a process outside of the mesh goes on with empty parts, as the program is the same
         local = _on_no_parts(call, parts, types)
     else:
         local = signature_of(_on_parts(whole.call, whole.static, results, drawn), tuple(parts))
+    # What `_propagate` says, and what the row makes of parts, are two sources of the shapes. They have to agree.
     for output, aval in zip(local.outputs, types, strict=False):
         assert output.aval.shape == aval.shape, f"{call} on {avals}: parts of {aval} are {output.aval}"
-    is_local = all(aval.sharding is to for aval, to in zip(avals, wanted, strict=True))
+    is_local = all(aval.owner is to for aval, to in zip(avals, wanted, strict=True))
     summed = tuple([at for at, dims in enumerate(spread) if dims])
     has_grads = grad or all(s.is_differentiable for s in strategies)
     first = None if drawn is None else results[0].position_in(drawn)
@@ -295,19 +320,20 @@ def _on_no_parts(call: Call, parts: Sequence[Aval], types: Sequence[Aval]) -> Si
 
 def _drawn_in_parts(whole: WholeCall, results: Sequence[Sharding]) -> Sizes | None:
     """The sizes of the array that a call draws, if processes draw different parts of it."""
-    if whole.call.op.drawn is None or not any(isinstance(p, Shard) for p in results[0].placements):
+    drawn = whole.call.op.shards.drawn
+    if drawn is None or not any(isinstance(p, Shard) for p in results[0].placements):
         return None
-    return whole.call.op.drawn([o.shape for o in whole.operands], whole.static)
+    return drawn([o.shape for o in whole.operands], whole.static)
 
 
 def _common_mesh(call: Call, avals: Sequence[Aval], *, mixes: bool) -> DeviceMesh:
     """The mesh of all inputs; `RuntimeError` if there are two meshes or, unless it `mixes`, plain tensors with dims."""
-    meshes = {aval.sharding.mesh.key: aval.sharding.mesh for aval in avals if isinstance(aval.sharding, Sharding)}
+    meshes = {aval.owner.mesh.key: aval.owner.mesh for aval in avals if isinstance(aval.owner, Sharding)}
     mesh, *others = meshes.values()
     if others:
         raise DistError(f"{call.op.name}(): all tensors must be on one mesh, but got {mesh} and {others[0]}")
     for aval, kind in zip(avals, kinds_of(call), strict=True):
-        if kind in TENSOR_KINDS and aval.sharding is None and not aval.weak and aval.shape and not mixes:
+        if kind in TENSOR_KINDS and aval.owner is None and not aval.weak and aval.shape and not mixes:
             raise _mixed(call, aval)
     return mesh
 
@@ -321,24 +347,25 @@ def _mixed(call: Call, aval: Aval) -> DistError:
 
 def _operand(aval: Aval) -> Operand:
     shape = tuple(aval.size)
-    plain = aval.sharding is None
+    plain = aval.owner is None
     return Operand(shape, prod(shape) * aval.dtype.itemsize, plain, aval.dtype.is_differentiable)
 
 
 def _placements(aval: Aval, mesh: DeviceMesh) -> Placements:
-    sharding = aval.sharding
+    sharding = aval.owner
     return sharding.placements if isinstance(sharding, Sharding) else (Replicate(),) * mesh.ndim
 
 
 def _factors(call: Call, shapes: list[Sizes], static: dict[str, Any], outs: Sequence[Sizes]) -> Factors:
     """The letters of a call's dims. Without a rule, or where only all numbers can be drawn, no dim may be split."""
     rule = call.op.dims
-    if rule is not None and (call.op.drawn is not None or all(p.kind is not Kind.KEY for p in call.op.params)):
+    if rule is not None and (call.op.shards.drawn is not None or all(p.kind is not Kind.KEY for p in call.op.params)):
         factors = rule(shapes, static)
         if [len(dims) for dims in factors.outs] == [len(out) for out in outs]:
             return factors
     if rule is None:
         _say_once(call.op.name)
+    # Letters of its own for each dim, all of which have to be whole: nothing follows from anything.
     letters = [tuple((at, dim) for dim in range(len(shape))) for at, shape in enumerate([*shapes, *outs])]
     whole = frozenset(letter for dims in letters for letter in dims)
     return Factors(tuple(letters[: len(shapes)]), tuple(letters[len(shapes) :]), whole)
@@ -346,11 +373,14 @@ def _factors(call: Call, shapes: list[Sizes], static: dict[str, Any], outs: Sequ
 
 def _rule(op: OpDef, factors: Factors, static: dict[str, Any]) -> Rule:
     """What a row says of a call. Bodies that do more than move, add or map elements may refuse empty parts."""
-    adds = op.dims is reduces and op.partial_of(static) == "sum"
-    by_element = adds or op.dims is pointwise or op.arithmetic is Arithmetic.NONE or factors.separate
+    partial = op.shards.partial if isinstance(op.shards.partial, str) else op.shards.partial(static)
+    assert isinstance(partial, str), "means with divisors are computed as sums"
+    adds = op.dims is reduces and partial == "sum"
+    by_element = adds or op.dims is pointwise or op.types.arithmetic is Arithmetic.NONE or factors.separate
+    # Positions count the tensors that are given: a bias that is None takes none.
     names = [p.name for p in op.params if p.kind in TENSOR_KINDS and static[p.name] is not None]
-    addend = names.index(op.addend) if op.addend in names else None
-    return Rule(factors, op.partial_of(static), op.linear, by_element, addend)
+    addend = names.index(op.shards.addend) if op.shards.addend in names else None
+    return Rule(factors, partial, op.shards.linear, by_element, addend)
 
 
 @cache

@@ -77,15 +77,19 @@ def strategies(
     `before` has, for letters that other mesh dims split, the number of parts that this one splits further.
     """
     factors = rule.factors
+    # Always possible, and first: among strategies that cost the same, `cheapest` takes the first.
     yield Strategy((WHOLE,) * len(operands), (WHOLE,) * len(outs))
     yield from _partial_sums(operands, len(outs), rule.linear)
     ins, results = ([tuple(map(shared_letter, dims)) for dims in side] for side in (factors.ins, factors.outs))
     for letter in dict.fromkeys(x for dims in ins for x in dims if x is not None):
+        # A letter twice in one tensor is a diagonal: a process's parts of both dims would be a block on it.
         if letter in factors.whole or any(dims.count(letter) > 1 for dims in (*ins, *results)):
             continue
         sizes = _sizes(letter, ins, [o.shape for o in operands]) | _sizes(letter, results, outs)
         broadcasts = sizes - {1} if len(sizes) > 1 else set[int]()  # then dims of size 1 are whole
         sizes = broadcasts or sizes
+        # Parts of dims with one letter have to match: where their sizes differ, as where a view joins dims, they do if
+        # each is divided evenly. A part without elements has no maximum, and some bodies refuse one.
         parts = before.get(letter, 1) * count
         are_equal = all(parts_are_equal(size, parts) for size in sizes)
         none_empty = all(size and (are_equal or (parts == count and none_is_empty(size, count))) for size in sizes)
@@ -93,6 +97,7 @@ def strategies(
             continue
         joined = WHOLE
         if any(letter not in dims for dims in results):  # put together at the end
+            # Averages of parts of unequal sizes have no average, and of an empty part only the sum is a number.
             if (
                 not rule.partial
                 or (rule.partial == "avg" and not are_equal)
@@ -101,10 +106,12 @@ def strategies(
                 continue
             joined = Partial(_WORDS.get(rule.partial, rule.partial))
         split = tuple(_split(letter, dims, o.shape, bool(broadcasts)) for dims, o in zip(ins, operands, strict=True))
-        if all(p is WHOLE for p in split):
+        if all(p is WHOLE for p in split):  # only dims of size 1 have it: that is the first strategy again
             continue
+        # A bias is to be added once, not by each rank to its partial sum: it has to be a pending sum as well.
         if joined == Partial() and rule.addend is not None and split[rule.addend] is WHOLE:
             split = (*split[: rule.addend], joined, *split[rule.addend + 1 :])
+        # Each rank's gradient of what is whole comes from its own part of the others.
         whole = tuple(at for at, p in enumerate(split) if p is WHOLE and not operands[at].is_number)
         joins = tuple(Shard(d.index(letter)) if letter in d else joined for d in results)
         yield Strategy(split, joins, whole, (letter,))
@@ -126,6 +133,7 @@ def _split(letter: object, dims: Sequence[object], shape: Sizes, broadcasts: boo
 
 
 def _partial_sums(operands: Sequence[Operand], outputs: int, linear: str) -> Iterator[Strategy]:
+    # f(a) + f(b) = f(a + b) where the row is linear, so the sum can wait. Indices and masks are no sums of others.
     able = [at for at, o in enumerate(operands) if o.is_inexact and not o.is_number]
     for word in ("sum", "avg"):
         partial = Partial(word)
@@ -153,6 +161,8 @@ def chosen(
 
     `now` are the placements of the inputs; `before` is as in `strategies`. With `grad`, it is a differentiable one.
     """
+    # Rows over many tensors, such as an optimizer's: inputs that share no letter choose by themselves, as otherwise one
+    # parameter that is split would decide for all others.
     if not rule.factors.separate:
         return cheapest(list(strategies(rule, operands, outs, count, before)), now, operands, count, grad=grad)
     ins: list[Placement] = [WHOLE] * len(operands)
@@ -180,6 +190,7 @@ def chosen(
             ins[at] = placement
         for at, placement in zip(products, part.outs, strict=True):
             results[at] = placement
+    # Results without dims, such as whether any gradient is infinite, have something of every component.
     if rule.partial and any(p is not WHOLE for p in ins):
         results = [p if dims else Partial(rule.partial) for p, dims in zip(results, rule.factors.outs, strict=True)]
     return Strategy(tuple(ins), tuple(results), tuple(spread), tuple(split))
@@ -209,6 +220,7 @@ def cheapest(
     options: Sequence[Strategy], now: Sequence[Placement], operands: Sequence[Operand], count: int, *, grad: bool
 ) -> Strategy:
     """The strategy for which least must be moved, the first one among equals; with `grad`, a differentiable one."""
+    # What this call moves. Gradients and later calls do not count: placements would depend on what is not recorded yet.
     total = sum(o.nbytes for o in operands) or 1
 
     def cost(strategy: Strategy) -> float:
@@ -234,6 +246,7 @@ def _cost(now: Placement, wanted: Placement, count: int) -> float:
             return moved
         case Shard(), Shard():
             return moved / count
+        # An all-reduce receives the tensor twice. A reduce-scatter, which does so once, is not told apart from it.
         case Partial(), Replicate() | Shard():
             return 2 * moved
         case _:

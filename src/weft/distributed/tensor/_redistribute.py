@@ -9,6 +9,7 @@ from itertools import groupby
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from weft._base.site import user_site
+from weft._lazy.retyped import retyped
 from weft._lazy.value import Value
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft.distributed._group import ProcessGroup
@@ -16,7 +17,7 @@ from weft.distributed._observers import note_redistribution, observers, requeste
 from weft.distributed.device_mesh import DeviceMesh
 from weft.distributed.tensor import _transfers as transfers
 from weft.distributed.tensor._placements import Partial, Placement, Placements, Replicate, Shard, split_order
-from weft.distributed.tensor._sharding import Sharding, labelled, local_part, relabelled, type_of, type_text
+from weft.distributed.tensor._sharding import Sharding, labelled, local_part, type_of, type_text
 from weft.distributed.tensor._transfers import Transfer
 from weft.errors import DistError, ValueRangeError
 
@@ -30,7 +31,7 @@ def redistributed(value: Value, sharding: Sharding, spread: Sequence[int] = ()) 
     gradients of it are added up over the ranks.
     """
     if value.tape is None or not spread:
-        return value if value.aval.sharding is sharding else _redistributed(value, sharding, ())
+        return value if value.aval.owner is sharding else _redistributed(value, sharding, ())
     # A value that several operators use is moved once, and the gradients of its uses are sent once, as their sum.
     results = _spread.get(value)
     if results is None:
@@ -66,7 +67,9 @@ class _Move:
     parts: tuple[Value, ...]
 
 
+# no cell: values know where they came from, which shortens the way back and changes no element
 _moves: WeakKeyDictionary[Value, _Move] = WeakKeyDictionary()
+# no cell: values know where they came from, which shortens the way back and changes no element
 _spread: WeakKeyDictionary[Value, WeakValueDictionary[tuple[Sharding, tuple[int, ...]], Value]] = WeakKeyDictionary()
 """Results for `spread`, by the value that they are made from.
 
@@ -78,13 +81,13 @@ def _redistributed(value: Value, sharding: Sharding, spread: Sequence[int]) -> V
     parts: tuple[Value, ...] | None = None
     # What was gathered before is used in parts now: its gradients are reduce-scattered to where it came from, instead
     # of being all-reduced and cut.
-    if spread and value.aval.sharding is sharding and (move := _moves.get(value)) and _gathers(move.source, spread):
+    if spread and value.aval.owner is sharding and (move := _moves.get(value)) and _gathers(move.source, spread):
         value, parts = move.source, move.parts
     now = _sharding(value)
     if now.mesh != sharding.mesh:
         raise DistError(f"all tensors must be on one mesh, but got {now.mesh} and {sharding.mesh}")
     if now.is_outside:
-        return relabelled(value, type_of(value.aval, sharding))
+        return retyped(value, type_of(value.aval, sharding))
     plain, after = local_part(value), list[Value]()
     if steps := _coalesced(now, _steps(now.placements, sharding.placements)):
         if parts is None and (observers() or _log.isEnabledFor(logging.DEBUG)):
@@ -94,7 +97,7 @@ def _redistributed(value: Value, sharding: Sharding, spread: Sequence[int]) -> V
         plain = after[-1]
     for group in _groups(now.mesh, [at for at in spread if not isinstance(now.placements[at], Shard)]):
         plain = transfers.transferred(plain, transfers.spread(group))
-    result = relabelled(plain, type_of(value.aval, sharding))
+    result = retyped(plain, type_of(value.aval, sharding))
     if result.tape is not None and steps and not spread:
         _moves[result] = _Move(value, tuple(after))
     return result
@@ -117,7 +120,7 @@ def _gathers(source: Value, spread: Sequence[int]) -> bool:
 
 
 def _sharding(value: Value) -> Sharding:
-    sharding = value.aval.sharding
+    sharding = value.aval.owner
     assert isinstance(sharding, Sharding), "only sharded values are moved"
     return sharding
 

@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from weft._base.cell import Registry
 from weft.distributed.tensor._placements import Placement, Placements
 from weft.distributed.tensor._propagate import WHOLE, Strategy
 from weft.errors import ArgumentError, PreconditionError
 from weft.ops._dims import Sizes
-from weft.ops._table import TABLE, TENSOR_KINDS, OpDef
+from weft.ops._kinds import TENSOR_KINDS
+from weft.ops._table import TABLE, OpDef
 
 Stated = Callable[..., Sequence[tuple[Sequence[Placement], Sequence[Placement | None]]]]
 
@@ -27,7 +29,7 @@ class TensorMeta:
         return len(self.shape)
 
 
-_stated: dict[str, Stated] = {}
+_stated = Registry[str, Stated]("how operators run on parts")
 
 
 def register_sharding(op: Any) -> Callable[[Stated], Stated]:

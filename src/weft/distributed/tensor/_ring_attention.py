@@ -22,7 +22,7 @@ from weft.distributed.tensor._dtensor import DTensor
 from weft.distributed.tensor._placements import Shard
 from weft.distributed.tensor._transfers import Transfer, gather, rotate, transferred
 from weft.errors import DistError, UnsupportedError
-from weft.ops._table import Cast
+from weft.ops._autocast import Cast
 
 
 @dataclass(frozen=True)

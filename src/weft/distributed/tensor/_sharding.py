@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import takewhile
 from math import prod
 from typing import Any
 
 from weft._base.size import Size, size_of
-from weft._base.state import ambient
-from weft._lazy.aval import Aval, aval_of, named, sharded
+from weft._base.state import using
+from weft._lazy.aval import AnyOwner, Aval, aval_of, named, owned, plain_type
 from weft._lazy.infer import Call
-from weft._lazy.record import record
-from weft._lazy.signature import Signature
+from weft._lazy.owner import Stored
+from weft._lazy.retyped import retyped, with_owner
 from weft._lazy.value import Value
 from weft._tensor.composite.create import empty
-from weft._tensor.tensor import Tensor, wrap
+from weft._tensor.tensor import Tensor, TensorOwner, wrap
 from weft.distributed.device_mesh import DeviceMesh, mesh_from
 from weft.distributed.tensor._placements import (
     Placement,
@@ -31,25 +31,35 @@ from weft.errors import DistError
 from weft.ops._draws import strides_of
 
 
-class Sharding:
-    """A mesh, a placement for each of its dims, and the size of the whole tensor. Compare by identity.
+class Sharding(TensorOwner):
+    """The owner of distributed tensors: a mesh, a placement for each of its dims, and the size of the whole tensor.
 
-    If several dims of the mesh split one dim of the tensor, each splits the parts of those before it in `split_order`.
+    Compare by identity. If several dims of the mesh split one dim of the tensor, each splits the parts of those before
+    it in `split_order`.
     """
 
     __slots__ = ("mesh", "placements", "size")
-    tensor_type: type[Tensor]  # `DTensor`, set where that is defined
+    # `tensor_type` is `DTensor`, set where that is defined
 
     def __init__(self, mesh: DeviceMesh, placements: Placements, size: Size) -> None:
         self.mesh = mesh
         self.placements = placements
         self.size = size
 
-    def __repr__(self) -> str:
+    def describe(self) -> str:
+        """The size of the whole, and how it lies over the mesh."""
         return f"{list(self.size)} as {', '.join(map(str, self.placements))} over {list(self.mesh.shape)}"
+
+    def __repr__(self) -> str:
+        return self.describe()
 
     def __str__(self) -> str:
         return f"({', '.join(map(str, self.placements))})"
+
+    def whole_size(self, shape: tuple[int, ...]) -> Size:
+        """The size of the whole tensor, whatever the shape of this process's part."""
+        del shape
+        return self.size
 
     @property
     def local_shape(self) -> tuple[int, ...]:
@@ -99,39 +109,57 @@ class Sharding:
         """A tensor of this size, whole on each process of the mesh."""
         return sharding_of(self.mesh, (Replicate(),) * self.mesh.ndim, size)
 
-    def type_like(self, kind: type) -> type:
-        """The class of sharded tensors that are also of a subclass of `Tensor`, such as parameters."""
-        if issubclass(self.tensor_type, kind):
-            return self.tensor_type
-        return kind if issubclass(kind, self.tensor_type) else _both(kind, self.tensor_type)
-
-    def whole(self, value: Value, size: Sequence[int]) -> Value:
-        """A plain value of this size, which all processes have, as one that is whole on each process of the mesh."""
-        return labelled(value, self.replicated_of(size))
-
-    def part(self, value: Value) -> Value:
-        """This process's part of a value with this sharding, as a plain value with the names of its dims."""
-        return relabelled(value, named(local_type(value.aval), value.aval.names))
-
-    def facts(self) -> dict[str, Any]:
-        """What files hold of a sharding: the mesh, the placements, and the size of the whole tensor."""
-        return {"mesh": self.mesh.facts(), "placements": list(map(str, self.placements)), "size": list(self.size)}
-
-    def created(self, size: Sequence[int], create: Callable[[Sequence[int], int], Tensor], row: str = "") -> Value:
-        """A new value of this size, placed as values of this sharding are, or whole if they have another size.
-
-        `create` gets the size of this process's part, and the position of its first element.
-        """
-        del row
-        target = self.of_cotangents() if tuple(size) == self.size else self.replicated_of(size)
-        return labelled(create(target.local_shape, target.position_in(target.size))._read(), target)
-
     def of_cotangents(self) -> Sharding:
         """How gradients of values with this sharding lie inside of a backward pass.
 
         Each process has the gradient of its own part. What is added to others' parts has their common gradient.
         """
         return self.with_placements([Replicate() if p.is_partial() else p for p in self.placements])
+
+    @property
+    def _shares(self) -> float:
+        """In so many equal shares the value is divided, along all mesh dims where it is an average."""
+        averaged = [p.is_partial("avg") for p in self.placements]
+        return float(prod(count for count, is_averaged in zip(self.mesh.shape, averaged, strict=True) if is_averaged))
+
+    # --- as an owner ----------------------------------------------------------------------------------------------
+
+    def apply(self, call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
+        """Record a call on inputs of which one has a sharding, as its plan says."""
+        return _Above.apply(call, inputs)
+
+    def save(self, value: Value) -> Stored[Tensor]:
+        """This process's part, as a leaf; the mesh, the placements, and the size of the whole tensor."""
+        facts = {"mesh": self.mesh.facts(), "placements": list(map(str, self.placements)), "size": list(self.size)}
+        with using(grad=False):
+            return Stored(SHARDING, facts, {"part": wrap(self.part(value)).detach()})
+
+    def type_like(self, kind: type[Tensor]) -> type[Tensor]:
+        """The class of sharded tensors that are also of a subclass of `Tensor`, such as parameters."""
+        if issubclass(self.tensor_type, kind):
+            return self.tensor_type
+        return kind if issubclass(kind, self.tensor_type) else _both(kind, self.tensor_type)
+
+    def created(self, size: Sequence[int], create: Callable[[Sequence[int], int], Value], row: str = "") -> Value:
+        """A new value of this size, placed as values of this sharding are, or whole if they have another size.
+
+        `create` gets the size of this process's part, and the position of its first element.
+        """
+        del row
+        target = self.of_cotangents() if tuple(size) == self.size else self.replicated_of(size)
+        return labelled(create(target.local_shape, target.position_in(target.size)), target)
+
+    def to_owner(self, value: Value, owner: AnyOwner | None) -> Value:
+        """A value that is written to a tensor, with its sharding; None for a plain tensor, which takes what is whole.
+
+        `RuntimeError` for a plain value that is written to a sharded tensor, or parts to a plain one.
+        """
+        if owner is None and all(p.is_replicate() for p in self.placements):
+            return local_part(value)
+        if not isinstance(owner, Sharding) or value.aval.owner is None:
+            plain, other = ("tensor", "a DTensor") if owner is None else ("DTensor", "a plain tensor")
+            raise DistError(f"cannot write {other} to a {plain}; use distribute_tensor, or to_local()")
+        return _Above.redistributed(value, owner)
 
     def of_gradient(self, gradient: Value) -> Value:
         """The gradient of a value with this sharding, as a backward pass leaves it, as a sharded value.
@@ -140,37 +168,34 @@ class Sharding:
         """
         return labelled(scaled(gradient, self._shares), self.of_cotangents())
 
+    def to_cotangent(self, gradient: Value, text: str) -> Value:
+        """A gradient of a value with this sharding, as a backward pass takes it."""
+        if gradient.aval.owner is None:
+            raise DistError(f"{text} is a plain tensor, and what it is the gradient of is a DTensor")
+        return scaled(local_part(_Above.redistributed(gradient, self.of_cotangents())), 1 / self._shares)
+
+    # --- as the owner of what is distributed ----------------------------------------------------------------------
+
+    @property
+    def distributed(self) -> Sharding:
+        """Itself."""
+        return self
+
+    def whole(self, value: Value, size: Sequence[int]) -> Value:
+        """A plain value of this size, which all processes have, as one that is whole on each process of the mesh."""
+        return labelled(value, self.replicated_of(size))
+
+    def part(self, value: Value) -> Value:
+        """This process's part of a value with this sharding, as a plain value with the names of its dims."""
+        return with_owner(value, None)
+
     def seed(self, gradient: Value) -> Value:
         """The gradient of a value with this sharding, which all processes have, as a backward pass takes it."""
         return scaled(gradient, 1 / self._shares)
 
-    @property
-    def _shares(self) -> float:
-        """In so many equal shares the value is divided, along all mesh dims where it is an average."""
-        averaged = [p.is_partial("avg") for p in self.placements]
-        return float(prod(count for count, is_averaged in zip(self.mesh.shape, averaged, strict=True) if is_averaged))
 
-    def apply(self, call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
-        """Record a call on inputs of which one has this sharding; returns the values of its outputs."""
-        return _Above.apply(call, inputs)
-
-    def to_cotangent(self, gradient: Value, text: str) -> Value:
-        """A gradient of a value with this sharding, as a backward pass takes it."""
-        if gradient.aval.sharding is None:
-            raise DistError(f"{text} is a plain tensor, and what it is the gradient of is a DTensor")
-        return scaled(local_part(_Above.redistributed(gradient, self.of_cotangents())), 1 / self._shares)
-
-    def to_sharding(self, value: Value, sharding: Sharding | None) -> Value:
-        """A value that is written to a tensor, with its sharding; None for a plain tensor, which takes what is whole.
-
-        `RuntimeError` for a plain value that is written to a sharded tensor, or parts to a plain one.
-        """
-        if sharding is None and all(p.is_replicate() for p in self.placements):
-            return local_part(value)
-        if sharding is None or value.aval.sharding is None:
-            plain, other = ("tensor", "a DTensor") if sharding is None else ("DTensor", "a plain tensor")
-            raise DistError(f"cannot write {other} to a {plain}; use distribute_tensor, or to_local()")
-        return _Above.redistributed(value, sharding)
+SHARDING = "sharding"
+"""The kind of what files hold of a distributed tensor."""
 
 
 @cache
@@ -178,6 +203,7 @@ def _both(kind: type, sharded_kind: type) -> type:
     return type(sharded_kind.__name__, (kind, sharded_kind), {"__module__": sharded_kind.__module__})
 
 
+# no cell: filled when the library is imported
 class _Above:
     """Functions of higher modules, which shardings call for the layers below."""
 
@@ -192,6 +218,7 @@ def set_operations(
     _Above.apply, _Above.redistributed = staticmethod(apply), staticmethod(redistributed)
 
 
+# no cell: a cache, keyed by all that its entries depend on
 _shardings: dict[tuple[Any, ...], Sharding] = {}
 
 
@@ -202,30 +229,25 @@ def sharding_of(mesh: DeviceMesh, placements: Placements, size: Sequence[int]) -
     return sharding or _shardings.setdefault(key, Sharding(mesh, placements, size_of(tuple(size))))
 
 
-def sharding_from(facts: dict[str, Any]) -> Sharding:
+def sharding_from(facts: Mapping[str, Any]) -> Sharding:
     """The sharding that a file describes; `ValueError` if it describes none."""
     return sharding_of(mesh_from(facts["mesh"]), tuple(map(placement_from, facts["placements"])), facts["size"])
 
 
 def type_of(aval: Aval, sharding: Sharding) -> Aval:
     """The type of this process's part of a tensor with the element type and the names of `aval`."""
-    return sharded(named(aval_of(sharding.local_shape, aval.dtype, device=aval.device), aval.names), sharding)
+    return owned(named(aval_of(sharding.local_shape, aval.dtype, device=aval.device), aval.names), sharding)
 
 
 def type_text(aval: Aval) -> str:
     """The type of the whole tensor of which a value is a part, with its placements: `float32[4, 8] (S(0))`."""
-    placements = "" if aval.sharding is None else f" {aval.sharding}"
+    placements = "" if aval.owner is None else f" {aval.owner}"
     return f"{aval.dtype.name}{list(aval.size)}{placements}"
-
-
-def local_type(aval: Aval) -> Aval:
-    """The type of the array alone, without names."""
-    return named(sharded(aval, None), None)
 
 
 def whole_type(aval: Aval) -> Aval:
     """The type of the whole tensor of which a value of this type is a part."""
-    if aval.sharding is None:
+    if aval.owner is None:
         return aval
     return named(aval_of(tuple(aval.size), aval.dtype, device=aval.device), aval.names)
 
@@ -235,26 +257,11 @@ def scaled(value: Value, factor: float) -> Value:
     return value if factor == 1 else (wrap(value) * factor)._read()
 
 
-_labels: dict[tuple[Aval, Aval], Signature] = {}
-
-
-def relabelled(value: Value, aval: Aval) -> Value:
-    """The same array as a value of another type, which differs in names or sharding. Gradients pass unchanged."""
-    if value.aval is aval:
-        return value
-    key = (local_type(value.aval), aval)
-    signature = _labels.get(key)
-    if signature is None:
-        own = Signature("shard", lambda x: (x,), key[:1], device=aval.device, rounds=False)
-        signature = _labels.setdefault(key, own.with_types([aval]))
-    return record(signature, (value,), ambient())[0]
-
-
 def labelled(value: Value, sharding: Sharding) -> Value:
     """A plain value as this process's part of a tensor; outside of the mesh, an empty one in its place."""
     if sharding.is_outside:
         value = own_part(wrap(value), sharding)._read()
-    return relabelled(value, type_of(value.aval, sharding))
+    return retyped(value, type_of(value.aval, sharding))
 
 
 def own_part(local: Tensor, sharding: Sharding) -> Tensor:
@@ -267,4 +274,4 @@ def own_part(local: Tensor, sharding: Sharding) -> Tensor:
 
 def local_part(value: Value) -> Value:
     """The array of a sharded value, as a plain value."""
-    return relabelled(value, local_type(value.aval))
+    return retyped(value, plain_type(value.aval))

@@ -6,11 +6,11 @@ never the scores themselves; the backward pass of a loss sends nothing.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
+from weft._base.cell import LocalCell
 from weft._base.dtype import DType, float32
 from weft._lazy.call import BoundOp
 from weft._lazy.infer import Call, signature_of
@@ -23,16 +23,10 @@ from weft.distributed.tensor._placements import Placement, Replicate, Shard
 from weft.distributed.tensor._redistribute import redistributed
 from weft.distributed.tensor._sharding import Sharding, labelled, sharding_of, whole_type
 from weft.errors import ValueRangeError
+from weft.ops._kinds import Many
 from weft.ops._neural import reduction_name
-from weft.ops._table import Many
 
-
-class _Thread(threading.local):
-    def __init__(self) -> None:
-        self.takes_plain = False
-
-
-_thread = _Thread()
+_takes_plain = LocalCell("whether losses of split classes take plain targets", False)
 
 
 @contextmanager
@@ -43,17 +37,14 @@ def loss_parallel() -> Generator[None]:
     dims of the scores are split, too: then targets must be distributed. What the losses send counts as called for by
     the program (`ExplicitRedistributionContext`). That scores are not gathered does not depend on the block.
     """
-    before, _thread.takes_plain = _thread.takes_plain, True
-    try:
+    with _takes_plain.within(True):
         yield
-    finally:
-        _thread.takes_plain = before
 
 
 def over_split_classes(call: Call, inputs: Sequence[Value]) -> tuple[Value, ...] | None:
     """The result of a loss or a `log_softmax` whose class dim is split; None for all other calls."""
     function = _FUNCTIONS.get(call.op.name)
-    sharding = inputs[0].aval.sharding if inputs else None
+    sharding = inputs[0].aval.owner if inputs else None
     if function is None or not isinstance(sharding, Sharding) or sharding.is_outside:
         return None
     whole = signature_of(call, tuple([whole_type(x.aval) for x in inputs])).call  # raises what it would raise there
@@ -61,7 +52,7 @@ def over_split_classes(call: Call, inputs: Sequence[Value]) -> tuple[Value, ...]
     static = dict(zip([p.name for p in whole.op.params], whole.static, strict=True))
     dim = static.get("dim", min(1, len(sharding.size) - 1))
     if not any(p.is_shard(dim) for p in sharding.placements):
-        if _thread.takes_plain and any(x.aval.sharding is None for x in inputs[1:]):
+        if _takes_plain.get() and any(x.aval.owner is None for x in inputs[1:]):
             raise ValueRangeError(
                 f"loss_parallel() requires exactly one mesh dim to shard tensor dimension {dim}, but the placements of "
                 f"the input are {sharding.placements}; its target and weight must be distributed, too"
@@ -70,11 +61,11 @@ def over_split_classes(call: Call, inputs: Sequence[Value]) -> tuple[Value, ...]
     if _wants_gradients_of_targets(inputs):
         return None
     tensors = [_distributed(x, sharding, dim, at) for at, x in enumerate(inputs)]
-    if any(x.aval.sharding is None for x in tensors):
+    if any(x.aval.owner is None for x in tensors):
         return None  # the usual way refuses it
     entries = iter(tensors)
     arguments = {name: wrap(next(entries)) if isinstance(entry, Many) else entry for name, entry in static.items()}
-    with requested() if _thread.takes_plain else nullcontext():
+    with requested() if _takes_plain.get() else nullcontext():
         return (operand(function(**arguments)),)
 
 
@@ -85,7 +76,7 @@ def _wants_gradients_of_targets(inputs: Sequence[Value]) -> bool:
 
 def _distributed(x: Value, scores: Sharding, dim: int, at: int) -> Value:
     """A plain target (input 1) or weight, which all processes have, as a replicated value, if it is to be accepted."""
-    if x.aval.sharding is not None or (x.aval.shape and not _thread.takes_plain):
+    if x.aval.owner is not None or (x.aval.shape and not _takes_plain.get()):
         return x
     if at == 1 and x.aval.shape and any(p.is_shard() and not p.is_shard(dim) for p in scores.placements):
         raise ValueRangeError(
@@ -189,7 +180,7 @@ def _targets(
 
 def _class_numbers(scores: Tensor, dim: int) -> Tensor:
     """The number of each class, of which each process has those of its own scores."""
-    sharding: Any = operand(scores).aval.sharding
+    sharding: Any = operand(scores).aval.owner
     placements = tuple(Shard(0) if p.is_shard(dim) else Replicate() for p in sharding.placements)
     start, size = sharding.local_parts()[dim]
     numbers = operand(arange(start, start + size, device=scores.device))
@@ -204,7 +195,7 @@ def _products(shares: Tensor, scores: Tensor) -> Tensor:
 def _sums(dim: int, *terms: Tensor) -> Sequence[Tensor]:
     """The sum of each term over the classes, put together at once."""
     sums = operand(rows.stack([rows.sum(term, dim) for term in terms]))
-    sharding: Any = sums.aval.sharding
+    sharding: Any = sums.aval.owner
     placements: list[Placement] = [Replicate() if p.is_partial() else p for p in sharding.placements]
     return wrap(redistributed(sums, sharding.with_placements(placements))).unbind(0)
 

@@ -22,7 +22,7 @@ def over_split_rows(call: Call, inputs: Sequence[Value]) -> tuple[Value, ...] | 
     if call.op.name != "embedding":
         return None
     indices, table, *padding = inputs  # the number of a row is an input, too
-    index_sharding, sharding = indices.aval.sharding, table.aval.sharding
+    index_sharding, sharding = indices.aval.owner, table.aval.owner
     if not isinstance(sharding, Sharding) or not isinstance(index_sharding, Sharding) or len(sharding.size) != 2:
         return None
     static = dict(zip([p.name for p in call.op.params], call.static, strict=True))

@@ -17,13 +17,13 @@ from weft._base.site import user_site
 from weft._base.state import ambient, using
 from weft._lazy.aval import aval_of
 from weft._lazy.record import record
+from weft._lazy.role import Interior
 from weft._lazy.runtime import filled_array
 from weft._lazy.signature import Signature
-from weft._lazy.tape import Tape
 from weft._lazy.value import Value
-from weft._tensor.capture_hooks import leaf
 from weft._tensor.codegen import op as rows
 from weft._tensor.composite.create import zeros
+from weft._tensor.leaf import leaf
 from weft._tensor.tensor import Tensor, wrap
 from weft.distributed import _functional_collectives as collectives
 from weft.distributed._group import ProcessGroup
@@ -78,8 +78,7 @@ class _Derivative:
     def link(self, values: Sequence[Value]) -> None:
         """Make it the derivative of a result of this transfer."""
         for value in values:
-            value.tape = Tape()
-            value.tape.custom = self
+            value.tape = Interior(custom=self)
 
     def __call__(self, cotangents: dict[int, Value], members: list[Value]) -> list[Value | None]:
         """The gradients of the result's own elements and of what was transferred."""

@@ -12,15 +12,16 @@ from math import prod
 from typing import Any, TypeVar
 
 from weft._dispatch import apply
-from weft._lazy.aval import Aval, sharded
+from weft._lazy.aval import Aval, owned
 from weft._lazy.call import ONE
 from weft._lazy.infer import Call, call_of
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import make_view
 from weft.distributed.tensor._sharding import Sharding, type_of
 from weft.ops._dims import pointwise
+from weft.ops._kinds import Kind, Param
 from weft.ops._strides import Layout, row_major
-from weft.ops._table import TABLE, Arithmetic, Kind, OpDef, Param
+from weft.ops._table import NO_ARITHMETIC, TABLE, OpDef, View
 
 T = TypeVar("T", bound=Tensor)
 
@@ -55,7 +56,7 @@ def _written(base: Any, value: Any, *_: Any) -> Any:
 
 def _plain_type(avals: Sequence[Aval], sharding: Sharding) -> Aval:
     del sharding
-    return sharded(avals[0], None)
+    return owned(avals[0], None)
 
 
 def _distributed_type(avals: Sequence[Aval], sharding: Sharding) -> Aval:
@@ -88,19 +89,15 @@ _TO_LOCAL = OpDef(
     "to_local",
     _same,
     _PARAMS,
-    pointwise,
-    arithmetic=Arithmetic.NONE,
-    view=_local_layout,
-    write=_written,
-    result_type=_plain_type,
+    dims=pointwise,
+    types=replace(NO_ARITHMETIC, result=_plain_type),
+    view=View(_local_layout, write=_written),
 )
 _FROM_LOCAL = OpDef(
     "from_local",
     _same,
     _PARAMS,
-    pointwise,
-    arithmetic=Arithmetic.NONE,
-    view=_whole_layout,
-    write=_written,
-    result_type=_distributed_type,
+    dims=pointwise,
+    types=replace(NO_ARITHMETIC, result=_distributed_type),
+    view=View(_whole_layout, write=_written),
 )

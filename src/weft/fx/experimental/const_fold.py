@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from operator import getitem
-from typing import Any
 
+from weft._base.types import Arg, Result
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
 from weft.errors import PreconditionError
@@ -42,7 +42,7 @@ class FoldedGraphModule(GraphModule):
         self.fx_const_folded_attrs_name = fx_const_folded_attrs_name
         self.device_for_folded_attrs = device_for_folded_attrs
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Arg, **kwargs: Arg) -> Result:
         """The result of the graph; computes the constants first, unless that is done."""
         if not self.has_folding_been_run:
             self.run_folding()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import weft
+from weft._base.types import Kwargs, Result
 from weft.fx.experimental.schema_type_annotation import AnnotateTypesWithSchema
 from weft.fx.graph_module import GraphModule
 from weft.fx.interpreter import Transformer
@@ -28,7 +29,7 @@ class NormalizeArgs(Transformer):
         self.node_map: dict[Proxy, Node] = {}
         self.normalize_to_only_use_kwargs = normalize_to_only_use_kwargs
 
-    def run_node(self, n: Node) -> Any:
+    def run_node(self, n: Node) -> Result:
         """The proxy for a node."""
         result = super().run_node(n)
         if n.op != "output":
@@ -36,14 +37,14 @@ class NormalizeArgs(Transformer):
             result.node.meta, result.node.type = n.meta, n.type
         return result
 
-    def call_function(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Proxy:
+    def call_function(self, target: Target, args: tuple[Argument, ...], kwargs: Kwargs) -> Proxy:
         """A call of a function."""
         if isinstance(target, str):
             return super().call_function(target, args, kwargs)
         pair = normalize_function(target, args, kwargs, None, None, self.normalize_to_only_use_kwargs)
         return super().call_function(target, *(pair or ArgsKwargsPair(args, kwargs)))
 
-    def call_module(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
+    def call_module(self, target: Target, args: tuple[Argument, ...], kwargs: Kwargs) -> Result:
         """A call of a module."""
         pair = normalize_module(self.module, str(target), args, kwargs, self.normalize_to_only_use_kwargs)
         return super().call_module(target, *(pair or ArgsKwargsPair(args, kwargs)))
@@ -70,7 +71,7 @@ class NormalizeOperators(AnnotateTypesWithSchema):
         weft.ge: operator.ge,
     }
 
-    def call_function(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Proxy:
+    def call_function(self, target: Target, args: tuple[Argument, ...], kwargs: Kwargs) -> Proxy:
         """A call of a function or operator."""
         if not isinstance(target, str) and len(args) == 2 and not kwargs:
             target = self.binary_magic_method_remap.get(target, target)

@@ -27,7 +27,7 @@ _FUSIONS: tuple[tuple[type, type, Callable[..., Any]], ...] = (
 )
 
 
-def matches_module_pattern(pattern: Iterable[type], node: Node, modules: dict[str, Any]) -> bool:
+def matches_module_pattern(pattern: Iterable[type], node: Node, modules: dict[str, Module]) -> bool:
     """Whether a node calls a module of the second type on the result of one of the first. `modules` are by path."""
     if not node.args:
         return False
@@ -37,7 +37,7 @@ def matches_module_pattern(pattern: Iterable[type], node: Node, modules: dict[st
     return True
 
 
-def replace_node_module(node: Node, modules: dict[str, Any], new_module: Module) -> None:
+def replace_node_module(node: Node, modules: dict[str, Module], new_module: Module) -> None:
     """Let a node call another module, which takes the path of the one that it calls now."""
     path, _, name = node.target.rpartition(".")
     modules[node.target] = new_module
@@ -98,7 +98,7 @@ def extract_subgraph(orig_module: Module, nodes: list[Node], inputs: list[Node],
 
 
 def optimize_for_inference(
-    model: Module, pass_config: Mapping[str, Any] | None = None, tracer: type[Tracer] = Tracer
+    model: Module, pass_config: Mapping[str, object] | None = None, tracer: type[Tracer] = Tracer
 ) -> GraphModule:
     """A copy of the model with `fuse` and `remove_dropout`, traced by `tracer`.
 

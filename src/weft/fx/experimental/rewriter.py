@@ -6,11 +6,12 @@ import ast
 import copy
 import inspect
 import textwrap
-from collections.abc import Callable, Mapping
-from types import CellType, FunctionType
+from collections.abc import Mapping
+from types import CellType, CodeType, FunctionType
 from typing import Any, cast
 
 from weft._assertions import _assert
+from weft._base.types import AnyCallable, PyTree
 from weft.errors import PreconditionError
 from weft.fx._tracer import Tracer
 from weft.fx.annotate import annotate
@@ -56,7 +57,7 @@ class AST_Rewriter(ast.NodeTransformer):
         return ast.copy_location(ast.Assign([node.target], call), node)
 
 
-def _code_within(definition: ast.FunctionDef, names: Mapping[str, Any]) -> Any:
+def _code_within(definition: ast.FunctionDef, names: Mapping[str, object]) -> CodeType:
     """The code of a function in which these names are those of a function around it."""
     parameters = [ast.arg(name) for name in names]
     arguments = ast.arguments(posonlyargs=[], args=parameters, kwonlyargs=[], kw_defaults=[], defaults=[])
@@ -66,7 +67,7 @@ def _code_within(definition: ast.FunctionDef, names: Mapping[str, Any]) -> Any:
     return _code_in(outer, definition.name)
 
 
-def _code_in(code: Any, name: str) -> Any:
+def _code_in(code: CodeType, name: str) -> CodeType:
     return next(part for part in code.co_consts if getattr(part, "co_name", None) == name)
 
 
@@ -76,7 +77,7 @@ class RewritingTracer(Tracer):
     Layers of this package are not rewritten.
     """
 
-    def trace(self, root: Module | Callable[..., Any], concrete_args: Any = None) -> Graph:
+    def trace(self, root: Module | AnyCallable, concrete_args: PyTree = None) -> Graph:
         """The graph of the rewritten program; `self.root` is the rewritten module."""
         rewritten = _rewritten_module(root) if isinstance(root, Module) else AST_Rewriter().rewrite(cast("Any", root))
         return super().trace(rewritten, concrete_args)

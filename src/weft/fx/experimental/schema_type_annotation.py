@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft import nn
+from weft._base.types import Kwargs, Result
 from weft._tensor.tensor import Tensor
 from weft.fx._annotations import annotation_of
 from weft.fx._names import public_name
@@ -31,20 +30,20 @@ class AnnotateTypesWithSchema(Transformer):
         self.annotate_modules = annotate_modules
         self.annotate_get_attrs = annotate_get_attrs
 
-    def call_function(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Proxy:
+    def call_function(self, target: Target, args: tuple[Argument, ...], kwargs: Kwargs) -> Proxy:
         """A call of a function, with the type of its result."""
         result = super().call_function(target, args, kwargs)
         is_functional = (public_name(target) or "").startswith("torch.nn.functional.")
         return _typed(result, annotation_of(target, "return") if self.annotate_functionals and is_functional else None)
 
-    def call_module(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
+    def call_module(self, target: Target, args: tuple[Argument, ...], kwargs: Kwargs) -> Result:
         """A call of a module, with the type of its result."""
         result = super().call_module(target, args, kwargs)
         kind = type(self.fetch_attr(str(target)))
         is_layer = getattr(nn, kind.__name__, None) is kind
         return _typed(result, annotation_of(kind.forward, "return") if self.annotate_modules and is_layer else None)
 
-    def get_attr(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Proxy:
+    def get_attr(self, target: Target, args: tuple[Argument, ...], kwargs: Kwargs) -> Proxy:
         """A use of an attribute, with its type."""
         result = super().get_attr(target, args, kwargs)
         value = self.fetch_attr(str(target))
@@ -52,6 +51,6 @@ class AnnotateTypesWithSchema(Transformer):
         return _typed(result, kind if self.annotate_get_attrs else None)
 
 
-def _typed(proxy: Proxy, kind: Any) -> Proxy:
+def _typed(proxy: Proxy, kind: object) -> Proxy:
     proxy.node.type = proxy.node.type or kind
     return proxy

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import operator
 import typing
-from typing import Any
 
+from weft._base.types import Annotation, Arg
 from weft.errors import PreconditionError
 from weft.fx.graph import Graph
 from weft.fx.node import Node
@@ -22,7 +22,7 @@ def annotate_getitem_nodes(graph: Graph) -> None:
         node.type = node.type if part is None else part
 
 
-def _part_type(kind: Any, index: Any) -> Any:
+def _part_type(kind: Annotation, index: Arg) -> Annotation:
     """The type of a part of a sequence of a type, or None if it is not known."""
     parts = typing.get_args(kind)
     if typing.get_origin(kind) is list:

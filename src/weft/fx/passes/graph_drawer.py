@@ -6,8 +6,9 @@ import hashlib
 import re
 from collections.abc import Iterator
 from importlib import import_module
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
+from weft._base.types import Args, Kwargs
 from weft.errors import OutOfRangeError
 from weft.fx._names import home_of, qualified_name, target_text
 from weft.fx.graph_module import GraphModule
@@ -30,6 +31,10 @@ _COLORS_BY_HASH = (
 _STYLE = {"style": '"filled,rounded"', "fontcolor": "#000000"}
 _MOST_PARTS = 8
 """Of longer lists only so many parts are shown."""
+
+
+Dot: TypeAlias = Any
+"""A drawing of `pydot`, a library that need not be installed."""
 
 
 class FxGraphDrawer:
@@ -75,25 +80,25 @@ class FxGraphDrawer:
                 own_name = f"{name}_{node.target}"
                 self._dot_graphs[own_name] = self._drawing(submodule, own_name)
 
-    def get_dot_graph(self, submod_name: str | None = None) -> Any:
+    def get_dot_graph(self, submod_name: str | None = None) -> Dot:
         """The drawing, a `pydot.Dot`, of the module, or of the one that it calls at a path."""
         return self.get_main_dot_graph() if submod_name is None else self.get_submod_dot_graph(submod_name)
 
-    def get_main_dot_graph(self) -> Any:
+    def get_main_dot_graph(self) -> Dot:
         """The drawing of the module."""
         return self._dot_graphs[self._name]
 
-    def get_submod_dot_graph(self, submod_name: str) -> Any:
+    def get_submod_dot_graph(self, submod_name: str) -> Dot:
         """The drawing of the module at a path."""
         return self._dot_graphs[f"{self._name}_{submod_name}"]
 
-    def get_all_dot_graphs(self) -> dict[str, Any]:
+    def get_all_dot_graphs(self) -> dict[str, Dot]:
         """All drawings by name: that of the module, and with the path after it for each that it calls."""
         return self._dot_graphs
 
     # --- drawing ----------------------------------------------------------------------------------------------
 
-    def _drawing(self, module: GraphModule, name: str) -> Any:
+    def _drawing(self, module: GraphModule, name: str) -> Dot:
         drawing = self._pydot.Dot(name, rankdir="TB")
         nodes = [node for node in module.graph.nodes if not (self._ignore_getattr and node.op == "get_attr")]
         for node in nodes:
@@ -106,7 +111,7 @@ class FxGraphDrawer:
                 drawing.add_edge(self._pydot.Edge(node.name, user.name))
         return drawing
 
-    def _draw_tensors(self, drawing: Any, node: Node, layer: Module) -> None:
+    def _draw_tensors(self, drawing: Dot, node: Node, layer: Module) -> None:
         if isinstance(layer, GraphModule):
             return
         style = {**_STYLE, "shape": self.dot_graph_shape, "fillcolor": "Salmon"}
@@ -139,7 +144,7 @@ class FxGraphDrawer:
             text += _line_text(node.stack_trace or "")
         return f"{{{text}}}"
 
-    def _arguments(self, node: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _arguments(self, node: Node) -> tuple[Args, Kwargs]:
         pair = None
         if self.normalize_args:
             pair = node.normalized_arguments(None, normalize_to_only_use_kwargs=True)
@@ -173,7 +178,7 @@ def _constants(layer: Module) -> str:
     return _escaped(r"\n".join([f"{name}: {getattr(layer, name)}" for name in names]))
 
 
-def _metadata(meta: Any) -> Iterator[TensorMetadata]:
+def _metadata(meta: object) -> Iterator[TensorMetadata]:
     """What `ShapeProp` has noted of the tensors in a result."""
     if isinstance(meta, TensorMetadata):
         yield meta

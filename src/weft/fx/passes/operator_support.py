@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from weft._base.dtype import DType
 from weft.errors import NotDefinedError
@@ -93,7 +93,7 @@ class OpSupports:
         return create_op_support(lambda _, node: node.name not in disallow_set)
 
 
-def _dtype_or_type(node: Node) -> Any:
+def _dtype_or_type(node: Node) -> object:
     """The dtype of a node's result; its Python type if it is no tensor."""
     meta = node.meta.get("tensor_meta")
     return meta.dtype if isinstance(meta, TensorMetadata) else node.meta["type"]

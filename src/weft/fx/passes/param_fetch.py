@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from weft._base.types import AttributeValue
 from weft.errors import OutOfRangeError
 from weft.fx._names import home_of
 from weft.fx.graph_module import GraphModule
+from weft.nn._activation import ReLU
 from weft.nn._conv import Conv2d
 from weft.nn._linear import Linear
 from weft.nn._module import Module
 from weft.nn._norm import BatchNorm2d
-from weft.nn.modules.activation import ReLU
-from weft.nn.modules.pooling import AdaptiveAvgPool2d, MaxPool2d
+from weft.nn._pooling import AdaptiveAvgPool2d, MaxPool2d
 
 
 def default_matching(name: str, target_version: int) -> str:
@@ -25,6 +25,7 @@ def default_matching(name: str, target_version: int) -> str:
 _CONV = ["weight", "bias", "kernel_size", "stride", "padding", "dilation", "groups", "padding_mode"]
 _POOL = ["kernel_size", "stride", "padding", "dilation", "return_indices", "ceil_mode"]
 
+# no cell: only passes over traced programs read it
 module_fetch_book: dict[type, tuple[int, list[str], Callable[[str, int], str]]] = {
     Linear: (1, ["weight", "bias"], default_matching),
     Conv2d: (1, _CONV, default_matching),
@@ -36,7 +37,7 @@ module_fetch_book: dict[type, tuple[int, list[str], Callable[[str, int], str]]] 
 """By class: its latest version that the entry knows, the attributes to fetch, and their names in other versions."""
 
 
-def extract_attrs_for_lowering(mod: Module) -> dict[str, Any]:
+def extract_attrs_for_lowering(mod: Module) -> dict[str, AttributeValue]:
     """The attributes of a layer by name, and its class as "name".
 
     Raises `RuntimeError` if `module_fetch_book` does not have the class, or only older versions of it.

@@ -6,8 +6,9 @@ import logging
 from collections.abc import Callable
 from functools import wraps
 from inspect import unwrap
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
+from weft._base.types import AnyCallable, Result
 from weft.errors import OutOfRangeError, PreconditionError
 from weft.fx.passes._constraints import Constraint, Pass, check_order
 from weft.fx.passes._constraints import this_before_that_pass_constraint as this_before_that_pass_constraint
@@ -18,7 +19,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-def inplace_wrapper(fn: Callable[Concatenate[T, P], Any]) -> Callable[Concatenate[T, P], T]:
+def inplace_wrapper(fn: AnyCallable) -> Callable[Concatenate[T, P], T]:
     """A function that changes its first argument as a pass: it returns that argument."""
 
     @wraps(fn)
@@ -105,7 +106,7 @@ class PassManager:
             check_order(self.passes, self.constraints)
         self._validated = True
 
-    def __call__(self, source: Any) -> Any:
+    def __call__(self, source: object) -> Result:
         """The object after all passes."""
         self.validate()
         for one in self.passes:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from weft._base.dtype import DType
 from weft._base.layout import channels_last, channels_last_3d, contiguous_format, memory_format
 from weft._base.size import Size
+from weft._base.types import Arg, PyTree, Result
 from weft._tensor.tensor import Tensor
 from weft.fx.interpreter import Interpreter
 from weft.fx.node import Node, map_aggregate
@@ -44,12 +45,12 @@ class ShapeProp(Interpreter):
     `propagate(*args)` runs it. Tensors of the meta device give shapes without computing anything.
     """
 
-    def run_node(self, n: Node) -> Any:
+    def run_node(self, n: Node) -> Result:
         """The result of a node, noted."""
         result = super().run_node(n)
         has_tensor = False
 
-        def metadata(x: Any) -> Any:
+        def metadata(x: object) -> PyTree:
             nonlocal has_tensor
             if not isinstance(x, Tensor):
                 return x
@@ -62,6 +63,6 @@ class ShapeProp(Interpreter):
         n.meta["type"] = type(result)
         return result
 
-    def propagate(self, *args: Any) -> Any:
+    def propagate(self, *args: Arg) -> Result:
         """Run the graph for these arguments, and return its result."""
         return super().run(*args)

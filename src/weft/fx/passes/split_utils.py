@@ -6,8 +6,8 @@ import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import getitem
-from typing import Any
 
+from weft._base.types import AttributeValue
 from weft.errors import PreconditionError
 from weft.fx._paths import assign_at, attribute_at, has_attribute_at
 from weft.fx.graph import Graph
@@ -16,12 +16,12 @@ from weft.fx.node import Node, map_arg
 from weft.fx.passes.utils.common import HolderModule, lift_subgraph_as_module
 
 
-def getattr_recursive(obj: Any, name: str) -> Any:
+def getattr_recursive(obj: object, name: str) -> AttributeValue:
     """The attribute at a dotted path, or None."""
     return attribute_at(obj, name) if has_attribute_at(obj, name) else None
 
 
-def setattr_recursive(obj: Any, attr: str, value: Any) -> None:
+def setattr_recursive(obj: object, attr: str, value: AttributeValue) -> None:
     """Set the attribute at a dotted path; `AttributeError` if there is nothing on the way."""
     above, _, name = attr.rpartition(".")
     setattr(attribute_at(obj, above) if above else obj, name, value)

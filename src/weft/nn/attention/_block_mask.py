@@ -9,6 +9,7 @@ from typing import Any
 
 from weft._base.device import DeviceLike
 from weft._base.dtype import bool_, float32, int8, int32
+from weft._base.types import Arg
 from weft._tensor.composite.create import arange, zeros, zeros_like
 from weft._tensor.composite.neural import pad
 from weft._tensor.tensor import Tensor
@@ -23,7 +24,9 @@ ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 _DEFAULT_SPARSE_BLOCK_SIZE = 128
 
 
-def indices(batch: int, heads: int, queries: int, keys: int, device: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def indices(
+    batch: int, heads: int, queries: int, keys: int, device: DeviceLike | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The arguments of a mask: four int32 tensors that broadcast to (batch, heads, queries, keys)."""
     return (
         arange(batch, dtype=int32, device=device).reshape(-1, 1, 1, 1),
@@ -64,12 +67,12 @@ def or_masks(*mask_mods: MaskMod) -> MaskMod:
     return or_mask
 
 
-def _check_callable(mask_mods: tuple[Any, ...]) -> None:
+def _check_callable(mask_mods: tuple[object, ...]) -> None:
     if not all(map(callable, mask_mods)):
         raise SettingError(f"All inputs should be callable mask_mods: {mask_mods}")
 
 
-def _takes_scores(mod_fn: Callable[..., Any]) -> bool:
+def _takes_scores(mod_fn: Callable[..., object]) -> bool:
     """Whether a function changes scores, with five arguments, or is a mask, with four."""
     parameters = inspect.signature(mod_fn).parameters.values()
     count = sum(parameter.default is inspect.Parameter.empty for parameter in parameters)
@@ -187,7 +190,7 @@ class BlockMask:
         """The mask with its lists on a device. Tensors that `mask_mod` reads stay where they are."""
         return self._with(lambda lists: (lists[0].to(device), lists[1].to(device)), self.seq_lengths, self.mask_mod)
 
-    def __getitem__(self, index: Any) -> BlockMask:
+    def __getitem__(self, index: Arg) -> BlockMask:
         """The mask of some batches, heads and rows of blocks. Its `mask_mod` cannot be called any more."""
         padded = [*(index if isinstance(index, tuple) else (index,)), *[slice(None)] * 3][:3]
         sizes = self.kv_num_blocks.shape[:3]

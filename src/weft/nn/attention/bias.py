@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any
+from typing import Any, Self
 
 from weft._base.dtype import bool_
 from weft._tensor.composite.create import ones
@@ -28,7 +28,7 @@ class CausalBias(Tensor):
     seq_len_q: int
     seq_len_kv: int
 
-    def __new__(cls, variant: CausalVariant, seq_len_q: int, seq_len_kv: int) -> Any:
+    def __new__(cls, variant: CausalVariant, seq_len_q: int, seq_len_kv: int) -> Self:
         """A mask of this variant."""
         if not isinstance(variant, CausalVariant):
             raise PreconditionError(f"variant must be CausalVariant, got {type(variant)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from weft._base.dtype import float32
 from weft._base.site import warn_user
@@ -45,10 +45,10 @@ def flex_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
     return_lse: bool = False,
-    kernel_options: Mapping[str, Any] | None = None,
+    kernel_options: Mapping[str, object] | None = None,
     *,
     return_aux: AuxRequest | None = None,
-) -> Any:
+) -> Tensor | tuple[Tensor, AuxOutput] | tuple[Tensor, Tensor | None]:
     """Attended values (batch, heads, queries, features of values), computed in float32 or wider.
 
     `query` is (batch, heads, queries, features), `key` and `value` (batch, heads, keys, …); with `enable_gqa`, several

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from weft._base.device import DeviceLike
 from weft._tensor.codegen import op
 from weft._tensor.composite.shape import chunk, split
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, OutOfRangeError, ShapeError
 
 
-def _one_of(devices: Any, out: Any) -> None:
+def _one_of(devices: Sequence[DeviceLike] | None, out: object) -> None:
     if (devices is None) == (out is None):
         raise OutOfRangeError(f"Exactly one of 'devices' and 'out' must be specified, but got {devices=} and {out=}")
 
@@ -21,7 +21,7 @@ def _written(out: Sequence[Tensor], values: Sequence[Tensor]) -> tuple[Tensor, .
 
 
 def broadcast(
-    tensor: Tensor, devices: Sequence[Any] | None = None, *, out: Sequence[Tensor] | None = None
+    tensor: Tensor, devices: Sequence[DeviceLike] | None = None, *, out: Sequence[Tensor] | None = None
 ) -> tuple[Tensor, ...]:
     """The tensor on each of `devices`, or written to each tensor of `out`."""
     _one_of(devices, out)
@@ -31,14 +31,14 @@ def broadcast(
 
 
 def broadcast_coalesced(
-    tensors: Sequence[Tensor], devices: Sequence[Any], buffer_size: int = 10485760
+    tensors: Sequence[Tensor], devices: Sequence[DeviceLike], buffer_size: int = 10485760
 ) -> tuple[tuple[Tensor, ...], ...]:
     """For each device, the tensors on it."""
     del buffer_size
     return tuple(tuple(tensor.to(device) for tensor in tensors) for device in devices)
 
 
-def reduce_add(inputs: Sequence[Tensor], destination: Any = None) -> Tensor:
+def reduce_add(inputs: Sequence[Tensor], destination: DeviceLike | None = None) -> Tensor:
     """The sum of tensors of one shape, on `destination`, by default the device of the first."""
     if not inputs:
         raise OutOfRangeError("reduce_add expects at least one tensor, got none")
@@ -53,7 +53,7 @@ def reduce_add(inputs: Sequence[Tensor], destination: Any = None) -> Tensor:
 
 
 def reduce_add_coalesced(
-    inputs: Sequence[Sequence[Tensor]], destination: Any = None, buffer_size: int = 10485760
+    inputs: Sequence[Sequence[Tensor]], destination: DeviceLike | None = None, buffer_size: int = 10485760
 ) -> tuple[Tensor, ...]:
     """`reduce_add` of the first tensors of each sequence, of the second ones, and so on."""
     del buffer_size
@@ -62,10 +62,10 @@ def reduce_add_coalesced(
 
 def scatter(
     tensor: Tensor,
-    devices: Sequence[Any] | None = None,
+    devices: Sequence[DeviceLike] | None = None,
     chunk_sizes: Sequence[int] | None = None,
     dim: int = 0,
-    streams: Any = None,
+    streams: object = None,
     *,
     out: Sequence[Tensor] | None = None,
 ) -> tuple[Tensor, ...]:
@@ -80,7 +80,9 @@ def scatter(
     return tuple(part.to(target) for part, target in zip(parts, targets, strict=False))
 
 
-def gather(tensors: Sequence[Tensor], dim: int = 0, destination: Any = None, *, out: Tensor | None = None) -> Tensor:
+def gather(
+    tensors: Sequence[Tensor], dim: int = 0, destination: DeviceLike | None = None, *, out: Tensor | None = None
+) -> Tensor:
     """The tensors joined along `dim` on `destination`, by default the device of the first; or written to `out`."""
     if out is not None and destination is not None:
         raise OutOfRangeError(f"'destination' must not be specified when 'out' is specified, but got {destination=}")

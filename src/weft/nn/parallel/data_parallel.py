@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from weft._base.device import DeviceLike
+from weft._base.types import Arg, Args, Kwargs, PyTree, Result
 from weft._base.usage import log_api_usage_once
 from weft.errors import OptionError
 from weft.nn._module import Module
@@ -16,7 +17,13 @@ class DataParallel(Module):
     A process has one device, so several `device_ids` are refused; use `DistributedDataParallel` for several devices.
     """
 
-    def __init__(self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0) -> None:
+    def __init__(
+        self,
+        module: Module,
+        device_ids: Sequence[DeviceLike] | None = None,
+        output_device: DeviceLike | None = None,
+        dim: int = 0,
+    ) -> None:
         log_api_usage_once("torch.nn.parallel.DataParallel")
         super().__init__()
         require_one(device_ids)
@@ -25,7 +32,7 @@ class DataParallel(Module):
         self.output_device = output_device
         self.dim = dim
 
-    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+    def forward(self, *inputs: Arg, **kwargs: Arg) -> Result:
         """The module's results."""
         parts, named = self.scatter(inputs, kwargs, self.device_ids)
         return self.gather(
@@ -34,23 +41,25 @@ class DataParallel(Module):
 
     # The steps of `forward`, which subclasses may override; there is one replica.
 
-    def replicate(self, module: Module, device_ids: Sequence[Any]) -> list[Any]:
+    def replicate(self, module: Module, device_ids: Sequence[DeviceLike]) -> list[Module]:
         """The replicas: the module itself."""
         del device_ids
         return [module]
 
     def scatter(
-        self, inputs: tuple[Any, ...], kwargs: dict[str, Any] | None, device_ids: Sequence[Any]
-    ) -> tuple[list[tuple[Any, ...]], list[dict[str, Any]]]:
+        self, inputs: Args, kwargs: Kwargs | None, device_ids: Sequence[DeviceLike]
+    ) -> tuple[list[Args], list[Kwargs]]:
         """The arguments of each replica, by position and by name."""
         del device_ids
         return [tuple(inputs)], [kwargs or {}]
 
-    def parallel_apply(self, replicas: Sequence[Any], inputs: Sequence[Any], kwargs: Any) -> list[Any]:
+    def parallel_apply(
+        self, replicas: Sequence[Module], inputs: Sequence[Args], kwargs: Sequence[Kwargs]
+    ) -> list[Result]:
         """The result of each replica."""
         return [replica(*part, **named) for replica, part, named in zip(replicas, inputs, kwargs, strict=True)]
 
-    def gather(self, outputs: Any, output_device: Any) -> Any:
+    def gather(self, outputs: list[Result], output_device: DeviceLike | None) -> Result:
         """The results of all replicas as one result."""
         del output_device
         return outputs[0]
@@ -58,12 +67,12 @@ class DataParallel(Module):
 
 def data_parallel(
     module: Module,
-    inputs: Any,
-    device_ids: Any = None,
-    output_device: Any = None,
+    inputs: PyTree,
+    device_ids: Sequence[DeviceLike] | None = None,
+    output_device: DeviceLike | None = None,
     dim: int = 0,
-    module_kwargs: dict[str, Any] | None = None,
-) -> Any:
+    module_kwargs: Kwargs | None = None,
+) -> Result:
     """`module(*inputs, **module_kwargs)`, as `DataParallel` runs it. `inputs` is a tuple, or one argument."""
     del output_device, dim
     require_one(device_ids)
@@ -72,7 +81,7 @@ def data_parallel(
     return module(*inputs, **(module_kwargs or {}))
 
 
-def require_one(device_ids: Sequence[Any] | None) -> None:
+def require_one(device_ids: Sequence[DeviceLike] | None) -> None:
     """Raise for several devices."""
     if device_ids is not None and len(device_ids) > 1:
         raise OptionError(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from weft._base.device import DeviceLike
+from weft._base.types import Args, Kwargs, PyTree, Result
 from weft._tensor.codegen import op as rows
 from weft._tensor.composite.shape import chunk
 from weft._tensor.tensor import Tensor
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from weft.nn._module import Module
 
 
-def scatter(inputs: Any, target_gpus: Sequence[Any], dim: int = 0) -> Any:
+def scatter(inputs: PyTree, target_gpus: Sequence[DeviceLike], dim: int = 0) -> PyTree:
     """Split each tensor along `dim` into one part for each device, within dicts, lists and tuples.
 
     All parts but the last have one size. Objects that are not tensors go to every device. The result is a tuple of
@@ -34,8 +36,8 @@ def scatter(inputs: Any, target_gpus: Sequence[Any], dim: int = 0) -> Any:
 
 
 def scatter_kwargs(
-    inputs: Any, kwargs: dict[str, Any] | None, target_gpus: Sequence[Any], dim: int = 0
-) -> tuple[tuple[Any, ...], tuple[dict[str, Any], ...]]:
+    inputs: PyTree, kwargs: Kwargs | None, target_gpus: Sequence[DeviceLike], dim: int = 0
+) -> tuple[tuple[Args, ...], tuple[Kwargs, ...]]:
     """Scattered arguments: for each device a tuple and a dict, which are empty where there is nothing for it."""
     parts = list(scatter(inputs, target_gpus, dim)) if inputs else []
     named = list(scatter(kwargs, target_gpus, dim)) if kwargs else []
@@ -45,11 +47,11 @@ def scatter_kwargs(
     return tuple(parts), tuple(named)
 
 
-def _each(items: Any, devices: Sequence[Any], dim: int) -> Any:
+def _each(items: PyTree, devices: Sequence[DeviceLike], dim: int) -> PyTree:
     return zip(*(scatter(item, devices, dim) for item in items), strict=False)
 
 
-def gather(outputs: Sequence[Any], target_device: Any, dim: int = 0) -> Any:
+def gather(outputs: PyTree, target_device: DeviceLike | None, dim: int = 0) -> PyTree:
     """Join the devices' tensors along `dim`, on `target_device`, within dicts, lists and tuples.
 
     Zero-dim tensors become a vector, with a warning. None stays None.
@@ -75,7 +77,7 @@ def gather(outputs: Sequence[Any], target_device: Any, dim: int = 0) -> Any:
     return type(first)(*items) if hasattr(first, "_fields") else type(first)(items)
 
 
-def replicate(network: Module, devices: Sequence[Any], detach: bool = False) -> list[Any]:
+def replicate(network: Module, devices: Sequence[DeviceLike], detach: bool = False) -> list[Module]:
     """The module itself, as the only replica: a process has one device. `RuntimeError` for several `devices`."""
     del detach
     require_one(devices)
@@ -83,11 +85,11 @@ def replicate(network: Module, devices: Sequence[Any], detach: bool = False) -> 
 
 
 def parallel_apply(
-    modules: Sequence[Any],
-    inputs: Sequence[Any],
-    kwargs_tup: Sequence[dict[str, Any]] | None = None,
-    devices: Sequence[Any] | None = None,
-) -> list[Any]:
+    modules: Sequence[Module],
+    inputs: PyTree,
+    kwargs_tup: Sequence[Kwargs] | None = None,
+    devices: Sequence[DeviceLike] | None = None,
+) -> list[Result]:
     """The results of the modules, one after the other; each input is one argument, or a list or tuple of them."""
     for values, what in ((inputs, "inputs"), (kwargs_tup, "kwargs_tup"), (devices, "devices")):
         if values is not None and len(values) != len(modules):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weft._base.state import using
+from weft._base.types import AnyCallable, Arg
 from weft._tensor.codegen import op
 from weft._tensor.composite.create import zeros_like
 from weft.errors import PreconditionError
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from weft.nn._module import Module
 
 
-def _fused(layer: Any, norm: Any, fuse: Any, *options: Any) -> Any:
+def _fused(layer: Module, norm: Module, fuse: AnyCallable, *options: Arg) -> Module:
     """A copy of the layer, with the weight and bias that `fuse` computes from both."""
     if layer.training or norm.training:
         raise PreconditionError("Fusion only for eval!")
@@ -51,7 +52,7 @@ def _fused_weights(
     return Parameter(new_weight, weight.requires_grad), Parameter(new_bias, bias.requires_grad)
 
 
-def fuse_conv_bn_eval(conv: Module, bn: Module, transpose: bool = False) -> Any:
+def fuse_conv_bn_eval(conv: Module, bn: Module, transpose: bool = False) -> Module:
     """A convolution equal to `conv` followed by `bn`. Both must be in evaluation mode."""
     return _fused(conv, bn, fuse_conv_bn_weights, transpose)
 
@@ -70,7 +71,7 @@ def fuse_conv_bn_weights(
     return _fused_weights(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, int(transpose))
 
 
-def fuse_linear_bn_eval(linear: Module, bn: Module) -> Any:
+def fuse_linear_bn_eval(linear: Module, bn: Module) -> Module:
     """A linear layer equal to `linear` followed by `bn`. Both must be in evaluation mode."""
     if bn.num_features not in (1, linear.out_features):
         raise PreconditionError(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from weft._base.types import Arg
 from weft.errors import ModuleError
 from weft.nn._module import Module
 
 M = TypeVar("M", bound="Module")
 
 
-def skip_init(module_cls: type[M], *args: Any, **kwargs: Any) -> M:
+def skip_init(module_cls: type[M], *args: Arg, **kwargs: Arg) -> M:
     """`module_cls(*args, **kwargs)` with uninitialised parameters. Its constructor must take a `device`."""
     if not issubclass(module_cls, Module):
         raise ModuleError(f"Expected a Module; got {module_cls}")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from enum import Enum, auto
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft._base.limits import finfo
 from weft._base.state import using
+from weft._base.types import SavedState
 from weft._tensor.arguments import without_names
 from weft._tensor.codegen import op
 from weft._tensor.dim_names import names_of, unnamed, with_names
@@ -20,10 +21,13 @@ from weft.nn.utils.parametrize import register_parametrization
 from weft.nn.utils.spectral_norm import as_matrix, default_dim, random_direction, require_iterations
 from weft.nn.utils.weight_norm import norm_except_dim, scaled
 
+if TYPE_CHECKING:
+    from weft.nn._state_dict import Metadata
+
 M = TypeVar("M", bound="Module")
 
 
-def _tensor_of(module: Module, name: str) -> Any:
+def _tensor_of(module: Module, name: str) -> Tensor:
     weight = getattr(module, name, None)
     if not isinstance(weight, Tensor):
         raise ValueRangeError(f"Module '{module}' has no parameter or buffer with name '{name}'{advice(module)}")
@@ -54,7 +58,7 @@ def _orthogonalized(A: Tensor) -> Tensor:
     return q * op.unsqueeze(op.sgn(op.diagonal(r, 0, -2, -1)), -2)
 
 
-def _with_diagonal(A: Tensor, diagonal: Any) -> Tensor:
+def _with_diagonal(A: Tensor, diagonal: Tensor) -> Tensor:
     """A matrix, at least as high as it is wide, with its diagonal replaced."""
     columns = A.shape[-1]
     new = op.unsqueeze(diagonal, -2) * op.eye(A.shape[-2], columns, dtype=A.dtype, device=A.device)
@@ -103,7 +107,7 @@ class _Orthogonal(Module):
             Q = op.solve(identity - A * 0.5, identity + A * 0.5)
         return Q if rows == columns else Q[..., :columns]
 
-    def right_inverse(self, Q: Tensor) -> Any:
+    def right_inverse(self, Q: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         if Q.shape != self.shape:
             raise ValueRangeError(
                 f"Expected a matrix or batch of matrices of shape {self.shape}. Got a tensor of shape {Q.shape}."
@@ -174,12 +178,19 @@ class _WeightNorm(Module):
     def forward(self, weight_g: Tensor, weight_v: Tensor) -> Tensor:
         return scaled(weight_v, weight_g, self.dim)
 
-    def right_inverse(self, weight: Tensor) -> Any:
+    def right_inverse(self, weight: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         return norm_except_dim(weight, self.dim), weight
 
 
 def _from_hooks(
-    name: str, state_dict: Any, prefix: str, metadata: Any, strict: bool, missing: Any, unexpected: Any, errors: Any
+    name: str,
+    state_dict: SavedState,
+    prefix: str,
+    metadata: Metadata,
+    strict: bool,
+    missing: list[str],
+    unexpected: list[str],
+    errors: list[str],
 ) -> None:
     """Accept the keys of the older, hook-based `weight_norm` in a state dict."""
     del metadata, strict, missing, unexpected, errors
@@ -224,7 +235,7 @@ class _SpectralNorm(Module):
             self.register_buffer("_v", random_direction(weight, matrix.shape[1], eps))
             self._power_method(matrix, 15)
 
-    def _power_method(self, matrix: Any, iterations: int) -> None:
+    def _power_method(self, matrix: Tensor, iterations: int) -> None:
         with using(grad=False):
             for _ in range(iterations):
                 self._u.copy_(F.normalize(op.mv(matrix, self._v), dim=0, eps=self.eps))
@@ -238,7 +249,7 @@ class _SpectralNorm(Module):
             self._power_method(matrix.detach(), self.n_power_iterations)
         return weight / op.vdot(self._u, op.mv(matrix, self._v))
 
-    def right_inverse(self, value: Any) -> Any:
+    def right_inverse(self, value: Tensor) -> Tensor:
         return value
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from copy import deepcopy
 from typing import Any, TypeVar
 
+from weft._base.cell import LocalCell
 from weft._base.dtype import DType
 from weft._base.state import using
+from weft._base.types import Arg, AttributeValue, Result
 from weft._tensor.tensor import Tensor
 from weft.errors import ModuleError, ValueRangeError
 from weft.nn._containers import ModuleDict, ModuleList
@@ -23,18 +24,29 @@ from weft.nn._parameter import Parameter
 
 M = TypeVar("M", bound="Module")
 
-_cache: ContextVar[dict[tuple[int, str], Any] | None] = ContextVar("weft_parametrizations", default=None)
+
+class _Computed:
+    """The tensors that have been computed in blocks of `cached`, by module and name."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[tuple[int, str], Any] = {}
+
+
+_computed = LocalCell[_Computed | None]("the parametrized tensors of a block", None)
 
 
 @contextmanager
 def cached() -> Iterator[None]:
     """Compute each parametrized tensor once while the block runs, however often it is read."""
-    outer = _cache.get()
-    token = _cache.set({} if outer is None else outer)
-    try:
+    if _computed.get() is not None:
         yield
+        return
+    computed = _Computed()
+    try:
+        with _computed.within(computed):
+            yield
     finally:
-        _cache.reset(token)
+        computed.tensors.clear()  # replays that are valid within the block refer to it
 
 
 class ParametrizationList(ModuleList):
@@ -47,7 +59,7 @@ class ParametrizationList(ModuleList):
     original: Any
     unsafe: bool
 
-    def __init__(self, modules: Sequence[Module], original: Any, unsafe: bool = False) -> None:
+    def __init__(self, modules: Sequence[Module], original: Tensor, unsafe: bool = False) -> None:
         if not modules:
             raise ValueRangeError("ParametrizationList requires one or more modules.")
         super().__init__(modules)
@@ -77,7 +89,7 @@ class ParametrizationList(ModuleList):
             original.data = before
             raise
 
-    def _register_several(self, original: Any, value: Any) -> None:
+    def _register_several(self, original: Tensor, value: object) -> None:
         if not isinstance(value, Sequence):
             raise ValueRangeError(
                 "'right_inverse' must return a Tensor or a Sequence of tensors (list, tuple...). "
@@ -96,10 +108,10 @@ class ParametrizationList(ModuleList):
     def _names(self) -> list[str]:
         return ["original"] if self.is_tensor else [f"original{at}" for at in range(self.ntensors)]
 
-    def _originals(self) -> list[Any]:
+    def _originals(self) -> list[Tensor]:
         return [getattr(self, name) for name in self._names()]
 
-    def right_inverse(self, value: Any) -> None:
+    def right_inverse(self, value: Tensor | Sequence[Tensor]) -> None:
         """Set the originals such that the tensor becomes `value`, if the modules' `right_inverse` is exact."""
         with using(grad=False):
             for module in reversed(self._as_list()):
@@ -109,7 +121,7 @@ class ParametrizationList(ModuleList):
         for original, new in zip(self._originals(), self._checked(value), strict=True):
             original.data = new.detach()
 
-    def _checked(self, value: Any) -> Sequence[Any]:
+    def _checked(self, value: object) -> Sequence[Tensor]:
         """The results of `right_inverse`, checked: one new tensor for each original."""
         if self.is_tensor:
             if not isinstance(value, Tensor):
@@ -140,7 +152,7 @@ class ParametrizationList(ModuleList):
                 )
         return value
 
-    def forward(self) -> Any:
+    def forward(self) -> Tensor:
         """The parametrized tensor."""
         first, *rest = self._as_list()
         value = first(*self._originals())
@@ -149,7 +161,7 @@ class ParametrizationList(ModuleList):
         return value
 
 
-def _inverse(module: Module, value: Any, default: Any) -> Any:
+def _inverse(module: Module, value: Arg, default: Arg) -> Result:
     """`module.right_inverse(value)`, or `default` if the module has none."""
     if not hasattr(module, "right_inverse"):
         return default
@@ -159,7 +171,7 @@ def _inverse(module: Module, value: Any, default: Any) -> Any:
         return default
 
 
-def _keep_kind(original: Any, value: Any) -> None:
+def _keep_kind(original: Tensor, value: Tensor) -> None:
     for what in ("dtype", "device"):
         old, new = getattr(original, what), getattr(value, what)
         if old != new:
@@ -169,7 +181,7 @@ def _keep_kind(original: Any, value: Any) -> None:
             )
 
 
-def _require(result: Any, shape: Any, dtype: DType, flag: str, old_text: str, new_text: str) -> None:
+def _require(result: object, shape: Sequence[int], dtype: DType, flag: str, old_text: str, new_text: str) -> None:
     """Refuse a parametrization that changes the dtype or shape. The texts are for the error."""
     if not isinstance(result, Tensor):
         raise ValueRangeError(f"A parametrization must return a tensor. Got {type(result).__name__}.")
@@ -192,23 +204,23 @@ def _register(module: Module, name: str, tensor: Tensor) -> None:
 
 
 def _property(name: str) -> property:
-    def read(self: Any) -> Any:
+    def read(self: Module) -> Tensor:
         compute = self.parametrizations[name]
-        cache = _cache.get()
-        if cache is None:
+        computed = _computed.get()
+        if computed is None:
             return compute()
         key = (id(self), name)
-        if key not in cache:
-            cache[key] = compute()
-        return cache[key]
+        if key not in computed.tensors:
+            computed.tensors[key] = compute()
+        return computed.tensors[key]
 
-    def write(self: Any, value: Any) -> None:
+    def write(self: Module, value: Tensor) -> None:
         self.parametrizations[name].right_inverse(value)
 
     return property(read, write)
 
 
-def _no_state(self: Any) -> None:
+def _no_state(self: Module) -> None:
     raise ModuleError(
         "Serialization of parametrized modules is only supported through state_dict(). See:\n"
         "https://pytorch.org/tutorials/beginner/saving_loading_models.html"
@@ -216,14 +228,14 @@ def _no_state(self: Any) -> None:
     )
 
 
-def _deepcopy(self: Any, memo: dict[int, Any]) -> Any:
+def _deepcopy(self: Module, memo: dict[int, object]) -> AttributeValue:
     if id(self) not in memo:
         memo[id(self)] = result = object.__new__(type(self))
         result.__dict__.update(deepcopy(self.__dict__, memo))
     return memo[id(self)]
 
 
-def _take_class(module: Any) -> None:
+def _take_class(module: Module) -> None:
     """Set the module's class to one with a property for each parametrized tensor. Classes are never modified."""
     base = type_before_parametrizations(module)
     names = list(module.parametrizations)
@@ -238,7 +250,7 @@ def _take_class(module: Any) -> None:
     module.__class__ = type(f"Parametrized{base.__name__}", (base,), body)
 
 
-def type_before_parametrizations(module: Module) -> type[Any]:
+def type_before_parametrizations(module: Module) -> type[Module]:
     """The module's class before any of its tensors was parametrized."""
     return getattr(type(module), "_unparametrized", type(module))
 
@@ -275,7 +287,7 @@ def register_parametrization(module: M, tensor_name: str, parametrization: Modul
     return module
 
 
-def _require_fit(path: str, now: Any, parametrization: Module) -> None:
+def _require_fit(path: str, now: Tensor, parametrization: Module) -> None:
     """Refuse a parametrization that changes the shape or type of the tensor, or whose inverse does."""
     result = parametrization(now)
     _require(result, now.shape, now.dtype, "the `unsafe` flag", f"{path}.{{}}", f"parametrization({path}).{{}}")
@@ -327,7 +339,9 @@ def remove_parametrizations(module: M, tensor_name: str, leave_parametrized: boo
     return module
 
 
-def transfer_parametrizations_and_params(from_module: Module, to_module: Module, tensor_name: str | None = None) -> Any:
+def transfer_parametrizations_and_params(
+    from_module: Module, to_module: Module, tensor_name: str | None = None
+) -> Module:
     """Parametrize `to_module` as `from_module` is, with the same parametrizations and originals; returns `to_module`.
 
     Without `tensor_name`, all parametrized tensors are transferred.

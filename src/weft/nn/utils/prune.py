@@ -12,6 +12,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft._base.state import default_dtype
+from weft._base.types import Arg
 from weft._tensor.arguments import without_names
 from weft._tensor.codegen import op
 from weft._tensor.composite.create import ones_like
@@ -43,7 +44,7 @@ class BasePruningMethod(AttributeHook, ABC):
     def _current(self, module: Module) -> Tensor:
         return self.apply_mask(module)
 
-    def __call__(self, module: Module, inputs: Any) -> None:
+    def __call__(self, module: Module, inputs: object) -> None:
         """Set the attribute; called before each call of the module."""
         del inputs
         setattr(module, self._tensor_name, self.apply_mask(module))
@@ -59,8 +60,8 @@ class BasePruningMethod(AttributeHook, ABC):
 
     @classmethod
     def apply(
-        cls, module: Module, name: str, *args: Any, importance_scores: Tensor | None = None, **kwargs: Any
-    ) -> Any:
+        cls, module: Module, name: str, *args: Arg, importance_scores: Tensor | None = None, **kwargs: Arg
+    ) -> BasePruningMethod:
         """Prune a parameter by the method `cls(*args, **kwargs)`; returns the method that is its hook now.
 
         Elements with the smallest `importance_scores`, by default the elements themselves, are pruned first. If the
@@ -103,12 +104,12 @@ class BasePruningMethod(AttributeHook, ABC):
         mask = ones_like(t.detach()) if default_mask is None else default_mask
         return t * self.compute_mask(scores.detach(), default_mask=mask)
 
-    def remove(self, module: Any) -> None:
+    def remove(self, module: Module) -> None:
         """Write the zeros into the parameter itself. The caller removes the hook."""
         name = self._tensor_name
         pruned = self.apply_mask(module)
         delattr(module, name)
-        original = module._parameters.pop(name + "_orig")
+        original: Any = module._parameters.pop(name + "_orig")
         del module._buffers[name + "_mask"]
         original.data = pruned.detach()
         setattr(module, name, original)
@@ -172,7 +173,7 @@ class PruningContainer(BasePruningMethod):
         return mask
 
 
-def _visible(method: Any, t: Tensor, mask: Tensor) -> Any:
+def _visible(method: Any, t: Tensor, mask: Tensor) -> Tensor | tuple[slice | Tensor, ...]:
     """The index of the part of a pruned tensor that a method sees."""
     whole: list[Any] = [slice(None)] * t.ndim
     if method.PRUNING_TYPE == "global":
@@ -251,7 +252,9 @@ class L1Unstructured(_Amount):
     PRUNING_TYPE = "unstructured"
 
     @classmethod
-    def apply(cls, module: Module, name: str, amount: int | float, importance_scores: Tensor | None = None) -> Any:
+    def apply(
+        cls, module: Module, name: str, amount: int | float, importance_scores: Tensor | None = None
+    ) -> BasePruningMethod:
         """Prune a parameter; returns the hook."""
         return super().apply(module, name, amount=amount, importance_scores=importance_scores)
 
@@ -297,7 +300,7 @@ class RandomStructured(_Structured):
         self.dim = dim
 
     @classmethod
-    def apply(cls, module: Module, name: str, amount: int | float, dim: int | str = -1) -> Any:
+    def apply(cls, module: Module, name: str, amount: int | float, dim: int | str = -1) -> BasePruningMethod:
         """Prune a parameter; returns the hook."""
         return super().apply(module, name, amount=amount, dim=without_names(dim, getattr(module, name)))
 
@@ -322,7 +325,7 @@ class LnStructured(_Structured):
         n: int | float | str,
         dim: int | str,
         importance_scores: Tensor | None = None,
-    ) -> Any:
+    ) -> BasePruningMethod:
         """Prune a parameter; returns the hook."""
         dim = without_names(dim, getattr(module, name))
         return super().apply(module, name, amount=amount, n=n, dim=dim, importance_scores=importance_scores)
@@ -340,7 +343,7 @@ class CustomFromMask(BasePruningMethod):
         self.mask = mask
 
     @classmethod
-    def apply(cls, module: Module, name: str, mask: Tensor) -> Any:
+    def apply(cls, module: Module, name: str, mask: Tensor) -> BasePruningMethod:
         """Prune a parameter; returns the hook."""
         return super().apply(module, name, mask=mask)
 
@@ -404,7 +407,7 @@ def global_unstructured(
     parameters: Iterable[tuple[Module, str]],
     pruning_method: type[BasePruningMethod],
     importance_scores: dict[tuple[Module, str], Tensor] | None = None,
-    **kwargs: Any,
+    **kwargs: Arg,
 ) -> None:
     """Prune several parameters, given as pairs of module and name, as if they were one tensor.
 
@@ -433,7 +436,7 @@ def global_unstructured(
         custom_from_mask(module, name, op.reshape(part, tuple(t.shape)))
 
 
-def remove(module: Any, name: str) -> Any:
+def remove(module: Module, name: str) -> Module:
     """Write the zeros into the parameter itself, and remove mask and hook; returns the module."""
     key, method = _hook_on(module, name)
     if method is None:

@@ -10,6 +10,7 @@ import numpy as np
 from weft._base.device import DeviceLike
 from weft._base.dtype import DType, float16, float32, float64, int8, int16, int32, int64, uint8
 from weft._base.state import ambient
+from weft._base.types import Arg
 from weft._tensor import packing
 from weft._tensor.codegen import op
 from weft._tensor.convert import as_tensor, from_host, from_numpy_array
@@ -21,6 +22,8 @@ from weft.errors import ArgumentError, DimError, PreconditionError, ShapeError, 
 from weft.ops._dims import broadcast_shapes
 
 Packed = TypeVar("Packed", bound="PackedSequence")
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class PackedSequence_(NamedTuple):
@@ -32,7 +35,7 @@ class PackedSequence_(NamedTuple):
     unsorted_indices: Any
 
 
-def _of(optional: Any, fn: Callable[[Any], Any]) -> Any:
+def _of(optional: T | None, fn: Callable[[T], R]) -> R | None:
     return None if optional is None else fn(optional)
 
 
@@ -47,7 +50,11 @@ class PackedSequence(PackedSequence_):
     _padded: tuple[Any, Tensor] | None = None  # the value of `data`, and the same elements with padding
 
     def __new__(
-        cls, data: Any, batch_sizes: Tensor | None = None, sorted_indices: Any = None, unsorted_indices: Any = None
+        cls,
+        data: Tensor,
+        batch_sizes: Tensor | None = None,
+        sorted_indices: Tensor | None = None,
+        unsorted_indices: Tensor | None = None,
     ) -> PackedSequence:
         if batch_sizes is None:
             if not isinstance(data, list | tuple) or len(data) != 2:
@@ -63,10 +70,10 @@ class PackedSequence(PackedSequence_):
             unsorted_indices = invert_permutation(sorted_indices)
         return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), tuple(self)
 
-    def to(self: Packed, *args: Any, **kwargs: Any) -> Packed:
+    def to(self: Packed, *args: Arg, **kwargs: Arg) -> Packed:
         """A packed sequence with `data.to(…)`, and the permutations on its device; `batch_sizes` stays on the CPU."""
         data = self.data.to(*args, **kwargs)
         if data is self.data:
@@ -149,7 +156,7 @@ def invert_permutation(permutation: Tensor | None) -> Tensor | None:
     return op.argsort(permutation)
 
 
-def _lengths(values: Any) -> np.ndarray[Any, Any]:
+def _lengths(values: Tensor | Sequence[int]) -> np.ndarray[Any, Any]:
     lengths = as_tensor(values, dtype=int64) if not isinstance(values, Tensor) else values.to(int64)
     if lengths.ndim != 1:
         raise ShapeError(
@@ -159,7 +166,7 @@ def _lengths(values: Any) -> np.ndarray[Any, Any]:
     return lengths.numpy()
 
 
-def _check_lengths(lengths: np.ndarray[Any, Any], input: Any, batch_first: bool) -> None:
+def _check_lengths(lengths: np.ndarray, input: Tensor, batch_first: bool) -> None:
     """Raise if sorted lengths do not fit the input."""
     batch = input.shape[not batch_first]
     if not input.numel():
@@ -181,7 +188,7 @@ def _check_lengths(lengths: np.ndarray[Any, Any], input: Any, batch_first: bool)
 
 
 def pack_padded_sequence(
-    input: Any, lengths: Tensor | Sequence[int], batch_first: bool = False, enforce_sorted: bool = True
+    input: Tensor, lengths: Tensor | Sequence[int], batch_first: bool = False, enforce_sorted: bool = True
 ) -> PackedSequence:
     """Pack (time, batch, …), or (batch, time, …) if `batch_first`, given the `lengths` (batch,) of the sequences.
 
@@ -260,7 +267,7 @@ def pad_sequence(
         rows = padded_rows([sequence._host() for sequence in items], longest, padding_value, padding_side)
         return from_host(rows if batch_first else rows.swapaxes(0, 1), items[0].device)
 
-    def padded(sequence: Any) -> Tensor:
+    def padded(sequence: Tensor) -> Tensor:
         missing = (longest - sequence.shape[0], *rest)
         filling = op.full(missing, padding_value, dtype=items[0].dtype, device=sequence.device)
         parts = [sequence.to(items[0].dtype).expand(sequence.shape[0], *rest), filling]
@@ -269,14 +276,14 @@ def pad_sequence(
     return op.stack([padded(sequence) for sequence in items], 0 if batch_first else 1)
 
 
-def _on_host(sequence: Any) -> bool:
+def _on_host(sequence: Tensor) -> bool:
     """Whether the elements can be read without waiting for a computation or losing a gradient."""
     value = sequence._read()
-    ready = value.array is not None and value.tape is None and value.aval.device.type == "cpu"
+    ready = not value.is_pending and value.tape is None and value.aval.device.type == "cpu"
     return ready and ambient().capture is None
 
 
-def unpad_sequence(padded_sequences: Tensor, lengths: Any, batch_first: bool = False) -> list[Any]:
+def unpad_sequence(padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False) -> list[Tensor]:
     """The sequences (length, …) of a padded tensor, one for each length."""
     rows = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
     return [row[:length] for row, length in zip(rows, lengths.to(rows.device).tolist(), strict=True)]
@@ -289,7 +296,7 @@ def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> P
     return pack_padded_sequence(padded, [s.shape[0] for s in items], enforce_sorted=enforce_sorted)
 
 
-def unpack_sequence(packed_sequences: PackedSequence) -> list[Any]:
+def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
     """The tensors (length, …) of a packed sequence, in their original order."""
     padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
     return unpad_sequence(padded, lengths, batch_first=True)

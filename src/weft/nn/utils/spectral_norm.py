@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft._base.state import using
+from weft._base.types import SavedState
 from weft._tensor.arguments import without_names
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
@@ -17,6 +18,7 @@ from weft.nn._parameter import Parameter
 
 if TYPE_CHECKING:
     from weft.nn._module import Module
+    from weft.nn._state_dict import Metadata
 
 M = TypeVar("M", bound="Module")
 
@@ -89,7 +91,7 @@ class SpectralNorm(AttributeHook):
             delattr(module, self.name + suffix)
         module.register_parameter(self.name, Parameter(weight.detach()))
 
-    def __call__(self, module: Module, inputs: Any) -> None:
+    def __call__(self, module: Module, inputs: object) -> None:
         del inputs
         setattr(module, self.name, self.compute_weight(module, do_power_iteration=module.training))
 
@@ -126,7 +128,7 @@ class SpectralNormStateDictHook:
     def __init__(self, fn: SpectralNorm) -> None:
         self.fn = fn
 
-    def __call__(self, module: Module, state_dict: Any, prefix: str, local_metadata: dict[str, Any]) -> None:
+    def __call__(self, module: Module, state_dict: SavedState, prefix: str, local_metadata: Metadata) -> None:
         del module, state_dict, prefix
         local_metadata.setdefault("spectral_norm", {})[self.fn.name + ".version"] = self.fn._version
 
@@ -139,9 +141,9 @@ class SpectralNormLoadStateDictPreHook:
 
     def __call__(
         self,
-        state_dict: Any,
+        state_dict: SavedState,
         prefix: str,
-        local_metadata: dict[str, Any],
+        local_metadata: Metadata,
         strict: bool,
         missing_keys: list[str],
         unexpected_keys: list[str],

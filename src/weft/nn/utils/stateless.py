@@ -7,14 +7,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from weft._base.types import Kwargs, PyTree, Result
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, StateDictError, ValueRangeError
 from weft.nn._module import Module
 
 
 def call_with(
-    module: Module, tensors: dict[str, Any], args: Any, kwargs: dict[str, Any] | None, tie_weights: bool, strict: bool
-) -> Any:
+    module: Module, tensors: dict[str, Tensor], args: PyTree, kwargs: Kwargs | None, tie_weights: bool, strict: bool
+) -> Result:
     """Call a module with the tensors of the given names replaced, for this call only.
 
     With `tie_weights`, a replacement counts for all names of the same tensor. With `strict`, there must be one for
@@ -30,12 +31,12 @@ def call_with(
     return result
 
 
-def _all_tensors(module: Module) -> dict[str, Any]:
+def _all_tensors(module: Module) -> dict[str, Tensor]:
     table: dict[str, Any] = dict(module.named_parameters(remove_duplicate=False))
     return table | dict(module.named_buffers(remove_duplicate=False))
 
 
-def _for_all_names(module: Module, tensors: Mapping[str, Any]) -> dict[str, Any]:
+def _for_all_names(module: Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The replacements, also under the other names of the tensors that they replace."""
     names: dict[Any, list[str]] = {}
     for name, tensor in _all_tensors(module).items():
@@ -53,7 +54,7 @@ def _for_all_names(module: Module, tensors: Mapping[str, Any]) -> dict[str, Any]
     return table
 
 
-def _require_names(module: Module, replacements: Mapping[str, Any]) -> None:
+def _require_names(module: Module, replacements: Mapping[str, Tensor]) -> None:
     own = _all_tensors(module)
     errors = [
         f"{what} key(s): {', '.join(map(repr, sorted(names)))}."
@@ -69,7 +70,7 @@ _ABSENT: Any = object()
 
 
 @contextmanager
-def _in_place(module: Module, replacements: dict[str, Any]) -> Iterator[None]:
+def _in_place(module: Module, replacements: dict[str, Tensor]) -> Iterator[None]:
     """Replace tensors in the modules' tables while the block runs; `replacements` then gets the tables' last values."""
     swapped: list[tuple[str, Module, str, Any]] = []
     try:
@@ -106,13 +107,13 @@ def _swap(owner: Module, key: str, tensor: Any) -> Any:
 
 def functional_call(
     module: Module,
-    parameters_and_buffers: dict[str, Any],
-    args: Any = None,
-    kwargs: dict[str, Any] | None = None,
+    parameters_and_buffers: dict[str, Tensor],
+    args: PyTree = None,
+    kwargs: Kwargs | None = None,
     *,
     tie_weights: bool = True,
     strict: bool = False,
-) -> Any:
+) -> Result:
     """The deprecated name of `weft.func.functional_call`."""
     warnings.warn(
         "`torch.nn.utils.stateless.functional_call` is deprecated as of PyTorch 2.0 and will be removed in a future "

@@ -84,7 +84,7 @@ class WeightNorm(AttributeHook):
         del module._parameters[self.name + "_g"], module._parameters[self.name + "_v"]
         setattr(module, self.name, Parameter(weight.detach()))
 
-    def __call__(self, module: Module, inputs: Any) -> None:
+    def __call__(self, module: Module, inputs: object) -> None:
         del inputs
         setattr(module, self.name, self.compute_weight(module))
 

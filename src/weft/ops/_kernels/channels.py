@@ -12,9 +12,9 @@ import jax.numpy as jnp
 
 from weft.errors import ShapeError
 from weft.ops._kernels.library import Array, is_float32, require_floats, require_shape, struct_like
+from weft.ops._kinds import Scalar
 from weft.ops._native import Native
 from weft.ops._neural import per_channel, updated_statistics
-from weft.ops._table import Scalar
 
 _LEAST_PLANE = 16  # elements of a channel that lie side by side in memory: a vector
 

@@ -18,9 +18,9 @@ import numpy as np
 from weft.errors import ShapeError
 from weft.ops._kernels.channels import channel_sums
 from weft.ops._kernels.library import Array, is_float32, require_floats, require_shape, struct_like
+from weft.ops._kinds import Ints
 from weft.ops._native import Native
 from weft.ops._neural import as_ntuple, margins, per_channel
-from weft.ops._table import Ints
 
 Sizes = Sequence[int]
 Pads = Sequence[tuple[int, int]]

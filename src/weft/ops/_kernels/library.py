@@ -70,6 +70,7 @@ class _State:
     bfloat16: bool = False
 
 
+# no cell: found when it is first needed, and the same ever after
 _state: list[_State] = []  # one, as soon as it is known
 _lock = threading.Lock()
 

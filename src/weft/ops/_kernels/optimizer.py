@@ -17,8 +17,8 @@ import numpy as np
 
 from weft.errors import ShapeError, ValueRangeError
 from weft.ops._kernels.library import Array, is_float32, require_floats, require_shape, struct_like
+from weft.ops._kinds import Arrays, Scalar
 from weft.ops._native import LEAST_DONATION, Native
-from weft.ops._table import Arrays, Scalar
 from weft.ops._updates import bias_left, double, older
 
 _LEAST = 1 << 10  # elements of all parameters, from which on a call is worth it

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 
 from weft.errors import DTypeError, ShapeError
 from weft.ops._kernels.library import Array, is_float32, require_floats, require_shape, struct_like
+from weft.ops._kinds import Shape
 from weft.ops._native import Native, is_number
-from weft.ops._table import Shape
 
 _LEAST = 1 << 14  # elements, from which on a call is worth it
 

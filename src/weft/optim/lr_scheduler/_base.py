@@ -8,11 +8,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft._base.state import using
+from weft._base.types import SavedState
 from weft._tensor.kind_names import advice
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import own
 from weft.errors import ArgumentError, ValueRangeError
 from weft.optim._optimizer import Group, Optimizer
+
+Rate = float | Tensor
+"""A learning rate."""
+
+Rates = Rate | list[float] | list[Tensor] | list[Rate] | tuple[Rate, ...]
+"""One rate for all groups, or one for each."""
 
 _GUIDE = "https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate"
 _OVERRIDDEN = (
@@ -69,7 +76,7 @@ class LRScheduler:
         finally:
             self._is_initial = False
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[Rate]:
         """The rates of epoch `last_epoch`, one for each group. Only `step` should call it."""
         if not self._get_lr_called_within_step:
             warnings.warn(
@@ -79,10 +86,10 @@ class LRScheduler:
             )
         return self._next_rates()
 
-    def _next_rates(self) -> list[Any]:
+    def _next_rates(self) -> list[Rate]:
         raise NotImplementedError
 
-    def get_last_lr(self) -> list[Any]:
+    def get_last_lr(self) -> list[Rate]:
         """The rates that were set last."""
         return self._last_lr
 
@@ -106,7 +113,7 @@ class LRScheduler:
         closed = None if epoch is None else getattr(self, "_get_closed_form_lr", None)
         self._set(closed or self.get_lr)
 
-    def _set(self, get_rates: Callable[[], Sequence[Any]]) -> None:
+    def _set(self, get_rates: Callable[[], Sequence[Rate]]) -> None:
         """Set the rates that a function returns."""
         self._get_lr_called_within_step = True
         try:
@@ -117,18 +124,18 @@ class LRScheduler:
             set_rate(group, rate)
         self._last_lr = self._rates()
 
-    def _rates(self) -> list[Any]:
+    def _rates(self) -> list[Rate]:
         """The current rates."""
         return [copied(group["lr"]) for group in self.optimizer.param_groups]
 
-    def _scaled(self, factor: float) -> list[Any]:
+    def _scaled(self, factor: float) -> list[Rate]:
         return [group["lr"] * factor for group in self.optimizer.param_groups]
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> SavedState:
         """The schedule's own attributes, without the optimizer."""
         return {name: value for name, value in self.__dict__.items() if name != "optimizer"}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: SavedState) -> None:
         """Load a state dict of a schedule of the same kind."""
         self.__dict__.update(state_dict)
 
@@ -143,12 +150,12 @@ def require_optimizer(optimizer: Optimizer) -> None:
         raise ArgumentError(f"{type(optimizer).__name__} is not an Optimizer{advice(optimizer)}")
 
 
-def copied(rate: Any) -> Any:
+def copied(rate: Rate) -> Rate:
     """A copy of a rate that is a tensor; a number as it is."""
     return wrap(own(rate._read())) if isinstance(rate, Tensor) else rate
 
 
-def set_rate(group: Group, rate: Any) -> None:
+def set_rate(group: Group, rate: Rate) -> None:
     """Set the rate of a group; a tensor is written in place."""
     if isinstance(group["lr"], Tensor):
         with using(grad=False):
@@ -157,7 +164,7 @@ def set_rate(group: Group, rate: Any) -> None:
         group["lr"] = rate
 
 
-def per_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
+def per_group(name: str, optimizer: Optimizer, value: Rates) -> list[Rate]:
     """One value for each group."""
     groups = optimizer.param_groups
     if not isinstance(value, (list, tuple)):
@@ -170,6 +177,6 @@ def per_group(name: str, optimizer: Optimizer, value: Any) -> list[Any]:
     return [copied(entry) for entry in value]
 
 
-def attributes_of(function: Any) -> dict[str, Any] | None:
+def attributes_of(function: object) -> SavedState | None:
     """What a state dict has of a callable: None for a function, the attributes of an object."""
     return None if isinstance(function, types.FunctionType) else dict(function.__dict__)

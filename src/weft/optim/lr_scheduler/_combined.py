@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Any
 
+from weft._base.types import SavedState
 from weft.errors import ArgumentError, ValueRangeError
 from weft.optim._optimizer import Optimizer
 from weft.optim.lr_scheduler._base import LRScheduler, set_rate
@@ -17,13 +17,13 @@ class _Combined(LRScheduler):
 
     _schedulers: Sequence[LRScheduler]
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> SavedState:
         """The state, with that of each schedule."""
         state = super().state_dict()
         del state["_schedulers"]
         return {**state, "_schedulers": [scheduler.state_dict() for scheduler in self._schedulers]}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: SavedState) -> None:
         """Load a state dict of the same schedules."""
         rest = dict(state_dict)
         for scheduler, state in zip(self._schedulers, rest.pop("_schedulers"), strict=True):

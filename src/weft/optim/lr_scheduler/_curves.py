@@ -6,11 +6,14 @@ import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from weft.errors import ValueRangeError
 from weft.optim._optimizer import Optimizer
 from weft.optim.lr_scheduler._base import LRScheduler
+
+if TYPE_CHECKING:
+    from weft.optim.lr_scheduler._base import Rate
 
 
 class StepLR(LRScheduler):
@@ -21,11 +24,11 @@ class StepLR(LRScheduler):
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
-    def _next_rates(self) -> list[Any]:
+    def _next_rates(self) -> list[Rate]:
         due = self.last_epoch and self.last_epoch % self.step_size == 0
         return self._scaled(self.gamma) if due else self._rates()
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[Rate]:
         return [base * self.gamma ** (self.last_epoch // self.step_size) for base in self.base_lrs]
 
 
@@ -39,10 +42,10 @@ class MultiStepLR(LRScheduler):
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
-    def _next_rates(self) -> list[Any]:
+    def _next_rates(self) -> list[Rate]:
         return self._scaled(self.gamma ** self.milestones[self.last_epoch])
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[Rate]:
         passed = bisect_right(sorted(self.milestones.elements()), self.last_epoch)
         return [base * self.gamma**passed for base in self.base_lrs]
 
@@ -54,10 +57,10 @@ class ExponentialLR(LRScheduler):
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
-    def _next_rates(self) -> list[Any]:
+    def _next_rates(self) -> list[Rate]:
         return self._rates() if self._is_initial else self._scaled(self.gamma)
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[Rate]:
         return [base * self.gamma**self.last_epoch for base in self.base_lrs]
 
 
@@ -71,12 +74,12 @@ class ConstantLR(LRScheduler):
         self.total_iters = total_iters
         super().__init__(optimizer, last_epoch)
 
-    def _next_rates(self) -> list[Any]:
+    def _next_rates(self) -> list[Rate]:
         if self.last_epoch == 0:
             return self._scaled(self.factor)
         return self._scaled(1 / self.factor) if self.last_epoch == self.total_iters else self._rates()
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[Rate]:
         return [base * (self.factor if self.last_epoch < self.total_iters else 1) for base in self.base_lrs]
 
 
@@ -106,14 +109,14 @@ class LinearLR(LRScheduler):
         share = min(self.total_iters, epoch) / self.total_iters
         return self.start_factor + (self.end_factor - self.start_factor) * share
 
-    def _next_rates(self) -> list[Any]:
+    def _next_rates(self) -> list[Rate]:
         if self.last_epoch == 0:
             return self._scaled(self.start_factor)
         if self._is_initial or self.last_epoch > self.total_iters:
             return self._rates()
         return self._scaled(self._factor(self.last_epoch) / self._factor(self.last_epoch - 1))
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[Rate]:
         return [base * self._factor(self.last_epoch) for base in self.base_lrs]
 
 
@@ -128,12 +131,12 @@ class PolynomialLR(LRScheduler):
     def _left(self, epoch: int) -> float:
         return 1 - min(self.total_iters, epoch) / self.total_iters
 
-    def _next_rates(self) -> list[Any]:
+    def _next_rates(self) -> list[Rate]:
         if self._is_initial or self.last_epoch > self.total_iters:
             return self._rates()
         return self._scaled((self._left(self.last_epoch) / self._left(self.last_epoch - 1)) ** self.power)
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[Rate]:
         return [base * self._left(self.last_epoch) ** self.power for base in self.base_lrs]
 
 
@@ -148,7 +151,7 @@ class CosineAnnealingLR(LRScheduler):
     def _height(self, epoch: float) -> float:
         return 1 + math.cos(math.pi * epoch / self.T_max)
 
-    def _next_rates(self) -> list[Any]:
+    def _next_rates(self) -> list[Rate]:
         if self._is_initial:
             return self._rates()
         if self._step_count == 1 and self.last_epoch > 0:
@@ -161,6 +164,6 @@ class CosineAnnealingLR(LRScheduler):
         ratio = self._height(self.last_epoch) / self._height(self.last_epoch - 1)
         return [ratio * (rate - self.eta_min) + self.eta_min for rate in self._rates()]
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[Rate]:
         height = self._height(self.last_epoch) / 2
         return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]

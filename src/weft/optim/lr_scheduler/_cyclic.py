@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
+from weft._base.types import SavedState
 from weft.errors import ValueRangeError
 from weft.optim._optimizer import Optimizer
 from weft.optim.lr_scheduler._base import attributes_of, per_group, require_optimizer, set_rate
 from weft.optim.lr_scheduler._momentum import MomentumCycle
+
+if TYPE_CHECKING:
+    from weft.optim.lr_scheduler._base import Rate
 
 
 class CyclicLR(MomentumCycle):
@@ -68,7 +72,7 @@ class CyclicLR(MomentumCycle):
             return 1 / 2.0 ** (x - 1)
         return self.gamma**x if self.mode == "exp_range" else 1.0
 
-    def _next_rates(self) -> list[Any]:
+    def _next_rates(self) -> list[Rate]:
         cycles = self.last_epoch / self.total_size
         cycle = math.floor(1 + cycles)
         x = 1.0 + cycles - cycle
@@ -79,13 +83,13 @@ class CyclicLR(MomentumCycle):
             self._set_momenta([most - (most - least) * height for least, most in spans])
         return [base + (most - base) * height for base, most in zip(self.base_lrs, self.max_lrs, strict=True)]
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> SavedState:
         """The state, without `scale_fn` if that is a function, or with its attributes if it is an object."""
         state = super().state_dict()
         scale = state.pop("_scale_fn_custom")
         return {**state, "_scale_fn_custom": None if scale is None else attributes_of(scale)}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: SavedState) -> None:
         """Load a state dict; `scale_fn` stays."""
         rest = dict(state_dict)
         attributes = rest.pop("_scale_fn_custom")

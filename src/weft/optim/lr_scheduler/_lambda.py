@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from weft._base.types import SavedState
 from weft.errors import ArgumentError, ValueRangeError
 from weft.optim._optimizer import Optimizer
 from weft.optim.lr_scheduler._base import LRScheduler, attributes_of
+
+if TYPE_CHECKING:
+    from weft.optim.lr_scheduler._base import Rate
 
 Lambda = Callable[[int], float]
 
@@ -25,16 +29,16 @@ class LambdaLR(LRScheduler):
             raise ValueRangeError(f"Expected {count} lr_lambdas, but got {len(self.lr_lambdas)}")
         super().__init__(optimizer, last_epoch)
 
-    def _next_rates(self) -> list[Any]:
+    def _next_rates(self) -> list[Rate]:
         return [base * scale(self.last_epoch) for scale, base in zip(self.lr_lambdas, self.base_lrs, strict=True)]
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> SavedState:
         """The state, without the functions, but with the attributes of those that are objects."""
         state = super().state_dict()
         del state["lr_lambdas"]
         return {**state, "lr_lambdas": [attributes_of(function) for function in self.lr_lambdas]}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: SavedState) -> None:
         """Load a state dict; the functions stay."""
         rest = dict(state_dict)
         for function, attributes in zip(self.lr_lambdas, rest.pop("lr_lambdas"), strict=True):
@@ -52,7 +56,7 @@ class MultiplicativeLR(LambdaLR):
                 raise ArgumentError(f"lr_lambda should be a function, but got {type(function).__name__}")
         super().__init__(optimizer, lr_lambda, last_epoch)
 
-    def _next_rates(self) -> list[Any]:
+    def _next_rates(self) -> list[Rate]:
         if self._is_initial:
             return self._rates()
         return [rate * scale(self.last_epoch) for scale, rate in zip(self.lr_lambdas, self._rates(), strict=True)]

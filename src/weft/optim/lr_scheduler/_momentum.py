@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from weft.errors import ValueRangeError
 from weft.optim._optimizer import Group, Optimizer
 from weft.optim.lr_scheduler._base import LRScheduler, per_group
+
+if TYPE_CHECKING:
+    from weft.optim.lr_scheduler._base import Rate, Rates
 
 
 class MomentumCycle(LRScheduler):
@@ -17,7 +20,7 @@ class MomentumCycle(LRScheduler):
     cycle_momentum: bool
     use_beta1: bool
 
-    def _start_momenta(self, base: Any, most: Any, last_epoch: int) -> tuple[list[Any], list[Any]]:
+    def _start_momenta(self, base: Rates, most: Rates, last_epoch: int) -> tuple[list[Rate], list[Rate]]:
         """Set the largest momentum; returns the smallest and the largest momentum of each group."""
         options = self.optimizer.defaults
         if "momentum" not in options and "betas" not in options:
@@ -32,11 +35,11 @@ class MomentumCycle(LRScheduler):
                 group["base_momentum"] = least
         return bases, tops
 
-    def _set_momenta(self, momenta: Sequence[Any]) -> None:
+    def _set_momenta(self, momenta: Sequence[Rate]) -> None:
         for group, momentum in zip(self.optimizer.param_groups, momenta, strict=True):
             self._set_momentum(group, momentum)
 
-    def _set_momentum(self, group: Group, momentum: Any) -> None:
+    def _set_momentum(self, group: Group, momentum: Rate) -> None:
         if self.use_beta1:
             group["betas"] = (momentum, *group["betas"][1:])
         else:

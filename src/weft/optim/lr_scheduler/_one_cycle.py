@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
+from weft._base.types import Arg
 from weft.errors import ValueRangeError
 from weft.optim._optimizer import Optimizer
 from weft.optim.lr_scheduler._base import per_group, require_optimizer
 from weft.optim.lr_scheduler._momentum import MomentumCycle
+
+if TYPE_CHECKING:
+    from weft.optim.lr_scheduler._base import Rate
 
 
 class OneCycleLR(MomentumCycle):
@@ -56,12 +60,12 @@ class OneCycleLR(MomentumCycle):
             self._start_momenta(base_momentum, max_momentum, last_epoch)
         super().__init__(optimizer, last_epoch)
 
-    def _between(self, start: Any, end: Any, share: float) -> Any:
+    def _between(self, start: float, end: float, share: float) -> float:
         if self._anneal_func_type == "linear":
             return (end - start) * share + start
         return end + (start - end) / 2.0 * (math.cos(math.pi * share) + 1)
 
-    def _next_rates(self) -> list[Any]:
+    def _next_rates(self) -> list[Rate]:
         step = self.last_epoch
         if step > self.total_steps:
             raise ValueRangeError(
@@ -92,7 +96,7 @@ def _total(total_steps: int | None, epochs: int | None, steps_per_epoch: int | N
     return math.prod(count for count in factors.values() if count is not None)
 
 
-def _phases(total: int, up: float, three: bool) -> list[dict[str, Any]]:
+def _phases(total: int, up: float, three: bool) -> list[dict[str, Arg]]:
     """The end of each phase, and the group's options between which it interpolates."""
     ends = [("initial_lr", "max_momentum"), ("max_lr", "base_momentum")]
     ends += [("initial_lr", "max_momentum")] if three else []

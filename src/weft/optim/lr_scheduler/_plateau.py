@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any, Literal
+from typing import Any, Literal, SupportsFloat
 
 from weft.errors import OptionError, ValueRangeError
 from weft.optim._optimizer import Optimizer
@@ -61,7 +61,7 @@ class ReduceLROnPlateau(LRScheduler):
         self.cooldown_counter = 0
         self.num_bad_epochs = 0
 
-    def step(self, metrics: Any, epoch: int | None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(self, metrics: SupportsFloat, epoch: int | None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Take the metric of an epoch: a number, or a tensor of one element."""
         current = float(metrics)
         if epoch is not None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 from weft.errors import ValueRangeError
 from weft.optim._optimizer import Optimizer
 from weft.optim.lr_scheduler._base import LRScheduler
+
+if TYPE_CHECKING:
+    from weft.optim.lr_scheduler._base import Rate
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
@@ -32,7 +35,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         self.T_cur: float = last_epoch
         super().__init__(optimizer, last_epoch)
 
-    def _next_rates(self) -> list[Any]:
+    def _next_rates(self) -> list[Rate]:
         height = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
         return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
 

@@ -10,9 +10,13 @@ from collections.abc import Callable, Iterator
 from types import UnionType
 from typing import Any, TypeAlias
 
+from weft._base.types import AnyCallable
 from weft.errors import ArgumentError, ValueRangeError
 from weft.utils._pytree.nodes import SUPPORTED_NODES, KeyPath, PyTree, node_type
 from weft.utils._pytree.spec import LeafSpec, TreeSpec
+
+Predicate: TypeAlias = Callable[[PyTree], bool]
+"""Whether something is true of an object."""
 
 IsLeaf: TypeAlias = Callable[[Any], bool] | None
 Types: TypeAlias = type | tuple[type, ...] | UnionType
@@ -28,13 +32,13 @@ def tree_is_leaf(tree: PyTree, is_leaf: IsLeaf = None) -> bool:
     return (is_leaf is not None and is_leaf(tree)) or node_type(tree) not in SUPPORTED_NODES
 
 
-def tree_flatten(tree: PyTree, is_leaf: IsLeaf = None) -> tuple[list[Any], TreeSpec]:
+def tree_flatten(tree: PyTree, is_leaf: IsLeaf = None) -> tuple[list[PyTree], TreeSpec]:
     """The leaves, in order, and the structure, from which `tree_unflatten` builds the tree again."""
     leaves: list[Any] = []
     return leaves, _flatten(tree, is_leaf, leaves)
 
 
-def _flatten(tree: PyTree, is_leaf: IsLeaf, leaves: list[Any]) -> TreeSpec:
+def _flatten(tree: PyTree, is_leaf: IsLeaf, leaves: list[PyTree]) -> TreeSpec:
     if tree_is_leaf(tree, is_leaf):
         leaves.append(tree)
         return _LEAF
@@ -43,7 +47,7 @@ def _flatten(tree: PyTree, is_leaf: IsLeaf, leaves: list[Any]) -> TreeSpec:
     return TreeSpec(kind, context, [_flatten(part, is_leaf, leaves) for part in parts])
 
 
-def tree_iter(tree: PyTree, is_leaf: IsLeaf = None) -> Iterator[Any]:
+def tree_iter(tree: PyTree, is_leaf: IsLeaf = None) -> Iterator[PyTree]:
     """The leaves, one by one."""
     if tree_is_leaf(tree, is_leaf):
         yield tree
@@ -52,7 +56,7 @@ def tree_iter(tree: PyTree, is_leaf: IsLeaf = None) -> Iterator[Any]:
         yield from tree_iter(part, is_leaf)
 
 
-def tree_leaves(tree: PyTree, is_leaf: IsLeaf = None) -> list[Any]:
+def tree_leaves(tree: PyTree, is_leaf: IsLeaf = None) -> list[PyTree]:
     """The leaves, in order."""
     return list(tree_iter(tree, is_leaf))
 
@@ -62,7 +66,7 @@ def tree_structure(tree: PyTree, is_leaf: IsLeaf = None) -> TreeSpec:
     return tree_flatten(tree, is_leaf)[1]
 
 
-def arg_tree_leaves(*args: PyTree, **kwargs: PyTree) -> list[Any]:
+def arg_tree_leaves(*args: PyTree, **kwargs: PyTree) -> list[PyTree]:
     """The leaves of all arguments."""
     return tree_leaves([args, kwargs])
 
@@ -70,7 +74,7 @@ def arg_tree_leaves(*args: PyTree, **kwargs: PyTree) -> list[Any]:
 # --- mapping ----------------------------------------------------------------------------------------------------
 
 
-def tree_map(func: Callable[..., Any], tree: PyTree, *rests: PyTree, is_leaf: IsLeaf = None) -> PyTree:
+def tree_map(func: AnyCallable, tree: PyTree, *rests: PyTree, is_leaf: IsLeaf = None) -> PyTree:
     """The tree of `func(leaf, *others)`; the others are what `rests` have in place of the leaf.
 
     `ValueError` if one of `rests` has not the structure of `tree`, at least down to the leaves of `tree`.
@@ -79,21 +83,19 @@ def tree_map(func: Callable[..., Any], tree: PyTree, *rests: PyTree, is_leaf: Is
     return treespec.unflatten(map(func, leaves, *[treespec.flatten_up_to(rest) for rest in rests]))
 
 
-def tree_map_(func: Callable[..., Any], tree: PyTree, *rests: PyTree, is_leaf: IsLeaf = None) -> PyTree:
+def tree_map_(func: AnyCallable, tree: PyTree, *rests: PyTree, is_leaf: IsLeaf = None) -> PyTree:
     """Call `func` as `tree_map` does, for what it does to the leaves; returns `tree`."""
     tree_map(func, tree, *rests, is_leaf=is_leaf)
     return tree
 
 
-def map_only(
-    type_or_types_or_pred: Types | Callable[[Any], bool], /
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def map_only(type_or_types_or_pred: Types | Predicate, /) -> Callable[[AnyCallable], AnyCallable]:
     """A decorator: the function is called for what has the types, or meets the condition; all else is returned."""
     fits = _condition(type_or_types_or_pred)
 
-    def decorated(func: Callable[..., Any]) -> Callable[..., Any]:
+    def decorated(func: AnyCallable) -> AnyCallable:
         @functools.wraps(func)
-        def wrapped(x: Any) -> Any:
+        def wrapped(x: PyTree) -> PyTree:
             return func(x) if fits(x) else x
 
         return wrapped
@@ -101,7 +103,7 @@ def map_only(
     return decorated
 
 
-def _condition(chosen: Types | Callable[[Any], bool]) -> Callable[[Any], bool]:
+def _condition(chosen: Types | Predicate) -> Predicate:
     if isinstance(chosen, (type, tuple, UnionType)):
         return lambda x: isinstance(x, chosen)
     if not callable(chosen):
@@ -110,9 +112,9 @@ def _condition(chosen: Types | Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def tree_map_only(
-    type_or_types_or_pred: Types | Callable[[Any], bool],
+    type_or_types_or_pred: Types | Predicate,
     /,
-    func: Callable[..., Any],
+    func: AnyCallable,
     tree: PyTree,
     is_leaf: IsLeaf = None,
 ) -> PyTree:
@@ -121,9 +123,9 @@ def tree_map_only(
 
 
 def tree_map_only_(
-    type_or_types_or_pred: Types | Callable[[Any], bool],
+    type_or_types_or_pred: Types | Predicate,
     /,
-    func: Callable[..., Any],
+    func: AnyCallable,
     tree: PyTree,
     is_leaf: IsLeaf = None,
 ) -> PyTree:
@@ -131,12 +133,12 @@ def tree_map_only_(
     return tree_map_(map_only(type_or_types_or_pred)(func), tree, is_leaf=is_leaf)
 
 
-def tree_all(pred: Callable[[Any], bool], tree: PyTree, is_leaf: IsLeaf = None) -> bool:
+def tree_all(pred: Predicate, tree: PyTree, is_leaf: IsLeaf = None) -> bool:
     """Whether all leaves meet a condition."""
     return all(map(pred, tree_iter(tree, is_leaf)))
 
 
-def tree_any(pred: Callable[[Any], bool], tree: PyTree, is_leaf: IsLeaf = None) -> bool:
+def tree_any(pred: Predicate, tree: PyTree, is_leaf: IsLeaf = None) -> bool:
     """Whether a leaf meets a condition."""
     return any(map(pred, tree_iter(tree, is_leaf)))
 
@@ -151,7 +153,7 @@ def tree_any_only(type_or_types: Types, /, pred: Callable[..., bool], tree: PyTr
     return any(pred(x) for x in tree_iter(tree, is_leaf) if isinstance(x, type_or_types))
 
 
-def _broadcast_to_and_flatten(tree: PyTree, treespec: TreeSpec, is_leaf: IsLeaf = None) -> list[Any] | None:
+def _broadcast_to_and_flatten(tree: PyTree, treespec: TreeSpec, is_leaf: IsLeaf = None) -> list[PyTree] | None:
     """For each leaf of a structure the leaf of `tree` that stands for it; None if `tree` is no upper part of it."""
     leaves, prefix = tree_flatten(tree, is_leaf)
     try:
@@ -164,17 +166,17 @@ def _broadcast_to_and_flatten(tree: PyTree, treespec: TreeSpec, is_leaf: IsLeaf 
 # --- with the paths of keys -------------------------------------------------------------------------------------
 
 
-def tree_flatten_with_path(tree: PyTree, is_leaf: IsLeaf = None) -> tuple[list[tuple[KeyPath, Any]], TreeSpec]:
+def tree_flatten_with_path(tree: PyTree, is_leaf: IsLeaf = None) -> tuple[list[tuple[KeyPath, PyTree]], TreeSpec]:
     """The leaves as (path, leaf), and the structure."""
     return tree_leaves_with_path(tree, is_leaf), tree_structure(tree, is_leaf)
 
 
-def tree_leaves_with_path(tree: PyTree, is_leaf: IsLeaf = None) -> list[tuple[KeyPath, Any]]:
+def tree_leaves_with_path(tree: PyTree, is_leaf: IsLeaf = None) -> list[tuple[KeyPath, PyTree]]:
     """The leaves as (path, leaf); `ValueError` for a type that was registered without its keys."""
     return list(_with_path((), tree, is_leaf))
 
 
-def _with_path(path: KeyPath, tree: PyTree, is_leaf: IsLeaf) -> Iterator[tuple[KeyPath, Any]]:
+def _with_path(path: KeyPath, tree: PyTree, is_leaf: IsLeaf) -> Iterator[tuple[KeyPath, PyTree]]:
     if tree_is_leaf(tree, is_leaf):
         yield path, tree
         return
@@ -188,7 +190,7 @@ def _with_path(path: KeyPath, tree: PyTree, is_leaf: IsLeaf) -> Iterator[tuple[K
         yield from _with_path((*path, key), part, is_leaf)
 
 
-def tree_map_with_path(func: Callable[..., Any], tree: PyTree, *rests: PyTree, is_leaf: IsLeaf = None) -> PyTree:
+def tree_map_with_path(func: AnyCallable, tree: PyTree, *rests: PyTree, is_leaf: IsLeaf = None) -> PyTree:
     """`tree_map` of `func(path, leaf, *others)`."""
     leaves, treespec = tree_flatten_with_path(tree, is_leaf)
     others = [treespec.flatten_up_to(rest) for rest in rests]

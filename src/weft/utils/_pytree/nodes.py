@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict, defaultdict, deque, namedtuple
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, NamedTuple, TypeAlias
 
+from weft._base.cell import Registry
+from weft._base.types import Arg
+from weft._base.types import PyTree as PyTree
 from weft.errors import ArgumentError, ValueRangeError
 
-PyTree: TypeAlias = Any
 Context: TypeAlias = Any
 Parts: TypeAlias = tuple[list[Any], Context]
 FlattenFn: TypeAlias = Callable[[Any], Parts]
@@ -29,7 +31,7 @@ class SequenceKey:
     def __str__(self) -> str:
         return f"[{self.idx!r}]"
 
-    def get(self, sequence: Sequence[Any]) -> Any:
+    def get(self, sequence: Sequence[PyTree]) -> PyTree:
         """The part of a sequence at this position."""
         return sequence[self.idx]
 
@@ -43,7 +45,7 @@ class MappingKey:
     def __str__(self) -> str:
         return f"[{self.key!r}]"
 
-    def get(self, mapping: Mapping[Any, Any]) -> Any:
+    def get(self, mapping: Mapping[Hashable, PyTree]) -> PyTree:
         """The part of a mapping with this key."""
         return mapping[self.key]
 
@@ -57,7 +59,7 @@ class GetAttrKey:
     def __str__(self) -> str:
         return f".{self.name}"
 
-    def get(self, obj: Any) -> Any:
+    def get(self, obj: object) -> PyTree:
         """The attribute of an object with this name."""
         return getattr(obj, self.name)
 
@@ -70,7 +72,7 @@ def keystr(kp: KeyPath) -> str:
     return "".join(map(str, kp))
 
 
-def key_get(obj: Any, kp: KeyPath) -> Any:
+def key_get(obj: PyTree, kp: KeyPath) -> PyTree:
     """The part of an object at a path of keys."""
     for key in kp:
         obj = key.get(obj)
@@ -93,7 +95,7 @@ class NodeDef(NamedTuple):
     flatten_with_keys_fn: FlattenFn | None
 
 
-SUPPORTED_NODES: dict[Any, NodeDef] = {}
+SUPPORTED_NODES = Registry[Any, NodeDef]("the types of containers")
 """The registered types of containers; objects of all other types are leaves."""
 
 
@@ -103,7 +105,7 @@ def register_pytree_node(
     unflatten_fn: UnflattenFn,
     *,
     serialized_type_name: str | None = None,
-    to_dumpable_context: Callable[[Context], Any] | None = None,
+    to_dumpable_context: Callable[[Context], object] | None = None,
     from_dumpable_context: Callable[[Any], Context] | None = None,
     flatten_with_keys_fn: FlattenFn | None = None,
 ) -> None:
@@ -117,7 +119,7 @@ def register_pytree_node(
     SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn, flatten_with_keys_fn)
 
 
-def _register_pytree_node(cls: type, flatten_fn: FlattenFn, unflatten_fn: UnflattenFn, **options: Any) -> None:
+def _register_pytree_node(cls: type, flatten_fn: FlattenFn, unflatten_fn: UnflattenFn, **options: Arg) -> None:
     """The older name of `register_pytree_node`."""
     warnings.warn(
         "`torch.utils._pytree._register_pytree_node` is deprecated. "
@@ -142,16 +144,16 @@ def register_dataclass(
     """
     names = _fields(cls, field_names, set(drop_field_names or ()))
 
-    def flatten(x: Any) -> Parts:
+    def flatten(x: PyTree) -> Parts:
         values = {name: getattr(x, name) for name in names}
         present = [name for name in names if values[name] is not None]
         return [values[name] for name in present], [present, [name for name in names if values[name] is None]]
 
-    def unflatten(parts: Iterable[Any], context: Context) -> Any:
+    def unflatten(parts: Iterable[PyTree], context: Context) -> PyTree:
         present, absent = context
         return cls(**dict(zip(present, parts, strict=True)), **dict.fromkeys(absent))
 
-    def with_keys(x: Any) -> Parts:
+    def with_keys(x: PyTree) -> Parts:
         parts, context = flatten(x)
         return [(GetAttrKey(name), part) for name, part in zip(context[0], parts, strict=True)], context
 
@@ -188,7 +190,7 @@ def register_constant(cls: type) -> None:
         kind = "__eq__" if cls.__eq__ is object.__eq__ else "__hash__"
         raise ArgumentError(f"register_constant(cls) expects `cls` to have a non-default `{kind}` implementation.")
 
-    def flatten(x: Any) -> Parts:
+    def flatten(x: PyTree) -> Parts:
         return [], ConstantNode(x)
 
     register_pytree_node(cls, flatten, lambda _, context: context.value, flatten_with_keys_fn=flatten)
@@ -197,22 +199,22 @@ def register_constant(cls: type) -> None:
 # --- Python's containers ----------------------------------------------------------------------------------------
 
 
-def is_namedtuple(obj: Any) -> bool:
+def is_namedtuple(obj: object) -> bool:
     """Whether an object is a named tuple, or a class of such."""
     return is_namedtuple_class(obj if isinstance(obj, type) else type(obj))
 
 
-def is_namedtuple_class(cls: Any) -> bool:
+def is_namedtuple_class(cls: type) -> bool:
     """Whether a class is one of named tuples."""
     return isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "_fields") and hasattr(cls, "_make")
 
 
-def is_namedtuple_instance(obj: Any) -> bool:
+def is_namedtuple_instance(obj: object) -> bool:
     """Whether an object is a named tuple."""
     return is_namedtuple_class(type(obj))
 
 
-def node_type(tree: Any) -> Any:
+def node_type(tree: PyTree) -> Any:
     """The type under which an object is registered, if it is a container; `namedtuple` for all named tuples."""
     kind = type(tree)
     return namedtuple if is_namedtuple_class(kind) and kind not in SUPPORTED_NODES else kind
@@ -222,33 +224,33 @@ _get_node_type = node_type  # the name by which libraries call it
 
 
 def _register(
-    cls: Any, keys: Callable[[Any], Iterable[Any]], context: Callable[[Any], Context], build: UnflattenFn
+    cls: Any, keys: Callable[[PyTree], Iterable[PyTree]], context: Callable[[PyTree], Context], build: UnflattenFn
 ) -> None:
     """Register a container of which iteration, or `values()`, gives the parts."""
 
-    def flatten(x: Any) -> Parts:
+    def flatten(x: PyTree) -> Parts:
         return list(x.values() if isinstance(x, dict) else x), context(x)
 
-    def with_keys(x: Any) -> Parts:
+    def with_keys(x: PyTree) -> Parts:
         parts, rest = flatten(x)
         return list(zip(keys(x), parts, strict=True)), rest
 
     SUPPORTED_NODES[cls] = NodeDef(cls, flatten, build, with_keys)
 
 
-def _positions(x: Any) -> list[SequenceKey]:
+def _positions(x: PyTree) -> list[SequenceKey]:
     return [SequenceKey(i) for i in range(len(x))]
 
 
-def _keys(x: Any) -> list[MappingKey]:
+def _keys(x: PyTree) -> list[MappingKey]:
     return [MappingKey(key) for key in x]
 
 
-def _names(x: Any) -> list[GetAttrKey]:
+def _names(x: PyTree) -> list[GetAttrKey]:
     return [GetAttrKey(name) for name in x._fields]
 
 
-def _mapping(keys: Iterable[Any], parts: Iterable[Any]) -> zip[tuple[Any, Any]]:
+def _mapping(keys: Iterable[Hashable], parts: Iterable[PyTree]) -> zip[tuple[Hashable, PyTree]]:
     return zip(keys, parts, strict=True)
 
 
@@ -265,6 +267,7 @@ _register(
     lambda parts, context: defaultdict(context[0], _mapping(context[1], parts)),
 )
 
+SUPPORTED_NODES.settle()
 BUILTIN_TYPES = frozenset(SUPPORTED_NODES)
 STANDARD_DICT_TYPES = frozenset({dict, OrderedDict, defaultdict})
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 
+from weft._base.types import AttributeValue, PyTree
 from weft.errors import ArgumentError, ValueRangeError
 from weft.utils._pytree.nodes import BUILTIN_TYPES, STANDARD_DICT_TYPES, SUPPORTED_NODES, Context, node_type
 
@@ -20,7 +20,7 @@ class TreeSpec:
 
     __slots__ = ("_children", "_context", "num_children", "num_leaves", "num_nodes", "type")
 
-    def __init__(self, type: Any, context: Context, children_specs: Iterable[TreeSpec]) -> None:
+    def __init__(self, type: type | None, context: Context, children_specs: Iterable[TreeSpec]) -> None:
         self.type = type
         self._context = context
         self._children = list(children_specs)
@@ -45,7 +45,7 @@ class TreeSpec:
         """The structure of one part."""
         return self._children[index]
 
-    def unflatten(self, leaves: Iterable[Any]) -> Any:
+    def unflatten(self, leaves: Iterable[PyTree]) -> PyTree:
         """The tree with these leaves; `ValueError` for another number of them than there were."""
         items = list(leaves)
         if len(items) != self.num_leaves:
@@ -56,14 +56,14 @@ class TreeSpec:
         following = iter(items)
         return self._built(following)
 
-    def _built(self, leaves: Any) -> Any:
+    def _built(self, leaves: Iterator[PyTree]) -> PyTree:
         if self.type is None:
             return next(leaves)
         return SUPPORTED_NODES[self.type].unflatten_fn(
             [child._built(leaves) for child in self._children], self._context
         )
 
-    def flatten_up_to(self, tree: Any) -> list[Any]:
+    def flatten_up_to(self, tree: PyTree) -> list[PyTree]:
         """What a tree, of which this is the structure or its upper part, has in place of each leaf.
 
         `ValueError` if the tree has another structure. Dicts of all kinds fit each other.
@@ -73,7 +73,7 @@ class TreeSpec:
         parts = self._parts_of(tree)
         return [x for child, part in zip(self._children, parts, strict=True) for x in child.flatten_up_to(part)]
 
-    def _parts_of(self, tree: Any) -> list[Any]:
+    def _parts_of(self, tree: PyTree) -> list[PyTree]:
         kind = node_type(tree)
         if self.type in STANDARD_DICT_TYPES and kind in STANDARD_DICT_TYPES:
             return self._values_of(tree)
@@ -88,7 +88,7 @@ class TreeSpec:
             )
         return parts
 
-    def _values_of(self, mapping: dict[Any, Any]) -> list[Any]:
+    def _values_of(self, mapping: dict[Hashable, PyTree]) -> list[PyTree]:
         self._check_arity(len(mapping))
         keys = self._context[1] if self.type is defaultdict else self._context
         missing, extra = set(keys) - set(mapping), set(mapping) - set(keys)
@@ -107,10 +107,10 @@ class TreeSpec:
             return NotImplemented
         return (self.type, self._context, self._children) == (other.type, other._context, other._children)
 
-    def __getstate__(self) -> list[Any]:
+    def __getstate__(self) -> list[AttributeValue]:
         return [getattr(self, name) for name in _STATE]
 
-    def __setstate__(self, state: list[Any]) -> None:
+    def __setstate__(self, state: list[AttributeValue]) -> None:
         for name, value in zip(_STATE, state, strict=True):
             setattr(self, name, value)
 
@@ -154,7 +154,7 @@ def treespec_tuple(iterable: Iterable[TreeSpec] = (), /) -> TreeSpec:
 
 
 def treespec_dict(
-    mapping: Mapping[Any, TreeSpec] | Iterable[tuple[Any, TreeSpec]] = (), /, **kwargs: TreeSpec
+    mapping: Mapping[Hashable, TreeSpec] | Iterable[tuple[Hashable, TreeSpec]] = (), /, **kwargs: TreeSpec
 ) -> TreeSpec:
     """The structure of a dict of trees with these structures."""
     children = dict(mapping, **kwargs)
@@ -173,7 +173,7 @@ def treespec_pprint(treespec: TreeSpec) -> str:
     return repr(treespec.unflatten([_Star()] * treespec.num_leaves))
 
 
-def tree_unflatten(leaves: Iterable[Any], treespec: TreeSpec) -> Any:
+def tree_unflatten(leaves: Iterable[PyTree], treespec: TreeSpec) -> PyTree:
     """The tree with these leaves and this structure; the arguments may be exchanged."""
     if not isinstance(treespec, TreeSpec):
         if not isinstance(leaves, TreeSpec):

@@ -20,5 +20,7 @@ class Warning:
         return self.enabled
 
 
+# no cell: only texts and reports depend on it
 broadcast_warning = Warning()
+# no cell: only texts and reports depend on it
 keepdim_warning = Warning()

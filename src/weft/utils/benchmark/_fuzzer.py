@@ -10,6 +10,7 @@ import numpy as np
 
 import weft
 from weft._base.dtype import DType, float32
+from weft._base.types import Arg, Kwargs
 from weft._tensor.tensor import Tensor
 from weft.errors import OptionError, ValueRangeError
 from weft.random import manual_seed
@@ -65,7 +66,7 @@ class FuzzedParameter:
                 f"FuzzedParameter {name!r}: the distribution {distribution!r} needs minval and maxval"
             )
 
-    def sample(self, state: np.random.RandomState) -> Any:
+    def sample(self, state: np.random.RandomState) -> Arg:
         """Draw a value."""
         if isinstance(self._distribution, Mapping):
             values = list(self._distribution)
@@ -127,7 +128,7 @@ class FuzzedTensor:
             and (self._most_bytes is None or nbytes <= self._most_bytes)
         )
 
-    def make(self, params: Params, state: np.random.RandomState) -> tuple[Tensor, dict[str, Any]]:
+    def make(self, params: Params, state: np.random.RandomState) -> tuple[Tensor, Kwargs]:
         """The tensor, and what it is: "numel", "order" of the dims in memory, "steps", "is_contiguous", "dtype"."""
         size, steps = self._resolved(params)
         whole = tuple([n * step for n, step in zip(size, steps, strict=True)])
@@ -190,7 +191,7 @@ class Fuzzer:
         """The part of all draws that the constraints have refused."""
         return self._rejections / self._draws if self._draws else 0.0
 
-    def take(self, n: int) -> Iterator[tuple[dict[str, Tensor], dict[str, Any], Params]]:
+    def take(self, n: int) -> Iterator[tuple[dict[str, Tensor], dict[str, Kwargs], Params]]:
         """`n` examples: tensors by name, what they are by name (as from `FuzzedTensor.make`), and parameters by name.
 
         `RuntimeError` if a thousand draws were refused.
@@ -223,7 +224,7 @@ class Fuzzer:
         )
 
 
-def _followed(name: str, params: Params) -> Any:
+def _followed(name: str, params: Params) -> Arg:
     """The value of a parameter, which may be an alias of others."""
     seen = [name]
     value = params[name]
@@ -235,7 +236,7 @@ def _followed(name: str, params: Params) -> Any:
     return value
 
 
-def _drawn_tensor(size: tuple[int, ...], dtype: DType, **params: Any) -> Tensor:
+def _drawn_tensor(size: tuple[int, ...], dtype: DType, **params: Arg) -> Tensor:
     del params
     if dtype.is_floating_point or dtype.is_complex:
         return weft.rand(size, dtype=dtype)

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from weft._base.types import AttributeValue
+
 _MOST_FIGURES = 4  # this and the spreads are PyTorch's
 _LEAST_INTERVAL = 25e-9  # seconds: no clock is better
 _NOTABLE_SPREAD = 0.1
@@ -62,7 +64,7 @@ class Measurement:
     task_spec: TaskSpec
     metadata: dict[Any, Any] | None = None
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> AttributeValue:
         if name in TaskSpec.__dataclass_fields__:
             return getattr(self.task_spec, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

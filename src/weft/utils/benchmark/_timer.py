@@ -8,11 +8,12 @@ import timeit
 from collections.abc import Callable
 from enum import Enum
 from statistics import median
-from typing import Any
+from typing import Any, NoReturn
 
 import weft
 from weft import accelerator
 from weft._base.device import CPU
+from weft._base.types import Arg, Kwargs
 from weft._devices.streams import synchronize
 from weft._lazy.realize import flush_pending
 from weft.errors import UnsupportedCallError, ValueRangeError
@@ -78,13 +79,13 @@ class Timer:
         setup: str = "pass",
         global_setup: str = "",
         timer: Callable[[], float] = timer,
-        globals: dict[str, Any] | None = None,
+        globals: Kwargs | None = None,
         label: str | None = None,
         sub_label: str | None = None,
         description: str | None = None,
         env: str | None = None,
         num_threads: int = 1,
-        language: Any = "python",
+        language: object = "python",
     ) -> None:
         if not isinstance(stmt, str):
             raise ValueRangeError(f"Timer: stmt must be the text of a statement, not {type(stmt).__name__}: {stmt!r}")
@@ -141,7 +142,7 @@ class Timer:
 
         return self._measured(number, callback, is_enough)
 
-    def collect_callgrind(self, *args: Any, **kwargs: Any) -> Any:
+    def collect_callgrind(self, *args: Arg, **kwargs: Arg) -> NoReturn:
         """Raises `NotImplementedError`, which says what to use instead."""
         raise UnsupportedCallError(
             "Timer.collect_callgrind: instructions are not counted; blocked_autorange() measures times, "

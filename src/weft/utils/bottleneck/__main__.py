@@ -14,8 +14,8 @@ from pathlib import Path
 from weft._base.leaving import leave_all
 from weft._lazy.explain import explain
 from weft._lazy.realize import flush_pending
-from weft._profile.collector import Collector
-from weft._profile.events import EventList, events_of
+from weft.profiler._collector import Collector
+from weft.profiler._events import EventList, events_of
 from weft.utils.bottleneck._figures import Figures
 from weft.utils.bottleneck._ranks import gathered, rank, world_size
 from weft.utils.bottleneck._verdict import verdict

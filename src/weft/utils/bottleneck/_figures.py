@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from typing import Self
 
 from weft._base.timeline import Phase
+from weft._base.types import Json
 from weft._lazy import explain
 from weft._lazy.signature import operators_of
-from weft._profile.collector import Collector
-from weft._profile.events import EventList
-from weft._profile.phases import PYTHON, Phases, phases_of
+from weft.profiler._collector import Collector
+from weft.profiler._events import EventList
+from weft.profiler._phases import PYTHON, Phases, phases_of
 from weft.utils.bottleneck._inferred import Inferred, inferred_at
 
 _ROWS = 5
@@ -50,7 +51,7 @@ class Figures:
     def __post_init__(self) -> None:
         self.inferred_at = [Inferred(*entry) for entry in self.inferred_at]  # in JSON they are lists
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Json]:
         """For JSON."""
         return asdict(self)
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from weft._base.timeline import Phase
-from weft._profile.collector import Collector, Operator
-from weft._profile.nesting import nested
+from weft.profiler._collector import Collector, Operator
+from weft.profiler._nesting import nested
 
 _PROGRAMS = (Phase.PLANNING, Phase.INTERPRETING, Phase.RUNNING)
 

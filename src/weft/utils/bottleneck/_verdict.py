@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from statistics import median
 
 from weft._base.timeline import Phase
-from weft._profile.phases import PYTHON
+from weft.profiler._phases import PYTHON
 from weft.utils.bottleneck._figures import Figures
 from weft.utils.bottleneck._inferred import Inferred
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft._base.types import Arg, PyTree
 from weft._tensor.convert import as_tensor
 from weft._tensor.dim_names import names_of, set_names
 from weft._tensor.generator import Generator
@@ -19,6 +20,9 @@ from weft.ops._dims import Names
 from weft.utils.data._utils.collate import collate, default_collate_fn_map
 from weft.utils.data._utils.draw import host_generator
 from weft.utils.data.sampler import Sampler
+
+if TYPE_CHECKING:
+    from weft.utils.data._utils.samples import Batch, Sample
 
 
 def _checked(boundaries: Sequence[int]) -> list[int]:
@@ -93,14 +97,14 @@ class BucketBatchSampler(Sampler[list[int]]):
 class _Padding:
     """The function that `pad_to_buckets` returns, as an object that can be pickled for workers."""
 
-    def __init__(self, boundaries: list[int], padding_value: Any) -> None:
+    def __init__(self, boundaries: list[int], padding_value: object) -> None:
         self._boundaries = boundaries
         self._padding_value = padding_value
 
-    def __call__(self, batch: Sequence[Any]) -> Any:
+    def __call__(self, batch: Batch) -> Batch:
         return self._padded(batch, self._padding_value)
 
-    def _padded(self, batch: Sequence[Any], value: Any) -> Any:
+    def _padded(self, batch: Batch, value: Arg) -> PyTree:
         """A padded batch; by entry, if the padding value is given by entry."""
         if value is None:
             return collate(batch, collate_fn_map=default_collate_fn_map)
@@ -113,12 +117,12 @@ class _Padding:
         padded = self._rows([_host(sample) for sample in batch], value)
         return set_names(padded, (None, *_common_names(batch, padded.ndim - 1)))
 
-    def _rows(self, rows: list[np.ndarray[Any, Any]], value: float) -> Tensor:
+    def _rows(self, rows: list[np.ndarray], value: float) -> Tensor:
         width = self._boundaries[_bucket_of(max(map(len, rows)), self._boundaries)]
         return as_tensor(padded_rows(rows, width, value))
 
 
-def _common_names(batch: Sequence[Any], ndim: int) -> Names:
+def _common_names(batch: Batch, ndim: int) -> Names:
     """The names of the dims of all samples; `RuntimeError` if they differ."""
     names = {names_of(sample) if isinstance(sample, Tensor) else (None,) * ndim: at for at, sample in enumerate(batch)}
     first, *others = names
@@ -130,11 +134,11 @@ def _common_names(batch: Sequence[Any], ndim: int) -> Names:
     return first
 
 
-def _host(sample: Any) -> np.ndarray[Any, Any]:
+def _host(sample: Sample) -> np.ndarray:
     return sample if isinstance(sample, np.ndarray) else as_tensor(sample).detach()._host()
 
 
-def pad_to_buckets(boundaries: Sequence[int], padding_value: Any = 0) -> Callable[[Sequence[Any]], Any]:
+def pad_to_buckets(boundaries: Sequence[int], padding_value: object = 0) -> Callable[[Sequence[Sample]], Batch]:
     """A `collate_fn` that pads the first dim of a batch's samples to the first of `boundaries` that fits the longest.
 
     Samples are tensors, arrays or lists of numbers: (length, …) each, (batch, boundary, …) together. If samples are

@@ -7,9 +7,10 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.context import BaseContext
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from weft._base.site import ends_at_user
+from weft._base.types import SavedState
 from weft._base.usage import log_api_usage_once
 from weft._tensor.generator import Generator
 from weft.errors import ArgumentError, StateDictError, ValueRangeError
@@ -23,6 +24,9 @@ from weft.utils.data._utils.position import LoaderPosition, initial_position, po
 from weft.utils.data.dataset import IterableDataset
 from weft.utils.data.distributed import DistributedSampler
 from weft.utils.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
+
+if TYPE_CHECKING:
+    from weft.utils.data._utils.samples import AnyDataset, Batch, Index
 
 T = TypeVar("T", covariant=True)
 _SingleProcessDataLoaderIter = LocalIterator
@@ -46,13 +50,13 @@ class DataLoader(Generic[T]):
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: AnyDataset,
         batch_size: int | None = 1,
         shuffle: bool | None = None,
-        sampler: Iterable[Any] | None = None,
-        batch_sampler: Iterable[Any] | None = None,
+        sampler: Iterable[Index] | None = None,
+        batch_sampler: Iterable[object] | None = None,
         num_workers: int = 0,
-        collate_fn: Callable[[Any], Any] | None = None,
+        collate_fn: Callable[[Any], object] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
         timeout: float = 0,
@@ -97,7 +101,7 @@ class DataLoader(Generic[T]):
         self._complete = True
         self.check_worker_number_rationality()
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if name in _FIXED and "_complete" in vars(self):
             raise ValueRangeError(f"{name} attribute should not be set after {type(self).__name__} is initialized")
         super().__setattr__(name, value)
@@ -121,7 +125,7 @@ class DataLoader(Generic[T]):
         return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
 
     @ends_at_user
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Batch]:
         if not self.num_workers:
             return LocalIterator(self)
         if not self.persistent_workers:
@@ -132,7 +136,7 @@ class DataLoader(Generic[T]):
             self._iterator.restart(self)
         return self._iterator
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> SavedState:
         """The position of the newest pass, as numbers and lists for a checkpoint.
 
         It counts the batches that the loop was given, not those that workers have ready. After the end of a pass it is
@@ -142,7 +146,7 @@ class DataLoader(Generic[T]):
         self._check_counted()
         return (self._loaded or self._position or initial_position(self)).state()
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: SavedState) -> None:
         """Let the next pass continue after the batches counted in a state, without reading the samples before.
 
         With a `DistributedSampler`, whose epoch is set from the state, the state may come from another rank and from
@@ -205,13 +209,13 @@ class _Endless(Sampler[None]):
             yield None
 
 
-def _default_sampler(dataset: Any, iterable: bool, shuffle: bool, generator: Generator | None) -> Sampler[Any]:
+def _default_sampler(dataset: AnyDataset, iterable: bool, shuffle: bool, generator: Generator | None) -> Sampler[Index]:
     if iterable:
         return _Endless()
     return RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
 
 
-def _context(value: Any, num_workers: int) -> BaseContext:
+def _context(value: object, num_workers: int) -> BaseContext:
     """The multiprocessing context of a name; `ValueError` for `fork`."""
     if not num_workers:
         raise ValueRangeError(
@@ -258,7 +262,12 @@ def _check_workers(num_workers: int, timeout: float, prefetch_factor: int | None
 
 
 def _check_order(
-    iterable: bool, batch_size: Any, shuffle: Any, sampler: Any, batch_sampler: Any, drop_last: bool
+    iterable: bool,
+    batch_size: object,
+    shuffle: object,
+    sampler: Iterable[Index] | None,
+    batch_sampler: object,
+    drop_last: bool,
 ) -> None:
     """Refuse options about the order of samples that contradict each other."""
     if iterable:

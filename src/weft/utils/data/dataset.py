@@ -7,7 +7,7 @@ import warnings
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -20,16 +20,20 @@ from weft.errors import ArgumentError, DatasetError, ValueRangeError
 from weft.utils.data._utils.draw import permutation
 from weft.utils.data._utils.fetch import samples_at
 
+if TYPE_CHECKING:
+    from weft.utils.data._utils.samples import AnyDataset, Batch, Index, Sample
+
+
 T = TypeVar("T", covariant=True)
 
 
 class Dataset(Generic[T]):
     """Samples by index. A subclass defines `__getitem__`, and `__len__`, which samplers need."""
 
-    def __getitem__(self, index: Any) -> T:
+    def __getitem__(self, index: Index) -> T:
         raise NotImplementedError("Subclasses of Dataset should implement __getitem__.")
 
-    def __add__(self, other: Dataset[Any]) -> ConcatDataset:
+    def __add__(self, other: AnyDataset) -> ConcatDataset:
         return ConcatDataset([self, other])
 
 
@@ -39,7 +43,7 @@ class IterableDataset(Dataset[T]):
     def __iter__(self) -> Iterator[T]:
         raise NotImplementedError("Subclasses of IterableDataset should implement __iter__.")
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: AnyDataset) -> Any:
         return ChainDataset([self, other])
 
 
@@ -54,10 +58,10 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
             raise DatasetError("Size mismatch between tensors")
         self.tensors: tuple[Any, ...] = tensors
 
-    def __getitem__(self, index: Any) -> tuple[Any, ...]:
+    def __getitem__(self, index: Index) -> Sample:
         return tuple(tensor[index] for tensor in self.tensors)
 
-    def __getitems__(self, indices: list[Any]) -> list[tuple[Any, ...]]:
+    def __getitems__(self, indices: Sequence[Index]) -> list[Sample]:
         if any(tensor.device.type != "cpu" for tensor in self.tensors):
             return samples_at(self, indices)
         # indexing without XLA: nothing is compiled
@@ -74,7 +78,7 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
 class StackDataset(Dataset[Any]):
     """Samples of several datasets combined: as tuples, or as dicts if the datasets are given by name."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: AnyDataset, **kwargs: AnyDataset) -> None:
         if args and kwargs:
             raise ValueRangeError(
                 "Supported either ``tuple``- (via ``args``) or``dict``- (via ``kwargs``) like input/output, but both "
@@ -88,12 +92,12 @@ class StackDataset(Dataset[Any]):
             raise ValueRangeError("Size mismatch between datasets")
         self._length = len(datasets[0])
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Index) -> Sample:
         if isinstance(self.datasets, dict):
             return {name: dataset[index] for name, dataset in self.datasets.items()}
         return tuple(dataset[index] for dataset in self.datasets)
 
-    def __getitems__(self, indices: list[Any]) -> list[Any]:
+    def __getitems__(self, indices: Sequence[Index]) -> list[Sample]:
         if isinstance(self.datasets, dict):
             columns = [_items(dataset, indices) for dataset in self.datasets.values()]
             return [dict(zip(self.datasets, row, strict=True)) for row in zip(*columns, strict=True)]
@@ -103,7 +107,7 @@ class StackDataset(Dataset[Any]):
         return self._length
 
 
-def _items(dataset: Any, indices: list[Any]) -> Any:
+def _items(dataset: AnyDataset, indices: Sequence[Index]) -> list[Sample]:
     """The samples at some indices, read at once if the dataset supports it."""
     if not callable(getattr(dataset, "__getitems__", None)):
         return samples_at(dataset, indices)
@@ -116,7 +120,7 @@ def _items(dataset: Any, indices: list[Any]) -> Any:
 class ConcatDataset(Dataset[Any]):
     """Datasets one after another, by index; `AssertionError` if there are none, and for iterable datasets."""
 
-    def __init__(self, datasets: Iterable[Any]) -> None:
+    def __init__(self, datasets: Iterable[AnyDataset]) -> None:
         self.datasets = list(datasets)
         if not self.datasets:
             raise DatasetError("datasets should not be an empty iterable")
@@ -127,7 +131,7 @@ class ConcatDataset(Dataset[Any]):
     def __len__(self) -> int:
         return self.cumulative_sizes[-1]
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> Sample:
         if index < 0:
             if -index > len(self):
                 raise ValueRangeError("absolute value of index should not exceed dataset length")
@@ -139,16 +143,16 @@ class ConcatDataset(Dataset[Any]):
 class ChainDataset(IterableDataset[Any]):
     """Iterable datasets one after another; `AssertionError` for other datasets."""
 
-    def __init__(self, datasets: Iterable[Any]) -> None:
+    def __init__(self, datasets: Iterable[AnyDataset]) -> None:
         self.datasets = datasets
 
-    def _checked(self) -> Iterator[Any]:
+    def _checked(self) -> Iterator[AnyDataset]:
         for dataset in self.datasets:
             if not isinstance(dataset, IterableDataset):
                 raise DatasetError("ChainDataset only supports IterableDataset")
             yield dataset
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Batch]:
         return chain.from_iterable(self._checked())
 
     def __len__(self) -> int:
@@ -161,7 +165,7 @@ class Subset(Dataset[Any]):
     A subclass that overrides `__getitem__` must override `__getitems__` too; else `NotImplementedError` is raised.
     """
 
-    def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
+    def __init__(self, dataset: AnyDataset, indices: Sequence[int]) -> None:
         self.dataset = dataset
         self.indices = indices
         kind = type(self)
@@ -172,12 +176,12 @@ class Subset(Dataset[Any]):
                 "custom logic: it takes a list of indices and returns a list of samples"
             )
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Index) -> Sample:
         if isinstance(index, list):
             return self.dataset[[self.indices[i] for i in index]]
         return self.dataset[self.indices[index]]
 
-    def __getitems__(self, indices: list[Any]) -> Any:
+    def __getitems__(self, indices: Sequence[Index]) -> list[Sample]:
         chosen = [self.indices[index] for index in indices]
         if callable(getattr(self.dataset, "__getitems__", None)):
             return self.dataset.__getitems__(chosen)
@@ -187,7 +191,7 @@ class Subset(Dataset[Any]):
         return len(self.indices)
 
 
-def random_split(dataset: Any, lengths: Sequence[float], generator: Generator | None = None) -> list[Subset]:
+def random_split(dataset: AnyDataset, lengths: Sequence[float], generator: Generator | None = None) -> list[Subset]:
     """Disjoint random subsets of the given sizes, or of shares that sum to one."""
     sizes = _sizes(lengths, len(dataset)) if math.isclose(sum(lengths), 1) and sum(lengths) <= 1 else list(lengths)
     if sum(sizes) != len(dataset):

@@ -6,12 +6,15 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from weft._tensor.generator import Generator
 from weft.errors import ValueRangeError
 from weft.utils.data._utils.draw import permutation
 from weft.utils.data.sampler import Sampler
+
+if TYPE_CHECKING:
+    from weft.utils.data._utils.samples import AnyDataset
 
 
 class DistributedSampler(Sampler[int]):
@@ -30,7 +33,7 @@ class DistributedSampler(Sampler[int]):
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: AnyDataset,
         num_replicas: int | None = None,
         rank: int | None = None,
         shuffle: bool = True,

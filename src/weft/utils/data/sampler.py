@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from itertools import islice
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from weft._base.dtype import float64
 from weft._tensor.codegen import op
@@ -13,6 +13,10 @@ from weft._tensor.generator import Generator
 from weft.errors import ArgumentError, ValueRangeError
 from weft.utils.data._utils.draw import host_generator, permutation
 from weft.utils.data._utils.one_pass import one_pass
+
+if TYPE_CHECKING:
+    from weft.utils.data._utils.samples import Index
+
 
 T = TypeVar("T", covariant=True)
 
@@ -27,7 +31,7 @@ class Sampler(Generic[T]):
 class SequentialSampler(Sampler[int]):
     """The indices in ascending order."""
 
-    def __init__(self, data_source: Any) -> None:
+    def __init__(self, data_source: Sized) -> None:
         self.data_source = data_source
 
     def __iter__(self) -> Iterator[int]:
@@ -46,7 +50,7 @@ class RandomSampler(Sampler[int]):
 
     def __init__(
         self,
-        data_source: Any,
+        data_source: Sized,
         replacement: bool = False,
         num_samples: int | None = None,
         generator: Generator | None = None,
@@ -101,7 +105,7 @@ class WeightedRandomSampler(Sampler[int]):
     """Indices drawn with the given weights, which need not sum to one."""
 
     def __init__(
-        self, weights: Any, num_samples: int, replacement: bool = True, generator: Generator | None = None
+        self, weights: object, num_samples: int, replacement: bool = True, generator: Generator | None = None
     ) -> None:
         if not isinstance(num_samples, int) or isinstance(num_samples, bool) or num_samples <= 0:
             raise ValueRangeError(f"num_samples should be a positive integer value, but got num_samples={num_samples}")
@@ -127,7 +131,7 @@ class WeightedRandomSampler(Sampler[int]):
 class BatchSampler(Sampler[list[int]]):
     """Lists of `batch_size` indices of another sampler; the last may be shorter, unless `drop_last`."""
 
-    def __init__(self, sampler: Iterable[Any], batch_size: int, drop_last: bool) -> None:
+    def __init__(self, sampler: Iterable[Index], batch_size: int, drop_last: bool) -> None:
         if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size <= 0:
             raise ValueRangeError(f"batch_size should be a positive integer value, but got batch_size={batch_size}")
         if not isinstance(drop_last, bool):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from weft._base.device import DeviceLike
 from weft._lazy.living import blocks, living_values
@@ -87,7 +86,7 @@ def _holders() -> dict[int, tuple[str, str]]:
         holders.setdefault(id(_value_of(tensor)), ("tensor", ""))
     for value in graph:
         name = "" if value.origin is None else value.origin.signature.name
-        for saved in (*value.inputs, *(value.extras or ())):
+        for saved in (*value.inputs, *value.extras):
             holders.setdefault(id(saved), ("saved for backward", name))
     holders.pop(id(None), None)
     return holders
@@ -120,11 +119,11 @@ def _roots(modules: Iterable[Module]) -> list[Module]:
     return [module for module in every if id(module) not in parts]
 
 
-def _value_of(tensor: Any) -> Value | None:
+def _value_of(tensor: object) -> Value | None:
     """The value of a tensor; None for a view that has to be computed anew, and for what is no tensor."""
     return value_of(tensor) if isinstance(tensor, Tensor) else None
 
 
-def _tensors_in(state: Any) -> Iterator[tuple[str, Tensor]]:
+def _tensors_in(state: object) -> Iterator[tuple[str, Tensor]]:
     if isinstance(state, dict):
         yield from ((str(key), entry) for key, entry in state.items() if isinstance(entry, Tensor))

@@ -8,6 +8,7 @@ from typing import Any
 
 from weft._base.device import DeviceLike
 from weft._base.files import write_output
+from weft._base.types import Json
 from weft._lazy.ledger import ledger_of
 from weft._lazy.sites import note_from_now_on
 from weft.errors import ValueRangeError
@@ -34,7 +35,7 @@ def _record_memory_history(
     max_entries: int = 0,
     device: DeviceLike | None = None,
     clear_history: bool = False,
-    **options: Any,
+    **options: object,
 ) -> None:
     """PyTorch's name of `record_history`; None or False stops it. Only the program's own line is noted of a stack."""
     del context, stacks, max_entries, options
@@ -46,8 +47,8 @@ def _record_memory_history(
 
 
 def memory_snapshot(
-    mempool_id: Any = None, include_traces: bool = True, *, device: DeviceLike | None = None
-) -> list[dict[str, Any]]:
+    mempool_id: object = None, include_traces: bool = True, *, device: DeviceLike | None = None
+) -> list[dict[str, Json]]:
     """The arrays that are alive, each as a segment with one block, in PyTorch's form.
 
     Beside PyTorch's keys, blocks have the "type", and what keeps them, as "kind" and "name" of an `Allocation`.
@@ -62,7 +63,7 @@ def memory_snapshot(
     return segments
 
 
-def _segment(one: Allocation, address: int, device: int) -> dict[str, Any]:
+def _segment(one: Allocation, address: int, device: int) -> dict[str, Json]:
     file, _, line = one.site.rpartition(":")
     frames = [{"filename": file, "line": int(line), "name": one.operator}] if line.isdigit() else []
     block = {
@@ -91,7 +92,7 @@ def _segment(one: Allocation, address: int, device: int) -> dict[str, Any]:
     }
 
 
-def _snapshot(device: DeviceLike | None = None, augment_with_fx_traces: bool = False) -> dict[str, Any]:
+def _snapshot(device: DeviceLike | None = None, augment_with_fx_traces: bool = False) -> dict[str, Json]:
     """`memory_snapshot` in the form of PyTorch's files, without a history of single allocations."""
     del augment_with_fx_traces
     count = (target_of(device).index or 0) + 1

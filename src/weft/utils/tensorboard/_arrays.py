@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 import sys
 from importlib import import_module
-from typing import Any
 
 import numpy as np
 
 from weft._base.dtype import bfloat16
+from weft._base.types import Arg
 from weft._tensor.tensor import Tensor
 from weft.errors import PreconditionError, UnsupportedDTypeError, ValueRangeError
 
 
-def to_numpy(x: Any) -> np.ndarray:
+def to_numpy(x: Arg) -> np.ndarray:
     """A tensor's elements, an array unchanged, or a number as an array of one element."""
     if isinstance(x, np.ndarray):
         return x
@@ -68,7 +68,7 @@ def to_hwc(image: np.ndarray, dataformats: str) -> np.ndarray:
     return ordered.repeat(3, axis=2) if ordered.shape[2] == 1 else ordered
 
 
-def figures_to_images(figures: Any, close: bool) -> np.ndarray:
+def figures_to_images(figures: Arg, close: bool) -> np.ndarray:
     """A matplotlib figure as (channel, height, width); a list of figures with a first dim for the number."""
     if isinstance(figures, list):
         return np.stack([figures_to_images(figure, close) for figure in figures])

@@ -7,9 +7,9 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 from weft._base.state import Pending, ambient, using
+from weft._base.types import PyTree
 from weft._lazy.value import Value, inputs_first, tick
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError
@@ -29,7 +29,7 @@ from weft.utils.tensorboard._protos import (
 _PRODUCER = 22  # the version of the graph format
 
 
-def graph(model: Module, args: Any, verbose: bool = False) -> tuple[Message, Message]:
+def graph(model: Module, args: PyTree, verbose: bool = False) -> tuple[Message, Message]:
     """The operators that `model(*args)` records in evaluation mode without gradients. Nothing is computed.
 
     If the model reads a value, the graph is cut there: the value appears as a constant.
@@ -56,7 +56,7 @@ def graph(model: Module, args: Any, verbose: bool = False) -> tuple[Message, Mes
     return graph_def, RunMetadata(step_stats=StepStats(dev_stats=[DeviceStepStats(device="/device:CPU:0")]))
 
 
-def _tensors(nested: Any) -> Iterator[Tensor]:
+def _tensors(nested: PyTree) -> Iterator[Tensor]:
     if isinstance(nested, Tensor):
         yield nested
     elif isinstance(nested, Mapping):
@@ -106,11 +106,11 @@ class _Scopes:
                     hooks.callback(handle.remove)
             yield
 
-    def _enter(self, module: Module, args: Any) -> None:
+    def _enter(self, module: Module, args: PyTree) -> None:
         self._open.append(self.names[id(module)])
         self._changes.append((tick(), self._open[-1]))
 
-    def _leave(self, module: Module, args: Any, output: Any) -> None:
+    def _leave(self, module: Module, args: PyTree, output: PyTree) -> None:
         self._open.pop()
         self._changes.append((tick(), self._open[-1]))
 
@@ -130,7 +130,7 @@ class _Drawing:
         self._names: dict[Value, str] = {}
         self._uses: Counter[str] = Counter()
 
-    def name_leaves(self, model: Module, inputs: Sequence[Any]) -> None:
+    def name_leaves(self, model: Module, inputs: Sequence[PyTree]) -> None:
         """Give names to the model's parameters and buffers, and to the inputs."""
         for module in model.modules():
             own = (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
@@ -141,7 +141,7 @@ class _Drawing:
 
     def draw(self, region: Sequence[Value], results: Iterable[Tensor]) -> None:
         """Draw the results, and what they depend on in a recorded region."""
-        self._recorded = {value for value in region if value.array is None and value not in self._leaves}
+        self._recorded = {value for value in region if value.is_pending and value not in self._leaves}
         for number, result in enumerate(results, 1):
             last = result._read()
             for value in inputs_first(last, self._is_new, self._recorded.__contains__):

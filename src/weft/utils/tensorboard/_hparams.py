@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
+from weft._base.types import Arg, Kwargs
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ValueRangeError
 from weft.utils.tensorboard._arrays import to_numpy
@@ -21,7 +21,7 @@ from weft.utils.tensorboard._protos import (
 
 
 def hparams(
-    hparam_dict: dict[str, Any], metric_dict: dict[str, Any], hparam_domain_discrete: dict[str, list[Any]] | None = None
+    hparam_dict: Kwargs, metric_dict: Kwargs, hparam_domain_discrete: dict[str, list[object]] | None = None
 ) -> tuple[Message, Message, Message]:
     """Three records: the experiment's hyperparameters and metrics, the values of this run, and its success."""
     domains = hparam_domain_discrete or {}
@@ -49,7 +49,7 @@ def hparams(
     )
 
 
-def _check_domains(domains: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+def _check_domains(domains: Mapping[str, Sequence[object]], values: Arg) -> None:
     for name, domain in domains.items():
         fits = name in values and isinstance(domain, list)
         if not fits or not all(isinstance(value, type(values[name])) for value in domain):
@@ -58,7 +58,7 @@ def _check_domains(domains: Mapping[str, Any], values: Mapping[str, Any]) -> Non
             )
 
 
-def _value(value: Any) -> Value:
+def _value(value: object) -> Value:
     if isinstance(value, str):
         return Value(string_value=value)
     if isinstance(value, (int, float)):
@@ -68,14 +68,14 @@ def _value(value: Any) -> Value:
     raise ValueRangeError("value should be one of int, float, str, bool, or torch.Tensor")
 
 
-def _info(name: str, value: Value, domain: list[Any] | None) -> Any:
+def _info(name: str, value: Value, domain: Sequence[object] | None) -> Message:
     is_text = value.WhichOneof("kind") == "string_value"
     kind = hparams_api.DATA_TYPE_STRING if is_text else hparams_api.DATA_TYPE_FLOAT64
     discrete = None if domain is None else ListValue(values=[_value(one) for one in domain])
     return hparams_api.HParamInfo(name=name, type=kind, domain_discrete=discrete)
 
 
-def _summary(tag: str, **content: Any) -> Message:
+def _summary(tag: str, **content: Arg) -> Message:
     data = hparams_data.HParamsPluginData(version=hparams_metadata.PLUGIN_DATA_VERSION, **content)
     plugin = SummaryMetadata.PluginData(plugin_name=hparams_metadata.PLUGIN_NAME, content=data.SerializeToString())
     return Summary(value=[Summary.Value(tag=tag, metadata=SummaryMetadata(plugin_data=plugin))])

@@ -35,7 +35,7 @@ def check_embedding(
 def write(
     folder: str,
     points: np.ndarray,
-    metadata: Sequence[Any] | None,
+    metadata: Sequence[object] | None,
     images: np.ndarray | None,
     header: Sequence[str] | None,
 ) -> None:

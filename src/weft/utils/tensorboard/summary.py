@@ -8,10 +8,11 @@ import warnings
 import wave
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import SupportsFloat
 
 import numpy as np
 
+from weft._base.types import Arg, Json
 from weft._tensor.tensor import Tensor
 from weft.errors import PreconditionError, ValueRangeError
 from weft.utils.tensorboard._arrays import frames, to_bytes, to_hwc, to_numpy
@@ -37,7 +38,7 @@ _MOST_THRESHOLDS = 127  # of a curve; TensorBoard's plugin accepts no more
 _LEAST_COUNT = 1e-7
 
 
-def _one(tag: str, **content: Any) -> Message:
+def _one(tag: str, **content: Arg) -> Message:
     return Summary(value=[Summary.Value(tag=tag, **content)])
 
 
@@ -49,7 +50,7 @@ def _of_plugin(name: str, content: bytes = b"") -> Message:
 
 
 def scalar(
-    name: str, tensor: Tensor, collections: Any = None, new_style: bool = False, double_precision: bool = False
+    name: str, tensor: Tensor, collections: object = None, new_style: bool = False, double_precision: bool = False
 ) -> Message:
     """One number. `new_style` writes it as a tensor; then `double_precision` keeps a `float64`.
 
@@ -124,7 +125,14 @@ def default_bins() -> list[float]:
 
 
 def histogram_raw(
-    name: str, min: Any, max: Any, num: Any, sum: Any, sum_squares: Any, bucket_limits: Any, bucket_counts: Any
+    name: str,
+    min: SupportsFloat,
+    max: SupportsFloat,
+    num: SupportsFloat,
+    sum: SupportsFloat,
+    sum_squares: SupportsFloat,
+    bucket_limits: Arg,
+    bucket_counts: Arg,
 ) -> Message:
     """A histogram that is already counted; `bucket_limits` are the upper ends of the buckets."""
     return _one(
@@ -141,12 +149,12 @@ def histogram_raw(
     )
 
 
-def histogram(name: str, values: Any, bins: Any, max_bins: int | None = None) -> Message:
+def histogram(name: str, values: Arg, bins: str | Arg, max_bins: int | None = None) -> Message:
     """A histogram of all elements; `bins` is as for `numpy.histogram`."""
     return _one(name, histo=make_histogram(to_numpy(values).astype(float), bins, max_bins))
 
 
-def make_histogram(values: np.ndarray, bins: Any, max_bins: int | None = None) -> Message:
+def make_histogram(values: np.ndarray, bins: str | Arg, max_bins: int | None = None) -> Message:
     """Count the elements; if there are more than `max_bins` bins, neighbouring ones are merged."""
     if values.size == 0:
         raise ValueRangeError("The input has no element.")
@@ -185,8 +193,8 @@ def image(tag: str, tensor: Tensor, rescale: float = 1, dataformats: str = "NCHW
 
 def image_boxes(
     tag: str,
-    tensor_image: Any,
-    tensor_boxes: Any,
+    tensor_image: Arg,
+    tensor_boxes: Arg,
     rescale: float = 1,
     dataformats: str = "CHW",
     labels: Sequence[str] | None = None,
@@ -208,7 +216,7 @@ def make_image(
     return _encoded(picture, (height, width, channels), format="PNG")
 
 
-def _encoded(picture: Any, sizes: tuple[int, int, int], **options: Any) -> Message:
+def _encoded(picture: Arg, sizes: tuple[int, int, int], **options: Arg) -> Message:
     height, width, channels = sizes
     with io.BytesIO() as file:
         picture.save(file, **options)
@@ -216,7 +224,7 @@ def _encoded(picture: Any, sizes: tuple[int, int, int], **options: Any) -> Messa
     return Summary.Image(height=height, width=width, colorspace=channels, encoded_image_string=content)
 
 
-def _draw_boxes(draw: Any, boxes: np.ndarray, labels: Sequence[str] | None) -> None:
+def _draw_boxes(draw: Arg, boxes: np.ndarray, labels: Sequence[str] | None) -> None:
     font = ImageFont.load_default()
     for at, (left, top, right, bottom) in enumerate(boxes.tolist()):
         corners = [(left, top), (left, bottom), (right, bottom), (right, top), (left, top)]
@@ -274,7 +282,7 @@ def text(tag: str, text: str) -> Message:
     return _one(f"{tag}/text_summary", metadata=plugin, tensor=written)
 
 
-def custom_scalars(layout: Mapping[str, Mapping[str, Sequence[Any]]]) -> Message:
+def custom_scalars(layout: Mapping[str, Mapping[str, Sequence[Arg]]]) -> Message:
     """The charts that combine scalars: {category: {chart: ["Multiline" or "Margin", tags]}}."""
     categories = [
         layouts.Category(title=title, chart=[_chart(name, *described) for name, described in charts.items()])
@@ -285,7 +293,7 @@ def custom_scalars(layout: Mapping[str, Mapping[str, Sequence[Any]]]) -> Message
     return _one("custom_scalars__config__", tensor=written, metadata=_of_plugin("custom_scalars"))
 
 
-def _chart(title: str, kind: str, tags: Sequence[str]) -> Any:
+def _chart(title: str, kind: str, tags: Sequence[str]) -> Message:
     if kind != "Margin":
         return layouts.Chart(title=title, multiline=layouts.MultilineChartContent(tag=tags))
     if len(tags) != 3:
@@ -297,21 +305,21 @@ def _chart(title: str, kind: str, tags: Sequence[str]) -> Any:
 
 def pr_curve_raw(
     tag: str,
-    tp: Any,
-    fp: Any,
-    tn: Any,
-    fn: Any,
-    precision: Any,
-    recall: Any,
+    tp: Arg,
+    fp: Arg,
+    tn: Arg,
+    fn: Arg,
+    precision: Arg,
+    recall: Arg,
     num_thresholds: int = 127,
-    weights: Any = None,
+    weights: Arg | None = None,
 ) -> Message:
     """A precision-recall curve that is already computed. `weights` is accepted for compatibility."""
     del weights
     return _curve(tag, np.stack([to_numpy(x) for x in (tp, fp, tn, fn, precision, recall)]), num_thresholds)
 
 
-def pr_curve(tag: str, labels: Any, predictions: Any, num_thresholds: int = 127, weights: Any = None) -> Message:
+def pr_curve(tag: str, labels: Arg, predictions: Arg, num_thresholds: int = 127, weights: Arg | None = None) -> Message:
     """Precision and recall of predictions from 0 to 1 against boolean labels, for all thresholds."""
     num_thresholds = min(num_thresholds, _MOST_THRESHOLDS)
     return _curve(tag, compute_curve(to_numpy(labels), to_numpy(predictions), num_thresholds, weights), num_thresholds)
@@ -323,7 +331,9 @@ def _curve(tag: str, rows: np.ndarray, num_thresholds: int) -> Message:
     return _one(tag, tensor=_tensor(rows.astype(np.float32)), metadata=plugin)
 
 
-def compute_curve(labels: np.ndarray, predictions: np.ndarray, num_thresholds: int, weights: Any = None) -> np.ndarray:
+def compute_curve(
+    labels: np.ndarray, predictions: np.ndarray, num_thresholds: int, weights: Arg | None = None
+) -> np.ndarray:
     """Rows: true and false positives, true and false negatives, precision, recall; a column for each threshold."""
     weights = 1.0 if weights is None else to_numpy(weights)
     buckets = np.int32(np.floor(predictions * (num_thresholds - 1)))
@@ -340,10 +350,10 @@ def compute_curve(labels: np.ndarray, predictions: np.ndarray, num_thresholds: i
 
 def mesh(
     tag: str,
-    vertices: Any,
-    colors: Any,
-    faces: Any,
-    config_dict: Mapping[str, Any] | None,
+    vertices: Arg,
+    colors: Arg | None,
+    faces: Arg | None,
+    config_dict: Mapping[str, Json] | None,
     display_name: str | None = None,
     description: str | None = None,
 ) -> Message:

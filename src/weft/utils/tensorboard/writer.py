@@ -8,9 +8,10 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, SupportsInt
+from typing import TYPE_CHECKING, Any, SupportsFloat, SupportsInt
 
 from weft._base.files import make_output_folder
+from weft._base.types import Arg, Json, Kwargs, PathLike, PyTree
 from weft._base.usage import log_api_usage_once
 from weft.errors import ArgumentError, PreconditionError, ValueRangeError
 from weft.utils.tensorboard import _projector, summary
@@ -28,6 +29,7 @@ from weft.utils.tensorboard._protos import (
 
 if TYPE_CHECKING:
     from weft._tensor.tensor import Tensor
+    from weft.nn._module import Module
 
 
 class FileWriter:
@@ -37,7 +39,9 @@ class FileWriter:
     `filename_suffix`.
     """
 
-    def __init__(self, log_dir: Any, max_queue: int = 10, flush_secs: float = 120, filename_suffix: str = "") -> None:
+    def __init__(
+        self, log_dir: PathLike, max_queue: int = 10, flush_secs: float = 120, filename_suffix: str = ""
+    ) -> None:
         if "://" not in str(log_dir):
             make_output_folder(Path(log_dir))
         self._options: tuple[Any, ...] = str(log_dir), max_queue, flush_secs, filename_suffix
@@ -48,7 +52,7 @@ class FileWriter:
         """The folder of the file."""
         return self.event_writer.get_logdir()
 
-    def add_event(self, event: Any, step: Any = None, walltime: float | None = None) -> None:
+    def add_event(self, event: Arg, step: SupportsInt | None = None, walltime: float | None = None) -> None:
         """Add an event with this step, and with the time `walltime` (seconds since 1970) or now."""
         event.wall_time = time.time() if walltime is None else walltime
         if step is not None:
@@ -99,7 +103,7 @@ class SummaryWriter:
 
     def __init__(
         self,
-        log_dir: Any = None,
+        log_dir: PathLike | None = None,
         comment: str = "",
         purge_step: int | None = None,
         max_queue: int = 10,
@@ -142,7 +146,7 @@ class SummaryWriter:
     def _add(self, message: Message, global_step: SupportsInt | None, walltime: float | None) -> None:
         self._get_file_writer().add_summary(message, global_step, walltime)
 
-    def get_logdir(self) -> Any:
+    def get_logdir(self) -> PathLike:
         """The folder of the event files."""
         return self.log_dir
 
@@ -151,7 +155,7 @@ class SummaryWriter:
     def add_scalar(
         self,
         tag: str,
-        scalar_value: Any,
+        scalar_value: Arg,
         global_step: SupportsInt | None = None,
         walltime: float | None = None,
         new_style: bool = False,
@@ -165,7 +169,7 @@ class SummaryWriter:
     def add_scalars(
         self,
         main_tag: str,
-        tag_scalar_dict: Mapping[str, Any],
+        tag_scalar_dict: Mapping[str, Arg],
         global_step: SupportsInt | None = None,
         walltime: float | None = None,
     ) -> None:
@@ -190,9 +194,9 @@ class SummaryWriter:
     def add_histogram(
         self,
         tag: str,
-        values: Any,
+        values: Arg,
         global_step: SupportsInt | None = None,
-        bins: Any = "tensorflow",
+        bins: str | Arg = "tensorflow",
         walltime: float | None = None,
         max_bins: int | None = None,
     ) -> None:
@@ -208,13 +212,13 @@ class SummaryWriter:
     def add_histogram_raw(
         self,
         tag: str,
-        min: Any,
-        max: Any,
-        num: Any,
-        sum: Any,
-        sum_squares: Any,
-        bucket_limits: Any,
-        bucket_counts: Any,
+        min: SupportsFloat,
+        max: SupportsFloat,
+        num: SupportsFloat,
+        sum: SupportsFloat,
+        sum_squares: SupportsFloat,
+        bucket_limits: Arg,
+        bucket_counts: Arg,
         global_step: SupportsInt | None = None,
         walltime: float | None = None,
     ) -> None:
@@ -228,11 +232,11 @@ class SummaryWriter:
     def add_pr_curve(
         self,
         tag: str,
-        labels: Any,
-        predictions: Any,
+        labels: Arg,
+        predictions: Arg,
         global_step: SupportsInt | None = None,
         num_thresholds: int = 127,
-        weights: Any = None,
+        weights: Arg | None = None,
         walltime: float | None = None,
     ) -> None:
         """Add the precision-recall curve of predictions from 0 to 1 against boolean labels."""
@@ -242,15 +246,15 @@ class SummaryWriter:
     def add_pr_curve_raw(
         self,
         tag: str,
-        true_positive_counts: Any,
-        false_positive_counts: Any,
-        true_negative_counts: Any,
-        false_negative_counts: Any,
-        precision: Any,
-        recall: Any,
+        true_positive_counts: Arg,
+        false_positive_counts: Arg,
+        true_negative_counts: Arg,
+        false_negative_counts: Arg,
+        precision: Arg,
+        recall: Arg,
         global_step: SupportsInt | None = None,
         num_thresholds: int = 127,
-        weights: Any = None,
+        weights: Arg | None = None,
         walltime: float | None = None,
     ) -> None:
         """Add a precision-recall curve that is already computed: each row has `num_thresholds` numbers."""
@@ -270,7 +274,7 @@ class SummaryWriter:
     def add_image(
         self,
         tag: str,
-        img_tensor: Any,
+        img_tensor: Arg,
         global_step: SupportsInt | None = None,
         walltime: float | None = None,
         dataformats: str = "CHW",
@@ -282,7 +286,7 @@ class SummaryWriter:
     def add_images(
         self,
         tag: str,
-        img_tensor: Any,
+        img_tensor: Arg,
         global_step: SupportsInt | None = None,
         walltime: float | None = None,
         dataformats: str = "NCHW",
@@ -294,8 +298,8 @@ class SummaryWriter:
     def add_image_with_boxes(
         self,
         tag: str,
-        img_tensor: Any,
-        box_tensor: Any,
+        img_tensor: Arg,
+        box_tensor: Arg,
         global_step: SupportsInt | None = None,
         walltime: float | None = None,
         rescale: float = 1,
@@ -313,7 +317,7 @@ class SummaryWriter:
     def add_figure(
         self,
         tag: str,
-        figure: Any,
+        figure: Arg,
         global_step: SupportsInt | None = None,
         close: bool = True,
         walltime: float | None = None,
@@ -326,7 +330,7 @@ class SummaryWriter:
     def add_video(
         self,
         tag: str,
-        vid_tensor: Any,
+        vid_tensor: Arg,
         global_step: SupportsInt | None = None,
         fps: float = 4,
         walltime: float | None = None,
@@ -338,7 +342,7 @@ class SummaryWriter:
     def add_audio(
         self,
         tag: str,
-        snd_tensor: Any,
+        snd_tensor: Arg,
         global_step: SupportsInt | None = None,
         sample_rate: int = 44100,
         walltime: float | None = None,
@@ -357,10 +361,10 @@ class SummaryWriter:
     def add_mesh(
         self,
         tag: str,
-        vertices: Any,
-        colors: Any = None,
-        faces: Any = None,
-        config_dict: Mapping[str, Any] | None = None,
+        vertices: Arg,
+        colors: Arg | None = None,
+        faces: Arg | None = None,
+        config_dict: Mapping[str, Json] | None = None,
         global_step: SupportsInt | None = None,
         walltime: float | None = None,
     ) -> None:
@@ -374,7 +378,7 @@ class SummaryWriter:
     # --- models and runs ---
 
     def add_graph(
-        self, model: Any, input_to_model: Any = None, verbose: bool = False, use_strict_trace: bool = True
+        self, model: Module, input_to_model: PyTree = None, verbose: bool = False, use_strict_trace: bool = True
     ) -> None:
         """Add the operators that a module records for an input, or a tuple of inputs, grouped by module.
 
@@ -386,9 +390,9 @@ class SummaryWriter:
 
     def add_embedding(
         self,
-        mat: Any,
-        metadata: Sequence[Any] | None = None,
-        label_img: Any = None,
+        mat: Arg,
+        metadata: Sequence[object] | None = None,
+        label_img: Arg | None = None,
         global_step: SupportsInt | None = None,
         tag: str = "default",
         metadata_header: Sequence[str] | None = None,
@@ -420,9 +424,9 @@ class SummaryWriter:
 
     def add_hparams(
         self,
-        hparam_dict: dict[str, Any],
-        metric_dict: dict[str, Any],
-        hparam_domain_discrete: dict[str, list[Any]] | None = None,
+        hparam_dict: Kwargs,
+        metric_dict: Kwargs,
+        hparam_domain_discrete: dict[str, list[object]] | None = None,
         run_name: str | None = None,
         global_step: SupportsInt | None = None,
     ) -> None:
@@ -440,7 +444,7 @@ class SummaryWriter:
             for message in records:
                 run._add(message, global_step, None)
 
-    def add_custom_scalars(self, layout: Mapping[str, Mapping[str, Sequence[Any]]]) -> None:
+    def add_custom_scalars(self, layout: Mapping[str, Mapping[str, Sequence[object]]]) -> None:
         """Combine scalars in charts, once per writer: {category: {chart: ["Multiline" or "Margin", tags]}}."""
         log_api_usage_once("tensorboard.logging.add_custom_scalars")
         self._add(summary.custom_scalars(layout), None, None)

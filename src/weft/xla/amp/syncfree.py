@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from weft import optim
 from weft._base.dtype import float32
+from weft._base.types import Result
 from weft._tensor.tensor import Tensor
 from weft.errors import ValueRangeError
 
@@ -14,7 +14,7 @@ from weft.errors import ValueRangeError
 class _SyncFree(optim.Optimizer):
     """The part of these optimizers that PyTorch's do not have."""
 
-    def step(self, closure: Callable[[], Any] | None = None, found_inf: Tensor | None = None) -> Any:
+    def step(self, closure: Callable[[], Result] | None = None, found_inf: Tensor | None = None) -> Result:
         """Update all parameters that have a gradient, unless `found_inf` is not 0; returns the result of `closure`.
 
         `found_inf` is a tensor with a single element and no dims, on any device; the program decides, and nothing

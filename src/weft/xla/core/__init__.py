@@ -1,4 +1,6 @@
 """`torch_xla.core`."""
 
+from weft._import_paths.finder import serve_below as _serve_below
 from weft.xla.core import functions as functions
-from weft.xla.core import xla_model as xla_model
+
+_serve_below(__name__)

@@ -7,9 +7,10 @@ The gradients are those of this replica's own loss with respect to its own tenso
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import weft
+from weft._base.types import Result
 from weft._tensor.tensor import Tensor
 from weft.autograd.function import Function
 from weft.errors import ShapeError
@@ -17,17 +18,22 @@ from weft.xla import _collectives
 from weft.xla._boxes import nms as nms
 from weft.xla._replicas import replicas
 
+if TYPE_CHECKING:
+    from weft.autograd._context import Ctx
+
 
 class _AllReduce(Function):
     @staticmethod
-    def forward(ctx: Any, value: Tensor, reduce_type: str, scale: float, groups: Sequence[Sequence[int]] | None) -> Any:
+    def forward(
+        ctx: Ctx, value: Tensor, reduce_type: str, scale: float, groups: Sequence[Sequence[int]] | None
+    ) -> Result:
         result = _collectives.all_reduce(reduce_type, value, scale, groups)
         ctx.reduce_type, ctx.scale = reduce_type, scale
         ctx.save_for_backward(value, result)
         return result
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Ctx, *grads: Tensor) -> Result:
         (grad,) = grads
         value, result = ctx.saved_tensors
         if ctx.reduce_type == "sum":
@@ -43,12 +49,12 @@ class _AllReduce(Function):
 
 class _AllGather(Function):
     @staticmethod
-    def forward(ctx: Any, value: Tensor, dim: int) -> Any:
+    def forward(ctx: Ctx, value: Tensor, dim: int) -> Result:
         ctx.dim, ctx.size = dim, value.shape[dim]
         return _collectives.all_gather(value, dim)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Ctx, *grads: Tensor) -> Result:
         (grad,) = grads
         return grad.narrow(ctx.dim, replicas().ordinal * ctx.size, ctx.size), None
 

@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import jax
 
+from weft._base.types import Arg
 from weft.errors import XlaError
 from weft.xla._ordinals import is_master_ordinal
 from weft.xla._steps import mark_step
@@ -39,7 +40,7 @@ def stop_trace() -> None:
     jax.profiler.stop_trace()
 
 
-def trace(service_addr: str, logdir: str, duration_ms: int = 1000, delay_ms: int = 0, **options: Any) -> None:
+def trace(service_addr: str, logdir: str, duration_ms: int = 1000, delay_ms: int = 0, **options: object) -> None:
     """Trace this process for some time, and write to a folder; returns when that is done.
 
     `service_addr` is that of a server of this host, such as "localhost:9012": other hosts are traced by TensorBoard.
@@ -60,7 +61,7 @@ def trace(service_addr: str, logdir: str, duration_ms: int = 1000, delay_ms: int
         stop_trace()
 
 
-def trace_detached(*args: Any, **kwargs: Any) -> threading.Thread:
+def trace_detached(*args: Arg, **kwargs: Arg) -> threading.Thread:
     """`trace` in a thread while the program goes on; returns the thread."""
     thread = threading.Thread(target=trace, args=args, kwargs=kwargs, name="trace")
     thread.start()
@@ -70,7 +71,7 @@ def trace_detached(*args: Any, **kwargs: Any) -> threading.Thread:
 class Trace(jax.profiler.TraceAnnotation):
     """A named block in traces; `kwargs` are shown with it."""
 
-    def __init__(self, name: str, **kwargs: Any) -> None:
+    def __init__(self, name: str, **kwargs: Arg) -> None:
         super().__init__(name, **kwargs)
         self.name = name
 
@@ -78,7 +79,7 @@ class Trace(jax.profiler.TraceAnnotation):
 class StepTrace(jax.profiler.StepTraceAnnotation):
     """A step of the program in traces, which is ended with the block; `step_num=` is its number."""
 
-    def __init__(self, name: str, **kwargs: Any) -> None:
+    def __init__(self, name: str, **kwargs: Arg) -> None:
         super().__init__(name, **kwargs)
         self.name = name
 

@@ -1,6 +1,7 @@
 """`torch_xla.distributed`."""
 
-from weft.xla.distributed import parallel_loader as parallel_loader
-from weft.xla.distributed import spmd as spmd
+from weft._import_paths.finder import serve_below as _serve_below
 from weft.xla.distributed import xla_backend as xla_backend
 from weft.xla.distributed import xla_multiprocessing as xla_multiprocessing
+
+_serve_below(__name__)

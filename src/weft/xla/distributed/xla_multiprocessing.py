@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 
+from weft._base.device import DeviceLike
 from weft._base.failing import before_leaving
+from weft._base.types import Arg, Args
 from weft._comm.stores import keys
 from weft._comm.stores.store import PrefixStore
 from weft._comm.stores.tcp_store import TCPStore
@@ -28,8 +30,8 @@ _START_SECONDS = 300.0  # for all processes to begin
 
 
 def spawn(
-    fn: Callable[..., Any],
-    args: tuple[Any, ...] = (),
+    fn: Callable[[Arg], object],
+    args: Args = (),
     nprocs: int | None = None,
     join: bool = True,
     daemon: bool = False,
@@ -85,8 +87,8 @@ class _ReplicaContext(ProcessContext):
 
 
 def launch(
-    fn: Callable[..., Any],
-    args: tuple[Any, ...] = (),
+    fn: Callable[[Arg], object],
+    args: Args = (),
     start_method: str = "spawn",
     debug_single_process: bool = False,
 ) -> None:
@@ -105,7 +107,7 @@ def _device_count() -> int:
     return int(number("CPU_NUM_DEVICES", 1)) if held[0].platform == "cpu" else len(held)
 
 
-def _replica(ordinal: int, count: int, port: int, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
+def _replica(ordinal: int, count: int, port: int, fn: Callable[[Arg], object], args: Args) -> None:
     """The main function of a replica: joins the others, then calls the user's."""
     os.environ |= {
         "MASTER_ADDR": "127.0.0.1",
@@ -133,7 +135,7 @@ class MpModelWrapper:
     def __init__(self, model: Module) -> None:
         self._model = model
 
-    def to(self, device: Any) -> Module:
+    def to(self, device: DeviceLike | None) -> Module:
         """The model, on a device."""
         return self._model.to(device)
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from weft._base.device import DeviceLike
 from weft.xla import _metrics
 from weft.xla._replicas import replicas
 
@@ -21,13 +22,13 @@ def now(format: str = "%H:%M:%S") -> str:
 
 
 def print_training_update(
-    device: Any,
+    device: DeviceLike | None,
     step: int,
     loss: Any,
     rate: float,
     global_rate: float,
     epoch: int | None = None,
-    summary_writer: Any = None,
+    summary_writer: object = None,
 ) -> None:
     """Print a line about a step of training, and write the rates, in examples per second, to the writer if any."""
     _print(
@@ -42,12 +43,14 @@ def print_training_update(
     write_to_summary(summary_writer, None, {"examples/sec": rate, "average_examples/sec": global_rate})
 
 
-def print_test_update(device: Any, accuracy: float | None, epoch: int | None = None, step: int | None = None) -> None:
+def print_test_update(
+    device: DeviceLike | None, accuracy: float | None, epoch: int | None = None, step: int | None = None
+) -> None:
     """Print a line about a test."""
     _print("Test", device, Step=step, Epoch=epoch, Accuracy=None if accuracy is None else f"{accuracy:.2f}")
 
 
-def _print(kind: str, device: Any, **parts: Any) -> None:
+def _print(kind: str, device: DeviceLike | None, **parts: object) -> None:
     """Print what is not None, with the device and this replica's ordinal, and the time."""
     fields = {"Device": f"{device}/{replicas().ordinal}", **parts, "Time": now()}
     print("|", kind, *[f"{name}={part}" for name, part in fields.items() if part is not None], flush=True)
@@ -65,7 +68,7 @@ def get_summary_writer(logdir: str | None) -> SummaryWriter | None:
 def write_to_summary(
     summary_writer: Any,
     global_step: int | None = None,
-    dict_to_write: Mapping[str, Any] | None = None,
+    dict_to_write: Mapping[str, object] | None = None,
     write_xla_metrics: bool = False,
 ) -> None:
     """Write scalars by name, and with `write_xla_metrics` counters and sums of metrics; without a writer nothing."""

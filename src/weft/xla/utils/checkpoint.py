@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
+from weft._base.types import AnyCallable, Arg, Result
 from weft.utils import checkpoint as _checkpoint
 
 
-def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool = True, **kwargs: Any) -> Any:
+def checkpoint(function: AnyCallable, *args: Arg, use_reentrant: bool = True, **kwargs: Arg) -> Result:
     """`weft.utils.checkpoint.checkpoint`, by default with `use_reentrant`."""
     return _checkpoint.checkpoint(function, *args, use_reentrant=use_reentrant, **kwargs)

@@ -7,13 +7,17 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from weft._base.types import AnyCallable, Arg, PyTree
 from weft.errors import SettingError, ShapeError
 from weft.xla._flags import flag
 from weft.xla._lazy_property import LazyProperty as LazyProperty
 from weft.xla._nested import DataWrapper as DataWrapper
 from weft.xla._nested import replaced, selected
+
+if TYPE_CHECKING:
+    from weft.xla._nested import Select
 
 T = TypeVar("T")
 Print = Callable[[str], object]
@@ -49,9 +53,9 @@ class FnDataGenerator:
 
     def __init__(
         self,
-        func: Callable[[Any], Any],
+        func: AnyCallable,
         batch_size: int,
-        gen_tensor: Callable[..., Any],
+        gen_tensor: Callable[..., object],
         dims: Sequence[int] | None = None,
         count: int = 1,
     ) -> None:
@@ -83,23 +87,23 @@ class FnDataGenerator:
 # --- nested structures ---------------------------------------------------------------------------------------------
 
 
-def as_list(t: Any) -> Sequence[Any]:
+def as_list(t: object) -> Sequence[Arg]:
     """A list or tuple as it is, and anything else as a list with one entry."""
     return t if isinstance(t, (list, tuple)) else [t]
 
 
-def for_each_instance(value: Any, select_fn: Callable[[Any], bool], fn: Callable[[Any], object]) -> None:
+def for_each_instance(value: PyTree, select_fn: Select, fn: Callable[[Arg], object]) -> None:
     """Call `fn` with each object in a nested structure that `select_fn` chooses, once."""
     for one in selected(value, select_fn):
         fn(one)
 
 
-def for_each_instance_rewrite(value: Any, select_fn: Callable[[Any], bool], fn: Callable[[Any], Any]) -> Any:
+def for_each_instance_rewrite(value: PyTree, select_fn: Select, fn: Callable[[Arg], object]) -> PyTree:
     """A copy of a nested structure with `fn(x)` in place of each `x` that `select_fn` chooses."""
     return replaced(value, select_fn, lambda objects: map(fn, objects))
 
 
-def shape(inputs: Any) -> list[int]:
+def shape(inputs: PyTree) -> list[int]:
     """The sizes of lists of equal lists: `[2, 3]` for two lists of three numbers."""
     if not isinstance(inputs, (list, tuple)):
         return []
@@ -109,7 +113,7 @@ def shape(inputs: Any) -> list[int]:
     return [len(inputs), *(shapes[0] if shapes else [])]
 
 
-def flatten_nested_tuple(inputs: Any) -> tuple[Any, ...]:
+def flatten_nested_tuple(inputs: PyTree) -> tuple[Arg, ...]:
     """The entries of lists and tuples in each other, in order."""
     if not isinstance(inputs, (list, tuple)):
         return (inputs,)
@@ -124,7 +128,7 @@ def list_copy_append(ilist: Iterable[T], item: T) -> list[T]:
 # --- environment, output and time ----------------------------------------------------------------------------------
 
 
-def getenv_as(name: str, type: Callable[[str], Any], defval: Any = None) -> Any:
+def getenv_as(name: str, type: Callable[[str], object], defval: object = None) -> Any:
     """An environment variable as a `type`, such as `int`; `defval` if it is not set.
 
     As `bool` it is false for `0`, `false`, `off` and `no`.
@@ -146,12 +150,12 @@ def check_env_flag(name: str, default: str = "") -> bool:
     return text == "true" or (text.isdigit() and int(text) > 0)
 
 
-def eprint(*args: object, **kwargs: Any) -> None:
+def eprint(*args: object, **kwargs: Arg) -> None:
     """Print on stderr."""
     print(*args, file=sys.stderr, **kwargs)
 
 
-def null_print(*args: object, **kwargs: Any) -> None:
+def null_print(*args: object, **kwargs: Arg) -> None:
     """Print nothing."""
 
 
@@ -191,7 +195,7 @@ def timed(fn: Callable[[], T], msg: str = "", printfn: Print | None = eprint) ->
         return fn()
 
 
-def parallel_work(num_workers: int, fn: Callable[..., T], *args: Iterable[Any]) -> list[T]:
+def parallel_work(num_workers: int, fn: Callable[..., T], *args: Arg) -> list[T]:
     """`[*map(fn, *args)]` in so many threads."""
     with ThreadPoolExecutor(num_workers) as pool:
         return [*pool.map(fn, *args)]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.errors import PreconditionError
 from weft.nn._module import Module
 from weft.nn.utils.parametrize import type_before_parametrizations
+
+if TYPE_CHECKING:
+    from weft.ao._observing.qconfig import QConfigAny
 
 
 class FakeQuantized(Module):
@@ -15,14 +18,14 @@ class FakeQuantized(Module):
     weight_fake_quant: Any
     _fuses_relu = False
 
-    def _set_fake_quant(self, qconfig: Any) -> None:
+    def _set_fake_quant(self, qconfig: QConfigAny) -> None:
         if not qconfig:
             raise PreconditionError(f"{type(self).__name__}: qconfig must be provided for QAT module")
         self.qconfig = qconfig
         self.weight_fake_quant = qconfig.weight()
 
 
-def require_qconfig(mod: Module, allowed: tuple[type, ...], target: type) -> Any:
+def require_qconfig(mod: Module, allowed: tuple[type, ...], target: type) -> QConfigAny:
     """The `qconfig` of a float module; `AssertionError` for a module of another type, or without one."""
     kind = type_before_parametrizations(mod)
     if kind not in allowed:

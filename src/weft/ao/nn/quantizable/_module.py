@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from weft.ao._observing.utils import AnyQConfig
 from weft.errors import PreconditionError
 from weft.nn._module import Module
 
 
-def qconfig_of(other: Module, default: Any = None) -> Any:
+def qconfig_of(other: Module, default: object = None) -> AnyQConfig:
     """The `qconfig` of a float module; `AssertionError` if it has none, and none is given."""
     qconfig = getattr(other, "qconfig", default)
     if qconfig is None:

@@ -6,23 +6,29 @@ between two levels: theirs round a float32 that was scaled in other steps.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from weft._base.dtype import DType, float32, qint8, qint32, quint8
+from weft._base.types import AnyCallable, Arg, PyTree
 from weft._tensor.codegen import op
 from weft._tensor.composite.quantized import (
     quantize_per_channel,
     quantize_per_tensor,
     quantize_per_tensor_dynamic,
 )
-from weft._tensor.quantized.form import is_quantized, quantized_form
+from weft._tensor.quantized.encoding import is_quantized, quantized_encoding
 from weft._tensor.tensor import Tensor
 from weft.ao._observing.qconfig import QConfig
 from weft.ao._observing.utils import is_per_channel, is_per_tensor
 from weft.errors import DTypeError, PreconditionError, UnsupportedCallError, ValueRangeError
 from weft.nn import functional as F
 from weft.ops._type_names import scalar_name
+
+if TYPE_CHECKING:
+    from weft.nn._containers import AnyModule
+    from weft.nn._module import Module
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +44,8 @@ class Weights:
     bias: Tensor | None
     symmetric: bool = False
 
-    def _product(self, x: Tensor, row: Any, channel_dim: int, **options: Any) -> Tensor:
-        own, ours = quantized_form(x, "product").uniform("product"), quantized_form(self.weight, "product")
+    def _product(self, x: Tensor, row: AnyCallable, channel_dim: int, **options: Arg) -> Tensor:
+        own, ours = quantized_encoding(x, "product").uniform("product"), quantized_encoding(self.weight, "product")
         if own.element is qint32:
             raise DTypeError("quantized layers take inputs of 8 bits (quint8 or qint8), not qint32")
         zero = None if self.symmetric else ours.zero_point
@@ -62,7 +68,14 @@ class Weights:
             return F.linear(x, self.weight, self.bias)
         return self.linear(quantize_per_tensor_dynamic(x.detach(), quint8, reduce_range))
 
-    def conv(self, x: Tensor, stride: Any, padding: Any, dilation: Any, groups: int) -> Tensor:
+    def conv(
+        self,
+        x: Tensor,
+        stride: int | Sequence[int],
+        padding: int | Sequence[int],
+        dilation: int | Sequence[int],
+        groups: int,
+    ) -> Tensor:
         """The float32 results of a convolution of a quantized input."""
         require_quantized(x, "conv")
         return self._product(x, op.integer_conv, 1, stride=stride, padding=padding, dilation=dilation, groups=groups)
@@ -74,16 +87,16 @@ def weights_of(weight: Tensor, bias: Tensor | None) -> Weights:
         return Weights(weight, bias)
     if weight.dtype not in (qint8, quint8):
         raise DTypeError(f"weights of quantized layers have 8 bits (qint8), but these are {weight.dtype}")
-    zeros = quantized_form(weight, "weight").zero_point
+    zeros = quantized_encoding(weight, "weight").zero_point
     return Weights(weight, bias, not bool((zeros != 0).any()))
 
 
-def onto(numbers: Tensor, scale: Any, zero_point: Any, dtype: DType = quint8) -> Tensor:
+def onto(numbers: Tensor, scale: float | Tensor, zero_point: int | Tensor, dtype: DType = quint8) -> Tensor:
     """Float numbers on a grid."""
     return quantize_per_tensor(numbers, scale, zero_point, dtype)
 
 
-def require_quantized(x: Any, name: str) -> None:
+def require_quantized(x: PyTree, name: str) -> None:
     """`NotImplementedError` for the input of a quantized layer that is not quantized."""
     if not is_quantized(x):
         what = f"a {x.dtype} tensor" if isinstance(x, Tensor) else f"a {type(x).__name__}"
@@ -102,7 +115,7 @@ def require_batch(x: Tensor, ndim: int) -> None:
         )
 
 
-def _require_floats(x: Any) -> None:
+def _require_floats(x: PyTree) -> None:
     """`NotImplementedError` for a quantized input of a dynamic layer, `RuntimeError` for other types than float32."""
     if isinstance(x, Tensor) and is_quantized(x):
         raise UnsupportedCallError(
@@ -115,7 +128,7 @@ def _require_floats(x: Any) -> None:
         )
 
 
-def quantized_weight(weight: Tensor, observer: Any) -> Tensor:
+def quantized_weight(weight: Tensor, observer: Module) -> Tensor:
     """A float weight on the grid that an observer has chosen for it, within the observer's levels."""
     scale, zero_point = observer.calculate_qparams()
     weight = weight.detach().to(float32)
@@ -125,12 +138,12 @@ def quantized_weight(weight: Tensor, observer: Any) -> Tensor:
         result = quantize_per_channel(weight, scale, zero_point, observer.ch_axis, observer.dtype)
     else:
         raise PreconditionError(f"Unexpected qscheme {observer.qscheme}")
-    form = quantized_form(result, "weight")
+    encoding = quantized_encoding(result, "weight")
     low, high = getattr(observer, "quant_min", None), getattr(observer, "quant_max", None)
-    return result if low is None or high is None else form.with_values(op.clamp(form.values, low, high))
+    return result if low is None or high is None else encoding.with_values(op.clamp(encoding.values, low, high))
 
 
-def observed_weight(module: Any, observer: Any, *, observe: bool = True) -> Tensor:
+def observed_weight(module: AnyModule, observer: Module, *, observe: bool = True) -> Tensor:
     """The weight of a module on the grid of an observer, which looks at it first if asked to."""
     observer.to(module.weight.device)
     if observe:
@@ -140,7 +153,7 @@ def observed_weight(module: Any, observer: Any, *, observe: bool = True) -> Tens
     return quantized_weight(module.weight, observer)
 
 
-def weight_observer(module: Any, default: QConfig) -> Any:
+def weight_observer(module: Module, default: QConfig) -> Module:
     """What makes the observer of a module's weight: that of its `qconfig`, or of a default one."""
     qconfig = getattr(module, "qconfig", None)
     return default.weight if qconfig is None or qconfig.weight is None else qconfig.weight

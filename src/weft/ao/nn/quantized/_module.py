@@ -3,37 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft._base.dtype import float32, int64
+from weft._base.types import AttributeValue, SavedState
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
 from weft.errors import PreconditionError
 from weft.nn import _state_dict
 from weft.nn._module import Module
 
+if TYPE_CHECKING:
+    from weft.nn._state_dict import Metadata
+
 
 class QuantizedModule(Module):
     """A module with state that is no parameter or buffer, such as a quantized weight."""
 
-    def _entries(self) -> dict[str, Any]:
+    def _entries(self) -> dict[str, AttributeValue]:
         """The entries of the state dict, beside parameters and buffers."""
         raise NotImplementedError
 
-    def _take(self, entries: Mapping[str, Any]) -> None:
+    def _take(self, entries: Mapping[str, AttributeValue]) -> None:
         """Take such entries from a state dict that has them all."""
         raise NotImplementedError
 
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+    def _save_to_state_dict(self, destination: SavedState, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         for name, value in self._entries().items():
             destination[prefix + name] = value
 
     def _load_from_state_dict(
         self,
-        state_dict: Any,
+        state_dict: SavedState,
         prefix: str,
-        local_metadata: dict[str, Any],
+        local_metadata: Metadata,
         strict: bool,
         missing_keys: list[str],
         unexpected_keys: list[str],
@@ -56,10 +60,10 @@ class OnGrid(QuantizedModule):
     scale: float
     zero_point: int
 
-    def _entries(self) -> dict[str, Any]:
+    def _entries(self) -> dict[str, AttributeValue]:
         return {"scale": tensor(self.scale, dtype=float32), "zero_point": tensor(self.zero_point, dtype=int64)}
 
-    def _take(self, entries: Mapping[str, Any]) -> None:
+    def _take(self, entries: Mapping[str, AttributeValue]) -> None:
         self.scale, self.zero_point = float(entries["scale"]), int(entries["zero_point"])
 
 
@@ -79,13 +83,13 @@ class WeightedQuantizedModule(OnGrid):
         raise NotImplementedError
 
 
-def grid_of(observer: Any) -> tuple[float, int]:
+def grid_of(observer: Module) -> tuple[float, int]:
     """The scale and the zero point that an observer has chosen for a whole tensor."""
     scale, zero_point = observer.calculate_qparams()
     return float(scale), int(zero_point)
 
 
-def observer_of(module: Module) -> Any:
+def observer_of(module: Module) -> Module:
     """The observer of a module's results; `AssertionError` where there is none."""
     if not hasattr(module, "activation_post_process"):
         raise PreconditionError(
@@ -108,5 +112,5 @@ def require_type(module: Module, allowed: Any, target: type) -> None:
 class HidesState(Module):
     """Mixed into modules that keep their state in submodules with private names: their text does not show these."""
 
-    def _shown_modules(self) -> Iterable[tuple[str, Any]]:
+    def _shown_modules(self) -> Iterable[tuple[str, Module | None]]:
         return [(name, module) for name, module in self._modules.items() if not name.startswith("_")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from weft._base.dtype import DType, quint8
 from weft._tensor.tensor import Tensor
@@ -32,9 +32,9 @@ def _conv(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
     groups: int = 1,
     padding_mode: str = "zeros",
     scale: float = 1.0,
@@ -59,9 +59,9 @@ conv1d, conv2d, conv3d = (as_one_node(_conv, name) for name in ("conv1d", "conv2
 
 def avg_pool2d(
     input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
@@ -73,9 +73,9 @@ def avg_pool2d(
 
 def avg_pool3d(
     input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
@@ -85,13 +85,13 @@ def avg_pool3d(
     return F.avg_pool3d(input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-def adaptive_avg_pool2d(input: Tensor, output_size: Any) -> Tensor:
+def adaptive_avg_pool2d(input: Tensor, output_size: int | Sequence[int]) -> Tensor:
     """The mean of each of so many windows, on the input's grid."""
     require_quantized(input, "adaptive_avg_pool2d")
     return F.adaptive_avg_pool2d(input, output_size)
 
 
-def adaptive_avg_pool3d(input: Tensor, output_size: Any) -> Tensor:
+def adaptive_avg_pool3d(input: Tensor, output_size: int | Sequence[int]) -> Tensor:
     """The mean of each of so many windows, on the input's grid."""
     require_quantized(input, "adaptive_avg_pool3d")
     return F.adaptive_avg_pool3d(input, output_size)
@@ -99,13 +99,13 @@ def adaptive_avg_pool3d(input: Tensor, output_size: Any) -> Tensor:
 
 def max_pool1d(
     input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-) -> Any:
+) -> Tensor | tuple[Tensor, Tensor]:
     """The largest element of each window."""
     require_quantized(input, "max_pool1d")
     return F.max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
@@ -113,13 +113,13 @@ def max_pool1d(
 
 def max_pool2d(
     input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-) -> Any:
+) -> Tensor | tuple[Tensor, Tensor]:
     """The largest element of each window."""
     require_quantized(input, "max_pool2d")
     return F.max_pool2d(input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
@@ -127,8 +127,8 @@ def max_pool2d(
 
 def interpolate(
     input: Tensor,
-    size: Any = None,
-    scale_factor: Any = None,
+    size: object = None,
+    scale_factor: object = None,
     mode: str = "nearest",
     align_corners: bool | None = None,
 ) -> Tensor:
@@ -139,8 +139,8 @@ def interpolate(
 
 def upsample(
     input: Tensor,
-    size: Any = None,
-    scale_factor: Any = None,
+    size: object = None,
+    scale_factor: object = None,
     mode: str = "nearest",
     align_corners: bool | None = None,
 ) -> Tensor:
@@ -148,12 +148,12 @@ def upsample(
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
-def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
+def upsample_bilinear(input: Tensor, size: object = None, scale_factor: object = None) -> Tensor:
     """`interpolate` between neighbours, with corners kept."""
     return interpolate(input, size, scale_factor, "bilinear", True)
 
 
-def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
+def upsample_nearest(input: Tensor, size: object = None, scale_factor: object = None) -> Tensor:
     """`interpolate` by the nearest element."""
     return interpolate(input, size, scale_factor, "nearest")
 

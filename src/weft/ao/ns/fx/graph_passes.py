@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft import quantize_per_tensor
 from weft._base.dtype import quint8
+from weft._base.types import PyTree
 from weft._tensor.convert import tensor
-from weft._tensor.quantized.form import is_quantized
+from weft._tensor.quantized.encoding import is_quantized
 from weft._tensor.tensor import Tensor
 from weft.ao.ns.fx.graph_matcher import RECURRENT, Subgraph
 from weft.ao.quantization.fx.names import numbered
@@ -27,6 +28,9 @@ from weft.fx._paths import assign_at, attribute_at
 from weft.fx._wrapping import as_one_node
 from weft.fx.graph_module import GraphModule
 from weft.fx.node import Node, map_arg
+
+if TYPE_CHECKING:
+    from weft.nn._module import Module
 
 Pairs = dict[str, tuple[Subgraph, Subgraph]]
 MakeLogger = Callable[..., Any]
@@ -76,7 +80,7 @@ def _result(end: Node) -> Node:
     return next((user for user in end.users if is_observer(user) or name_of(user) == "torch.quantize_per_tensor"), end)
 
 
-def _add_logger(model: GraphModule, named: Node, value: Node, suffix: str, logger: Any) -> None:
+def _add_logger(model: GraphModule, named: Node, value: Node, suffix: str, logger: Module) -> None:
     """Record `value` by a logger with a name like that of the node `named`."""
     number = 0
     while hasattr(model, f"{named.name}_ns_logger_{suffix}{number}"):
@@ -108,7 +112,7 @@ def add_loggers(
 
 
 @as_one_node
-def numbers_of(x: Any) -> Any:
+def numbers_of(x: PyTree) -> PyTree:
     """The numbers that a quantized tensor stands for; anything else as it is."""
     return x.dequantize() if isinstance(x, Tensor) and is_quantized(x) else x
 
@@ -196,7 +200,7 @@ class _Shadows:
                 inputs = {node: result}
         return own[0][2], end, source, result
 
-    def _input(self, value: Node, grid: tuple[Any, Any] | None, name: str) -> Node:
+    def _input(self, value: Node, grid: tuple[object, object] | None, name: str) -> Node:
         """A value of `b` as a shadow takes it."""
         if grid is None:
             return self.b.graph.call_function(numbers_of, (value,))

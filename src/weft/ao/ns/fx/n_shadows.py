@@ -99,7 +99,7 @@ def convert_n_shadows(model: GraphModule) -> None:
             setattr(model, name, convert_fx(module))
 
 
-def summary(records: dict[str, list[dict[str, Any]]]) -> str:
+def summary(records: dict[str, list[dict[str, object]]]) -> str:
     """A table of how far the shadows depart on average: a row for each operation, a column for each mapping."""
     by_part: dict[str, dict[int, dict[str, Any]]] = {}
     for name, (record, *_) in records.items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from weft.ao._observing.qconfig import QConfigAny, qconfig_equals
 from weft.ao.quantization.qconfig_mapping import STYLES, QConfigMapping
@@ -22,7 +21,7 @@ class QConfigMultiMapping:
     def __init__(self) -> None:
         self.qconfig_mappings_list: list[QConfigMapping] = [QConfigMapping()]
 
-    def _set(self, setter: str, key: tuple[Any, ...], qconfigs: QConfigs) -> QConfigMultiMapping:
+    def _set(self, setter: str, key: tuple[object, ...], qconfigs: QConfigs) -> QConfigMultiMapping:
         distinct: list[QConfigAny] = []
         for qconfig in qconfigs:
             if qconfig is not None and not any(qconfig_equals(qconfig, other) for other in distinct):
@@ -46,7 +45,7 @@ class QConfigMultiMapping:
         """Set those for all parts without others."""
         return self._set("set_global", (), global_qconfig_list)
 
-    def set_object_type(self, object_type: Callable[..., Any] | str, qconfig_list: QConfigs) -> QConfigMultiMapping:
+    def set_object_type(self, object_type: Callable[..., object] | str, qconfig_list: QConfigs) -> QConfigMultiMapping:
         """Set those for a class of modules, a function, or the name of a method."""
         return self._set("set_object_type", (object_type,), qconfig_list)
 
@@ -59,7 +58,7 @@ class QConfigMultiMapping:
         return self._set("set_module_name", (module_name,), qconfig_list)
 
     def set_module_name_object_type_order(
-        self, module_name: str, object_type: Callable[..., Any], index: int, qconfig_list: QConfigs
+        self, module_name: str, object_type: Callable[..., object], index: int, qconfig_list: QConfigs
     ) -> QConfigMultiMapping:
         """Set those for the n-th use of a function within a module."""
         return self._set("set_module_name_object_type_order", (module_name, object_type, index), qconfig_list)

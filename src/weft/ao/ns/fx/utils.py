@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from weft._base.types import PyTree
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.nn import functional as F
@@ -17,7 +18,7 @@ def _of_numbers(measure: Measure) -> Callable[[Any, Any], Any]:
     """The measure of quantized tensors by their numbers, and of each pair of two tuples."""
 
     @wraps(measure)
-    def measured(x: Any, y: Any) -> Any:
+    def measured(x: PyTree, y: PyTree) -> PyTree:
         if isinstance(x, tuple | list):
             return tuple([measured(a, b) for a, b in zip(x, y, strict=True)])
         return measure(*(t.dequantize() if t.is_quantized else t for t in (x, y)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft._tensor.tensor import Tensor
 from weft.ao.nn.intrinsic.modules.fused import _FusedModule
@@ -11,6 +11,9 @@ from weft.ao.ns.fx.graph_passes import behind_observer
 from weft.fx._paths import attribute_at
 from weft.fx.graph_module import GraphModule
 from weft.fx.node import Node
+
+if TYPE_CHECKING:
+    from weft.nn._module import Module
 
 _WEIGHTED = {*(f"{kind}{n}d" for kind in ("Conv", "conv") for n in (1, 2, 3)), "Linear", "linear", "LSTM"}
 
@@ -33,7 +36,7 @@ def weights_of(part: Subgraph, model: GraphModule) -> list[Tensor]:
     return [attribute_at(model, str(source.target)).detach()]
 
 
-def _of_lstm(module: Any) -> list[Tensor]:
+def _of_lstm(module: Module) -> list[Tensor]:
     """The weights of the input and of the state, layer by layer."""
     own: list[Tensor] = [x.detach() for name, x in module.named_parameters() if name.startswith("weight")]
     states: Any = module.state_dict()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from weft.errors import UnsupportedError
 
@@ -25,7 +24,7 @@ def get_fbgemm_backend_config() -> BackendConfig:
     return BackendConfig("fbgemm")
 
 
-def require_native(backend_config: Any) -> None:
+def require_native(backend_config: object) -> None:
     """`NotImplementedError` for targets other than the native one, which is also the default, and FBGEMM's."""
     if backend_config not in (None, get_native_backend_config(), get_fbgemm_backend_config()):
         raise UnsupportedError(

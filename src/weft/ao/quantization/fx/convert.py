@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft import quantize_per_tensor
 from weft._base.dtype import float32, int64, qint8
@@ -58,6 +58,9 @@ from weft.nn._linear import Linear
 from weft.nn._module import Module
 from weft.nn._parameter import Parameter
 from weft.nn.utils.parametrize import type_before_parametrizations
+
+if TYPE_CHECKING:
+    from weft.fx.node import Argument
 
 _STATIC = {**get_embedding_static_quant_module_mappings(), Softmax: QuantizedSoftmax}
 _DYNAMIC = get_default_dynamic_quant_module_mappings()
@@ -117,14 +120,14 @@ class _Conversion:
 
     # --- values -----------------------------------------------------------------------------------------------
 
-    def _observer(self, node: Node) -> Any:
+    def _observer(self, node: Node) -> Module:
         return self.model.get_submodule(str(node.target))
 
     def _new_name(self, prefix: str) -> str:
         names = {*self.attributes, *(name for pair in self.grids.values() for name in pair)}
         return numbered(prefix, names)
 
-    def _attribute(self, name: str, value: Any) -> Node:
+    def _attribute(self, name: str, value: object) -> Node:
         self.attributes[name] = value
         return self.graph.get_attr(name)
 
@@ -340,7 +343,7 @@ class _Conversion:
         self.values[node] = _Value(floats=new)
 
     @staticmethod
-    def _argument(node: Node, at: int, name: str) -> Any:
+    def _argument(node: Node, at: int, name: str) -> Argument:
         return node.args[at] if at < len(node.args) else node.kwargs.get(name)
 
 

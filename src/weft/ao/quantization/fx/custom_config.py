@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from weft._base.types import Arg, Args, Kwargs
 from weft.ao._observing.quant_type import QuantType
 from weft.ao.quantization.qconfig_mapping import QConfigMapping
 from weft.errors import UnsupportedError, ValueRangeError
@@ -23,7 +24,7 @@ def _quant_type(name: Any) -> QuantType:
     return kinds[name]
 
 
-def config_of(entry: Any, kind: Any) -> Any:
+def config_of(entry: Any, kind: Any) -> Arg:
     """A configuration of a kind, or the one that a dict describes; `ValueError` for anything else."""
     if isinstance(entry, Mapping):
         return kind.from_dict(dict(entry))
@@ -41,7 +42,7 @@ class StandaloneModuleConfigEntry:
     prepare_custom_config: PrepareCustomConfig | None
     backend_config: Any
 
-    def to_tuple(self) -> tuple[Any, ...]:
+    def to_tuple(self) -> tuple[object, ...]:
         """The entry as dicts have it."""
         mapping, custom = self.qconfig_mapping, self.prepare_custom_config
         return mapping and mapping.to_dict(), self.example_inputs, custom and custom.to_dict(), self.backend_config
@@ -56,7 +57,7 @@ class _CustomConfig:
         return f"{type(self).__name__}({ {name: value for name, value in vars(self).items() if value} })"
 
     @classmethod
-    def from_dict(cls, config_dict: dict[str, Any]) -> Self:
+    def from_dict(cls, config_dict: Kwargs) -> Self:
         """The configuration that a dict as from `to_dict` describes. All keys are optional.
 
         `NotImplementedError` for other keys.
@@ -69,16 +70,16 @@ class _CustomConfig:
             config._read(attributes[key], value)
         return config
 
-    def _read(self, name: str, value: Any) -> None:
+    def _read(self, name: str, value: Arg) -> None:
         is_by_mode = name.endswith("_mapping")
         read = {_quant_type(kind): dict(pairs) for kind, pairs in value.items()} if is_by_mode else list(value)
         setattr(self, name, read)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Kwargs:
         """The configuration as a dict, without what is empty."""
         return {key: self._written(name) for name, key in self._KEYS.items() if getattr(self, name)}
 
-    def _written(self, name: str) -> Any:
+    def _written(self, name: str) -> Arg:
         value: Any = getattr(self, name)
         return {kind.name.lower(): dict(pairs) for kind, pairs in value.items()} if name.endswith("_mapping") else value
 
@@ -111,9 +112,9 @@ class PrepareCustomConfig(_CustomConfig):
         self,
         module_name: str,
         qconfig_mapping: QConfigMapping | None,
-        example_inputs: tuple[Any, ...],
+        example_inputs: Args,
         prepare_custom_config: PrepareCustomConfig | None,
-        backend_config: Any,
+        backend_config: object,
     ) -> PrepareCustomConfig:
         """Prepare the module at a path by itself, as a graph module of its own in that of the model.
 
@@ -129,9 +130,9 @@ class PrepareCustomConfig(_CustomConfig):
         self,
         module_class: type,
         qconfig_mapping: QConfigMapping | None,
-        example_inputs: tuple[Any, ...],
+        example_inputs: Args,
         prepare_custom_config: PrepareCustomConfig | None,
-        backend_config: Any,
+        backend_config: object,
     ) -> PrepareCustomConfig:
         """Prepare all modules of a type by themselves; see `set_standalone_module_name`, which takes precedence."""
         self.standalone_module_classes[module_class] = StandaloneModuleConfigEntry(
@@ -171,7 +172,7 @@ class PrepareCustomConfig(_CustomConfig):
         self.preserved_attributes = attributes
         return self
 
-    def _read(self, name: str, value: Any) -> None:
+    def _read(self, name: str, value: Arg) -> None:
         if not name.startswith("standalone"):
             super()._read(name, value)
             return
@@ -184,7 +185,7 @@ class PrepareCustomConfig(_CustomConfig):
                 backend,
             )
 
-    def _written(self, name: str) -> Any:
+    def _written(self, name: str) -> Arg:
         if not name.startswith("standalone"):
             return super()._written(name)
         return [(at, *entry.to_tuple()) for at, entry in getattr(self, name).items()]

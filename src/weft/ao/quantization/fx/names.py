@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import Any
+from typing import TYPE_CHECKING
 
 from weft._base.dtype import qint8, quint8
 from weft.ao.quantization.fx.operations import name_of
@@ -11,8 +11,11 @@ from weft.ao.quantization.fx.prepare import Plan, is_observer
 from weft.fx.graph_module import GraphModule
 from weft.fx.node import Node
 
+if TYPE_CHECKING:
+    from weft.nn._module import Module
 
-def is_static(observer: Any) -> bool:
+
+def is_static(observer: Module) -> bool:
     """Whether an observer chooses a grid for integers before the model runs."""
     return getattr(observer, "dtype", None) in (quint8, qint8) and not getattr(observer, "is_dynamic", False)
 

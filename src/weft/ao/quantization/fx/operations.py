@@ -16,6 +16,7 @@ from weft._base.dtype import DType, float16, float32, qint8, quint8
 from weft.ao._observing.fake_quantize import FixedQParamsFakeQuantize
 from weft.ao._observing.observer import FixedQParamsObserver
 from weft.ao._observing.quant_type import QuantType
+from weft.ao._observing.utils import AnyQConfig
 from weft.ao.nn.qat.dynamic.modules.linear import Linear as DynamicQatLinear
 from weft.ao.nn.qat.modules.embedding_ops import Embedding as QatEmbedding
 from weft.ao.nn.qat.modules.embedding_ops import EmbeddingBag as QatEmbeddingBag
@@ -268,7 +269,7 @@ def _precedes_relu(node: Node, root: Module) -> bool:
     return name_of(node) in BEFORE_RELU or name_of(node) in _QUANTIZED_FORMS
 
 
-def relu_after(node: Any, root: Module, end: Node | None = None) -> Node | None:
+def relu_after(node: object, root: Module, end: Node | None = None) -> Node | None:
     """The ReLU that is computed together with a layer or function, or None. `end` is its normalisation, if any."""
     if not isinstance(node, Node) or not _precedes_relu(node, root):
         return None
@@ -283,7 +284,7 @@ def scalar_form(node: Node) -> str:
     return form if tensors == 1 and len(node.args) == 2 and not node.kwargs else ""
 
 
-def is_tensor(arg: Any) -> bool:
+def is_tensor(arg: object) -> bool:
     """Whether an argument of a node is another one with a tensor."""
     return isinstance(arg, Node) and has_tensor(arg)
 
@@ -304,12 +305,12 @@ def has_tensor(node: Node) -> bool:
 # --- what a QConfig asks for --------------------------------------------------------------------------------------
 
 
-def type_of_weights(qconfig: Any) -> DType | None:
+def type_of_weights(qconfig: AnyQConfig) -> DType | None:
     """The type that a `QConfig` asks weights to have; None if it says nothing of weights."""
     return getattr(qconfig.weight and qconfig.weight(), "dtype", None)
 
 
-def mode_of(qconfig: Any, operation: Operation) -> Mode | None:
+def mode_of(qconfig: AnyQConfig, operation: Operation) -> Mode | None:
     """How a `QConfig` asks an operation to be quantized; None if that cannot be, so that it stays on floats.
 
     As in PyTorch, activations are quint8 and weights qint8. A layer with weights of another type has a mode

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from weft._base.layout import per_tensor_affine
+from weft._base.types import AnyCallable, Kwargs
 from weft.ao._observing.observer import ReuseInputObserver
 from weft.ao._observing.qconfig import _same
-from weft.ao._observing.utils import is_per_channel
+from weft.ao._observing.utils import AnyQConfig, is_per_channel
 from weft.ao.nn.qat.dynamic.modules.linear import Linear as DynamicQatLinear
 from weft.ao.quantization.fx.custom_config import PrepareCustomConfig, StandaloneModuleConfigEntry
 from weft.ao.quantization.fx.operations import (
@@ -73,7 +74,7 @@ class Plan:
             )
         now = dict(zip(self.calls, calls, strict=True))
 
-        def renamed(part: dict[str, Any]) -> dict[str, Any]:
+        def renamed(part: Mapping[str, object]) -> Kwargs:
             return {now.get(name, name): x for name, x in part.items()}
 
         return Plan(renamed(self.modes), renamed(self.qconfigs), renamed(self.scopes), self.inputs, self.outputs, calls)
@@ -90,7 +91,7 @@ def plan_of_part(node: Node, model: GraphModule) -> Plan | None:
     return module.meta.get(KEY) if isinstance(module, GraphModule) else None
 
 
-def is_observer(node: Any) -> bool:
+def is_observer(node: object) -> bool:
     """Whether a node calls an observer that `prepare_fx` has added."""
     return isinstance(node, Node) and node.op == "call_module" and str(node.target).startswith(PREFIX)
 
@@ -114,7 +115,7 @@ def _observers_before(node: Node) -> list[Node]:
     ]
 
 
-def _observer_of(value: Any) -> Node | None:
+def _observer_of(value: object) -> Node | None:
     while isinstance(value, Node) and not is_observer(value):
         value = next(filter(is_tensor, value.args), None) if value.op != "placeholder" else None
     return value if isinstance(value, Node) else None
@@ -133,7 +134,7 @@ class _Preparation:
         self.quantized: set[Node] = set()
         self.count = 0
 
-    def _observe(self, value: Node, make: Any, module: Module | None = None) -> Node:
+    def _observe(self, value: Node, make: AnyCallable, module: Module | None = None) -> Node:
         """A node after `value` with an observer, a new one or `module`."""
         device = next((x.device for x in self.model.parameters()), None)
         observer = make() if module is None else module
@@ -147,7 +148,7 @@ class _Preparation:
         self.observers.setdefault(value, []).append((node, make))
         return node
 
-    def _observed_input(self, value: Node, make: Any) -> Node:
+    def _observed_input(self, value: Node, make: AnyCallable) -> Node:
         """A value as an operation sees it: by an observer, unless it has one for such a grid already."""
         if is_observer(value) or value in self.quantized or not has_tensor(value):
             return value
@@ -156,7 +157,7 @@ class _Preparation:
                 return node
         return self._observe(value, make)
 
-    def _replace_inputs(self, node: Node, own: Operation, mode: Mode, qconfig: Any) -> None:
+    def _replace_inputs(self, node: Node, own: Operation, mode: Mode, qconfig: AnyQConfig) -> None:
         def observed(value: Node) -> Node:
             return self._observed_input(value, qconfig.activation)
 
@@ -165,7 +166,7 @@ class _Preparation:
             return
         names = ("input", "weight", "bias") if own.weight is not None else ("input", "running_mean", "running_var")
 
-        def one(at: Any, arg: Any) -> Any:
+        def one(at: object, arg: Any) -> Any:
             position = names.index(at) if at in names else at
             if own.weight is not None and position == own.weight:
                 return map_arg(arg, lambda value: self._observed_input(value, qconfig.weight))
@@ -175,7 +176,7 @@ class _Preparation:
         node.args = tuple([one(at, arg) for at, arg in enumerate(node.args)])
         node.kwargs = {name: one(name, arg) for name, arg in node.kwargs.items()}
 
-    def _add_output_observer(self, node: Node, own: Operation, qconfig: Any) -> None:
+    def _add_output_observer(self, node: Node, own: Operation, qconfig: AnyQConfig) -> None:
         shared = _observers_before(node) if own.results is Results.SHARED else []
         module = self.model.get_submodule(str(shared[0].target)) if shared else None
         for other in shared:
@@ -210,7 +211,7 @@ class _Preparation:
                 self._add_output_observer(node, first or own, qconfig)
         self.plan.modes[node.name] = mode
 
-    def _visit_part(self, node: Node, part: Plan, qconfig: Any) -> None:
+    def _visit_part(self, node: Node, part: Plan, qconfig: AnyQConfig) -> None:
         """Observe the inputs that a standalone module takes as quantized tensors; it observes its results itself."""
         if qconfig is not None:
             node.args = tuple(
@@ -234,7 +235,7 @@ class _Preparation:
         )
 
     @staticmethod
-    def _require_one_grid(node: Node, mode: Mode, qconfig: Any) -> None:
+    def _require_one_grid(node: Node, mode: Mode, qconfig: AnyQConfig) -> None:
         observer = qconfig.activation()
         if mode is Mode.STATIC and is_per_channel(getattr(observer, "qscheme", per_tensor_affine)):
             raise UnsupportedError(
@@ -273,7 +274,7 @@ def _swap(model: GraphModule, plan: Plan, nodes: list[Node], custom: PrepareCust
 
 
 def _prepare_standalone(
-    node: Node, model: GraphModule, custom: PrepareCustomConfig, prepare_part: PreparePart, qconfig: Any
+    node: Node, model: GraphModule, custom: PrepareCustomConfig, prepare_part: PreparePart, qconfig: AnyQConfig
 ) -> None:
     """Prepare the module that a node calls by itself, if it is a standalone one."""
     module = model.get_submodule(str(node.target)) if node.op == "call_module" else None

@@ -24,7 +24,7 @@ _AS_METHODS = {F.sigmoid: "sigmoid", F.tanh: "tanh"}
 """Functions that are looked up by the names of methods, as which they are traced in PyTorch."""
 
 
-def _by_path(mapping: QConfigMapping, path: str, otherwise: Any) -> Any:
+def _by_path(mapping: QConfigMapping, path: str, otherwise: object) -> Any:
     while path:
         if path in mapping.module_name_qconfigs:
             return mapping.module_name_qconfigs[path]

@@ -23,12 +23,12 @@ def _c10d(params: RendezvousParameters) -> RendezvousHandler:
 
 
 def _etcd(params: RendezvousParameters) -> RendezvousHandler:
-    etcd = import_module("weft.distributed.elastic.rendezvous.etcd_rendezvous")  # imports HTTP and TLS
+    etcd = import_module("weft._tools.etcd.rendezvous")  # imports HTTP and TLS
     return etcd.create_rdzv_handler(params)
 
 
 def _etcd_v2(params: RendezvousParameters) -> RendezvousHandler:
-    etcd = import_module("weft.distributed.elastic.rendezvous.etcd_rendezvous_backend")
+    etcd = import_module("weft._tools.etcd.backend")
     params.refuse_unknown(OPTIONS | etcd.OPTIONS)
     backend, store = etcd.create_backend(params)
     return create_handler(store, backend, params)

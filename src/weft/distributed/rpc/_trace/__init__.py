@@ -1,1 +1,1 @@
-"""Traces of remote calls: recording on each worker, and merging of the recordings."""
+"""Traces of remote calls: what each worker records."""

@@ -12,13 +12,13 @@ from weft._autograd.engine import differentiated, is_running
 from weft._base.site import user_site
 from weft._base.state import ambient, enter, leave
 from weft._lazy.value import Value, tick
-from weft.distributed._observers import observers
+from weft.distributed._observers import observe, observers, stop_observing
 from weft.distributed.tensor._dtensor import DTensor
 from weft.distributed.tensor.debug import _reports as reports
 from weft.distributed.tensor.debug._sections import PASSES, Operation, Section, Sent, counts
 from weft.errors import OptionError
 from weft.nn import Module
-from weft.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from weft.nn._hooks import register_module_forward_hook, register_module_forward_pre_hook
 
 
 class CommDebugMode:
@@ -54,13 +54,13 @@ class CommDebugMode:
             register_module_forward_pre_hook(self._enter_module),
             register_module_forward_hook(self._leave_module, always_call=True),
         ]
-        observers().append(self)
-        self._recording = enter(observers=(*ambient().observers, self._on_record))
+        observe(self)
+        self._recording = enter(observers=(*ambient().watchers.observers, self._on_record))
         return self
 
     def __exit__(self, *exception: object) -> None:
         leave(self._recording)
-        observers().remove(self)
+        stop_observing(self)
         for hook in self._hooks:
             hook.remove()
         self._names.clear()
@@ -107,7 +107,7 @@ class CommDebugMode:
             return
         vertex, inputs = differentiated(), tuple(x.aval for x in results[0].inputs)
         aval = vertex.origin.aval if vertex is not None and vertex.origin is not None else results[0].aval
-        avals, is_distributed = tuple(x.aval for x in results), aval.sharding is not None
+        avals, is_distributed = tuple(x.aval for x in results), aval.owner is not None
         signature = origin.signature
         self._events().append(
             Operation(signature.name, inputs, avals, user_site(), is_distributed, trivial=not signature.rounds)

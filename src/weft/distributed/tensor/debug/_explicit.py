@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from weft._base.site import user_site, warn_user
 from weft._lazy.value import Value
-from weft.distributed._observers import observers
+from weft.distributed._observers import observe, observers, stop_observing
 from weft.errors import DistError
 
 
@@ -30,11 +30,11 @@ class ExplicitRedistributionContext:
         self._mode = mode
 
     def __enter__(self) -> ExplicitRedistributionContext:
-        observers().append(self)
+        observe(self)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        observers().remove(self)
+        stop_observing(self)
 
     def on_redistribution(self, text: str, *, sends: bool) -> None:
         """Refuse what an operator needs."""

@@ -100,7 +100,7 @@ def _collective(event: Sent) -> dict[str, Any]:
 
 
 def _operation(operation: Operation, which: str) -> dict[str, Any]:
-    shardings = [aval.sharding for aval in operation.inputs if isinstance(aval.sharding, Sharding)]
+    shardings = [aval.owner for aval in operation.inputs if isinstance(aval.owner, Sharding)]
     return {
         "name": operation.name,
         "input_shape": [str(list(sharding.size)) for sharding in shardings],

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from weft._base.types import AnyCallable
 from weft.errors import ArgumentError, OutOfRangeError
 from weft.fx.graph_module import GraphModule
 from weft.fx.passes._constraints import Constraint, check_order, ordered
@@ -18,7 +19,7 @@ from weft.nn._module import Module
 _log = logging.getLogger(__name__)
 
 
-def pass_result_wrapper(fn: Callable[..., Any]) -> Callable[..., PassResult | None]:
+def pass_result_wrapper(fn: AnyCallable) -> Callable[..., PassResult | None]:
     """A function over modules as a pass: it counts as having changed the module that it returns, or that it got."""
 
     @wraps(fn)
@@ -130,5 +131,5 @@ class PassManager:
             ) from error
 
 
-def _name_of(one: Callable[..., Any]) -> str:
+def _name_of(one: Callable[..., object]) -> str:
     return one.__name__ if inspect.isfunction(one) else type(one).__name__

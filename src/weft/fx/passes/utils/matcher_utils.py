@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from weft._base.types import AttributeValue, PyTree
 from weft.errors import PreconditionError, ValueRangeError
 from weft.fx._paths import attribute_at, has_attribute_at
 from weft.fx.graph import Graph
@@ -89,7 +90,7 @@ class SubgraphMatcher:
             match.returning_nodes = [match.nodes_map[node] for node in self.pattern_returning_nodes]
         return self._without_overlap(matches) if self.remove_overlapping_matches else matches
 
-    def _is_contained(self, nodes_map: dict[Node, Any]) -> bool:
+    def _is_contained(self, nodes_map: dict[Node, Node]) -> bool:
         """Whether nobody else uses what the pattern computes on the way."""
         inside = {node for node in nodes_map.values() if isinstance(node, Node)}
         for own, node in nodes_map.items():
@@ -138,7 +139,7 @@ class SubgraphMatcher:
             return False
         return self._match_parts((pn.args, pn.kwargs), (gn.args, gn.kwargs), match)
 
-    def _match_parts(self, ours: Any, theirs: Any, match: InternalMatch) -> bool:
+    def _match_parts(self, ours: object, theirs: object, match: InternalMatch) -> bool:
         if isinstance(ours, Node):
             if isinstance(theirs, Node):
                 return self._match_nodes(ours, theirs, match)
@@ -162,15 +163,15 @@ class SubgraphMatcher:
             return self._match_all((ours.start, ours.stop, ours.step), (theirs.start, theirs.stop, theirs.step), match)
         return self.ignore_literals or _is_same(ours, theirs)
 
-    def _match_all(self, ours: Iterable[Any], theirs: Iterable[Any], match: InternalMatch) -> bool:
+    def _match_all(self, ours: Iterable[object], theirs: Iterable[object], match: InternalMatch) -> bool:
         return all(self._match_parts(a, b, match) for a, b in zip(ours, theirs, strict=True))
 
 
-def _is_same(a: Any, b: Any) -> bool:
+def _is_same(a: PyTree, b: object) -> bool:
     return a is b or (type(a) is type(b) and not isinstance(a, Node) and bool(a == b))
 
 
-def _attribute(node: Node) -> Any:
+def _attribute(node: Node) -> AttributeValue:
     """What a node reads; None if the graph has no such module."""
     module = node.graph.owning_module
     return attribute_at(module, node.target) if has_attribute_at(module, node.target) else None

@@ -29,7 +29,7 @@ class SourcePartition:
 
 
 def get_source_partitions(
-    graph: Graph, wanted_sources: Sequence[Any], filter_fn: Callable[[Node], bool] | None = None
+    graph: Graph, wanted_sources: Sequence[object], filter_fn: Callable[[Node], bool] | None = None
 ) -> dict[Any, list[SourcePartition]]:
     """The nodes of each call of some layers and functions.
 
@@ -50,7 +50,7 @@ def get_source_partitions(
     }
 
 
-def _source(node: Node, wanted: Sequence[Any]) -> tuple[str, Any] | None:
+def _source(node: Node, wanted: Sequence[object]) -> tuple[str, object] | None:
     """The name of the call that a node was made in, and which of the wanted classes and functions it is of."""
     if stack := node.meta.get("source_fn_stack"):
         name, source = stack[-1]
@@ -65,7 +65,7 @@ def _source(node: Node, wanted: Sequence[Any]) -> tuple[str, Any] | None:
     return None
 
 
-def _partition(nodes: list[Node], source: Any) -> SourcePartition:
+def _partition(nodes: list[Node], source: object) -> SourcePartition:
     inside = set(nodes)
     inputs = dict.fromkeys(
         [x for node in nodes for x in node.all_input_nodes if x not in inside and x.op != "get_attr"]

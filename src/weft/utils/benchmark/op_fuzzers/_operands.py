@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft._base.types import Arg
 from weft.utils.benchmark._fuzzer import FuzzedParameter, FuzzedTensor, ParameterAlias
 
 _DIMS = range(3)
@@ -39,7 +40,7 @@ def step_parameters(name: str) -> list[FuzzedParameter]:
     return [FuzzedParameter(f"{name}_step_{i}", distribution=_STEPS) for i in _DIMS]
 
 
-def operand(name: str, sizes: str, **options: Any) -> FuzzedTensor:
+def operand(name: str, sizes: str, **options: Arg) -> FuzzedTensor:
     """A tensor of up to 2 GB, with the sizes that begin so; three out of four are contiguous before their steps."""
     return FuzzedTensor(
         name,

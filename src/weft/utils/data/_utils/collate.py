@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping, MutableMapping, MutableSequence, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from weft._base.dtype import float64
+from weft._base.types import AnyCallable, PyTree
 from weft._tensor.codegen import op
 from weft._tensor.convert import as_tensor, from_host, room_like, tensor
 from weft._tensor.dim_names import names_of, set_names
@@ -17,12 +18,16 @@ from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DTypeError, ShapeError
 from weft.utils.data._utils.info import get_worker_info
 
+if TYPE_CHECKING:
+    from weft.utils.data._utils.samples import Batch, Index, Sample
+
+
 CollateMap = Mapping[Any, Callable[..., Any]]
 
 _NO_RULE = "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found {}"
 
 
-def default_collate(batch: Any) -> Any:
+def default_collate(batch: Batch) -> Batch:
     """Tensors, arrays and numbers stacked along a new first dim; mappings and sequences are collated by entry.
 
     Strings and bytes are kept in lists. `TypeError` for other types; for None, the error names the sample.
@@ -36,7 +41,7 @@ def default_collate(batch: Any) -> Any:
         raise
 
 
-def absent_sample(batch: Any, indices: Any = None) -> str | None:
+def absent_sample(batch: Batch, indices: Sequence[Index] | None = None) -> str | None:
     """The error text for a batch with None among its samples or their entries; None if there is no None.
 
     The text names the sample by its position in the batch, and by its index in the dataset if `indices` is a sequence.
@@ -57,7 +62,7 @@ def absent_sample(batch: Any, indices: Any = None) -> str | None:
     return None
 
 
-def _path_to_none(sample: Any) -> str | None:
+def _path_to_none(sample: Sample) -> str | None:
     """The subscripts that lead to the first None in nested containers; empty if the sample itself is None."""
     if sample is None:
         return ""
@@ -70,7 +75,7 @@ def _path_to_none(sample: Any) -> str | None:
     return None
 
 
-def collate(batch: Any, *, collate_fn_map: CollateMap | None = None) -> Any:
+def collate(batch: Batch, *, collate_fn_map: CollateMap | None = None) -> Batch:
     """A batch by the rules in a map from types to functions; containers are collated by entry.
 
     The rule for the first sample's own type is preferred to those for its base classes. A rule is called as
@@ -91,13 +96,13 @@ def collate(batch: Any, *, collate_fn_map: CollateMap | None = None) -> Any:
     raise ArgumentError(_NO_RULE.format(type(first)) + advice(first))
 
 
-def _rule_for(sample: Any, rules: CollateMap) -> Callable[..., Any] | None:
+def _rule_for(sample: Sample, rules: CollateMap) -> AnyCallable | None:
     if type(sample) in rules:
         return rules[type(sample)]
     return next((rule for kind, rule in rules.items() if isinstance(sample, kind)), None)
 
 
-def _like_mapping(sample: Any, entries: dict[Any, Any]) -> Any:
+def _like_mapping(sample: Sample, entries: dict[Hashable, Batch]) -> Batch:
     """A mapping of the sample's type, with its other attributes; a dict if the type does not allow this."""
     try:
         if not isinstance(sample, MutableMapping):
@@ -109,7 +114,7 @@ def _like_mapping(sample: Any, entries: dict[Any, Any]) -> Any:
         return entries
 
 
-def _like_sequence(sample: Any, entries: list[Any]) -> Any:
+def _like_sequence(sample: Sample, entries: list[Batch]) -> Batch:
     """A sequence of the sample's type; a list for plain tuples, and if the type does not allow this."""
     if isinstance(sample, tuple):
         return type(sample)(*entries) if hasattr(sample, "_fields") else entries
@@ -127,7 +132,7 @@ def _like_sequence(sample: Any, entries: list[Any]) -> Any:
 # --- rules ---
 
 
-def _collate_tensors(batch: Any, *, collate_fn_map: CollateMap | None = None) -> Tensor:
+def _collate_tensors(batch: Batch, *, collate_fn_map: CollateMap | None = None) -> Tensor:
     """Stack tensors. This is recorded, so that it joins the step's program; in a worker, it is copied without XLA."""
     del collate_fn_map
     names = names_of(batch[0])
@@ -136,14 +141,14 @@ def _collate_tensors(batch: Any, *, collate_fn_map: CollateMap | None = None) ->
     return set_names(stacked([sample.detach()._host() for sample in batch]), (None, *names))
 
 
-def _collate_arrays(batch: Any, *, collate_fn_map: CollateMap | None = None) -> Tensor:
+def _collate_arrays(batch: Batch, *, collate_fn_map: CollateMap | None = None) -> Tensor:
     del collate_fn_map
     if batch[0].dtype.kind in "SUO":
         raise ArgumentError(_NO_RULE.format(batch[0].dtype))
     return stacked(batch)
 
 
-def stacked(arrays: Sequence[np.ndarray[Any, Any]]) -> Tensor:
+def stacked(arrays: Sequence[np.ndarray]) -> Tensor:
     """Stack arrays along a new first dim, with one copy; `RuntimeError` for unequal shapes."""
     first = arrays[0]
     if any(array.shape != first.shape or array.dtype != first.dtype for array in arrays):
@@ -151,22 +156,22 @@ def stacked(arrays: Sequence[np.ndarray[Any, Any]]) -> Tensor:
     return as_tensor(np.stack(arrays, out=room_like((len(arrays), *first.shape), first.dtype)))
 
 
-def _collate_numpy_numbers(batch: Any, *, collate_fn_map: CollateMap | None = None) -> Tensor:
+def _collate_numpy_numbers(batch: Batch, *, collate_fn_map: CollateMap | None = None) -> Tensor:
     del collate_fn_map
     return from_host(np.asarray(batch))
 
 
-def _collate_floats(batch: Any, *, collate_fn_map: CollateMap | None = None) -> Tensor:
+def _collate_floats(batch: Batch, *, collate_fn_map: CollateMap | None = None) -> Tensor:
     del collate_fn_map
     return tensor(list(batch), dtype=float64)
 
 
-def _collate_ints(batch: Any, *, collate_fn_map: CollateMap | None = None) -> Tensor:
+def _collate_ints(batch: Batch, *, collate_fn_map: CollateMap | None = None) -> Tensor:
     del collate_fn_map
     return tensor(list(batch))
 
 
-def _collate_text(batch: Any, *, collate_fn_map: CollateMap | None = None) -> Any:
+def _collate_text(batch: Batch, *, collate_fn_map: CollateMap | None = None) -> Batch:
     del collate_fn_map
     return batch
 
@@ -186,18 +191,18 @@ default_collate_fn_map: dict[Any, Callable[..., Any]] = {
 # --- without batches ---
 
 
-def default_convert(data: Any) -> Any:
+def default_convert(data: PyTree) -> PyTree:
     """Arrays as tensors, also within mappings and sequences. This converts samples that are not batched."""
     return by_leaf(data, _converted)
 
 
-def _converted(leaf: Any) -> Any:
+def _converted(leaf: Sample) -> PyTree:
     is_number = isinstance(leaf, (np.bool_, np.number))
     is_array = isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "SUO"
     return from_host(np.asarray(leaf)) if is_number or is_array else leaf
 
 
-def by_leaf(data: Any, convert: Callable[[Any], Any]) -> Any:
+def by_leaf(data: PyTree, convert: Callable[[Sample], object]) -> PyTree:
     """`convert` applied to every leaf of nested mappings and sequences; plain tuples become lists."""
     if isinstance(data, Mapping):
         return _like_mapping(data, {key: by_leaf(value, convert) for key, value in data.items()})

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft._lazy.realize import flush_pending
 from weft.errors import ArgumentError, DTypeError
 from weft.utils.data._utils.collate import absent_sample, default_collate
 from weft.utils.data._utils.one_pass import one_pass
 
+if TYPE_CHECKING:
+    from weft.utils.data._utils.samples import AnyDataset, Batch, Index, Sample
 
-def samples_at(dataset: Any, indices: Any) -> list[Any]:
+
+def samples_at(dataset: AnyDataset, indices: Sequence[Index]) -> list[Sample]:
     """The samples at some indices. Each is computed by a separate program.
 
     As one program, a batch's samples would be compiled again whenever random transforms choose differently.
@@ -21,7 +24,7 @@ def samples_at(dataset: Any, indices: Any) -> list[Any]:
     return [_computed(dataset[index]) for index in indices]
 
 
-def _computed(sample: Any) -> Any:
+def _computed(sample: Sample) -> Sample:
     flush_pending()
     return sample
 
@@ -41,13 +44,13 @@ class Source:
     drop_last: bool
     collate_fn: Callable[[Any], Any]
 
-    def samples(self) -> Callable[[Any], Any]:
+    def samples(self) -> Callable[[Sequence[Index]], list[Sample]]:
         """A function for one pass, from indices to samples. `StopIteration` at the end of an iterable dataset."""
         if self.iterable:
             return self._consecutive()
         return self._chosen if self.batched else self.dataset.__getitem__
 
-    def collated(self, samples: Any, indices: Any) -> Any:
+    def collated(self, samples: list[Sample], indices: Sequence[Index]) -> Batch:
         """A batch of samples. If a sample is None, the error names its index in the dataset."""
         try:
             return self.collate_fn(samples)
@@ -57,15 +60,15 @@ class Source:
                 raise type(error)(text) from error.__cause__
             raise
 
-    def _chosen(self, indices: Any) -> Any:
+    def _chosen(self, indices: Sequence[Index]) -> list[Sample]:
         at_once = getattr(self.dataset, "__getitems__", None)
         return at_once(indices) if at_once else samples_at(self.dataset, indices)
 
-    def _consecutive(self) -> Callable[[Any], Any]:
+    def _consecutive(self) -> Callable[[Sequence[Index]], list[Sample]]:
         ahead = one_pass(self.dataset)
         ended = False
 
-        def take(indices: Any) -> Any:
+        def take(indices: Sequence[Index]) -> list[Sample]:
             nonlocal ended
             if ended:
                 raise StopIteration

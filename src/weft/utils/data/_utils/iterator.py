@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft._base.activity import DATA, process, waiting
 from weft._base.site import ends_at_user
@@ -19,6 +19,9 @@ from weft.errors import WorkerError
 from weft.utils.data._utils.pool import WorkerPool
 from weft.utils.data._utils.position import begin, samples_in_batch
 from weft.utils.data._utils.worker import TaskOutcome
+
+if TYPE_CHECKING:
+    from weft.utils.data._utils.samples import AnyLoader, Batch
 
 
 class LoaderIterator(Iterator[Any]):
@@ -31,10 +34,10 @@ class LoaderIterator(Iterator[Any]):
 
     pytorch_name: str
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: AnyLoader) -> None:
         self._begin(loader)
 
-    def _begin(self, loader: Any) -> None:
+    def _begin(self, loader: AnyLoader) -> None:
         self._dataset = loader.dataset
         self._workers: int = loader.num_workers
         self._sampler = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
@@ -48,7 +51,7 @@ class LoaderIterator(Iterator[Any]):
 
     @ends_at_user
     @spanned(Phase.DATA, lambda iterator: f"enumerate(DataLoader)#{iterator.pytorch_name}.__next__")
-    def __next__(self) -> Any:
+    def __next__(self) -> Batch:
         flush_pending()
         try:
             with waiting(DATA, "DataLoader"):
@@ -64,7 +67,7 @@ class LoaderIterator(Iterator[Any]):
             self._warn_of_length()
         return batch
 
-    def _next_batch(self) -> Any:
+    def _next_batch(self) -> Batch:
         raise NotImplementedError
 
     def _warn_of_length(self) -> None:
@@ -88,13 +91,13 @@ class LocalIterator(LoaderIterator):
 
     pytorch_name = "_SingleProcessDataLoaderIter"
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: AnyLoader) -> None:
         super().__init__(loader)
         source = loader._source()
         self._collate = source.collated
         self._fetch = source.samples()
 
-    def _next_batch(self) -> Any:
+    def _next_batch(self) -> Batch:
         indices = next(self._indices)
         samples = self._fetch(indices)
         flush_pending()
@@ -125,7 +128,7 @@ class WorkerIterator(LoaderIterator):
 
     pytorch_name = "_MultiProcessingDataLoaderIter"
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: AnyLoader) -> None:
         self._numbers = 0
         self._tasks: dict[int, _Task] = {}  # by number, oldest first
         self._most_tasks = max(1, loader.prefetch_factor)
@@ -138,7 +141,7 @@ class WorkerIterator(LoaderIterator):
         self._close = weakref.finalize(self, self._pool.close)
         self._dispatch()
 
-    def _begin(self, loader: Any) -> None:
+    def _begin(self, loader: AnyLoader) -> None:
         super()._begin(loader)
         self._timeout: float = loader.timeout
         self._in_order: bool = loader.in_order
@@ -155,7 +158,7 @@ class WorkerIterator(LoaderIterator):
         """End the workers; libraries call it by this name."""
         self._close()
 
-    def restart(self, loader: Any) -> None:
+    def restart(self, loader: AnyLoader) -> None:
         """Begin another pass with the same workers; the rest of the last pass is dropped."""
         for task in self._tasks.values():
             while task.answer is None:
@@ -167,7 +170,7 @@ class WorkerIterator(LoaderIterator):
             self._pool.send(worker, self._base_seed)
         self._dispatch()
 
-    def _next_batch(self) -> Any:
+    def _next_batch(self) -> Batch:
         if self.closed:
             raise StopIteration
         try:
@@ -176,7 +179,7 @@ class WorkerIterator(LoaderIterator):
             self._pool.close(grace=0)
             raise
 
-    def _awaited(self) -> Any:
+    def _awaited(self) -> Batch:
         self._collect(0)  # so that a dead worker is noticed now, not when its batch is due
         deadline = None
         while self._tasks:
@@ -200,7 +203,7 @@ class WorkerIterator(LoaderIterator):
         due = self._tasks if not self._in_order else [next(iter(self._tasks))]
         return next((number for number in due if self._tasks[number].answer is not None), None)
 
-    def _read(self, task: _Task) -> Any:
+    def _read(self, task: _Task) -> Batch:
         free = self._free[task.worker]
         lent = self._most_tasks + _LOANS - len(free) - self._tasks_of(task.worker)  # including this one
         release = partial(free.append, task.slot)

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FunctionType
-from typing import Any
 
 
 def _importable() -> bool:
@@ -20,7 +19,7 @@ def _importable() -> bool:
     return file is not None and os.path.exists(file)
 
 
-def require_importable(obj: Any) -> None:
+def require_importable(obj: object) -> None:
     """Raise `PicklingError` for classes and functions of a main module that workers cannot import."""
     if isinstance(obj, (type, FunctionType)) and obj.__module__ == "__main__" and not _importable():
         raise pickle.PicklingError(

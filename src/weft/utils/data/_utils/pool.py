@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft._base.device import CPU
 from weft._lazy.runtime import jax_device
@@ -20,6 +20,9 @@ from weft.utils.data._utils.fetch import Source
 from weft.utils.data._utils.main import main_if_importable
 from weft.utils.data._utils.transfer import SharedSegment, WorkerPayload, pickled, read
 from weft.utils.data._utils.worker import work
+
+if TYPE_CHECKING:
+    from weft.utils.data._utils.samples import Batch
 
 _ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",  # a second process cannot open an accelerator, or would take memory from the first
@@ -34,7 +37,7 @@ class WorkerPool:
     """The workers of one loader. `segments[worker][slot]` is the memory for the result of a task."""
 
     def __init__(
-        self, content: tuple[Source, Any], workers: int, slots: int, base_seed: int, context: BaseContext
+        self, content: tuple[Source, object], workers: int, slots: int, base_seed: int, context: BaseContext
     ) -> None:
         self._owner = os.getpid()
         self._links: list[Connection] = []
@@ -71,7 +74,7 @@ class WorkerPool:
         """Whether all workers have reported that they are ready."""
         return len(self._started) == len(self._processes)
 
-    def send(self, worker: int, message: Any) -> None:
+    def send(self, worker: int, message: object) -> None:
         """Send a task, or the base seed of a new pass, to a worker."""
         try:
             self._links[worker].send(message)
@@ -99,7 +102,7 @@ class WorkerPool:
         self._started.update(worker for worker, message in messages if message is None)
         return [message for _, message in messages if message is not None] if ready else None
 
-    def read(self, worker: int, slot: int, sizes: Sequence[int], *, copy: bool, release: Callable[[], object]) -> Any:
+    def read(self, worker: int, slot: int, sizes: Sequence[int], *, copy: bool, release: Callable[[], object]) -> Batch:
         """The object that a worker has written to a slot; `release` is called when the slot can be written to again."""
         return read(self._segments[worker][slot], sizes, copy=copy, release=release)
 
@@ -147,7 +150,7 @@ def _worker_environment(variables: dict[str, str]) -> Iterator[None]:
                     os.environ[name] = value
 
 
-def _cannot_be_sent(content: tuple[Source, Any], error: Exception) -> ArgumentError:
+def _cannot_be_sent(content: tuple[Source, object], error: Exception) -> ArgumentError:
     source, init = content
     parts = {"dataset": source.dataset, "collate_fn": source.collate_fn, "worker_init_fn": init}
     guilty = next((name for name, part in parts.items() if not _can_be_pickled(part)), "what they are given")
@@ -158,7 +161,7 @@ def _cannot_be_sent(content: tuple[Source, Any], error: Exception) -> ArgumentEr
     )
 
 
-def _can_be_pickled(part: Any) -> bool:
+def _can_be_pickled(part: object) -> bool:
     try:
         pickled(part)
     except RuntimeError:  # queues and locks can be pickled only while a process is started

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
-from typing import Any
+from typing import TYPE_CHECKING
 
+from weft._base.types import SavedState
 from weft._tensor.generator import Generator, default_generator
 from weft.errors import StateDictError
 from weft.utils.data._utils.draw import host_generator
 from weft.utils.data._utils.one_pass import one_pass
 from weft.utils.data.distributed import DistributedSampler
 from weft.utils.data.sampler import BatchSampler
+
+if TYPE_CHECKING:
+    from weft.utils.data._utils.samples import AnyLoader, Batch, Index
 
 
 @dataclass(slots=True)
@@ -29,18 +33,18 @@ class LoaderPosition:
     epoch: int | None
     generators: list[tuple[int, int]] | None
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> SavedState:
         """The position as numbers and lists, for a checkpoint."""
         return asdict(self)
 
 
-def initial_position(loader: Any) -> LoaderPosition:
+def initial_position(loader: AnyLoader) -> LoaderPosition:
     """The position at which the next pass starts, if no state is loaded."""
     sampler = loader.sampler
     return LoaderPosition(0, sampler.epoch if isinstance(sampler, DistributedSampler) else None, None)
 
 
-def position_of_state(state: Any) -> LoaderPosition:
+def position_of_state(state: SavedState) -> LoaderPosition:
     """The position that `LoaderPosition.state` describes; `RuntimeError` for anything else."""
     match state:
         case {
@@ -57,7 +61,7 @@ def position_of_state(state: Any) -> LoaderPosition:
     )
 
 
-def begin(loader: Any, position: LoaderPosition) -> tuple[Iterator[Any], int]:
+def begin(loader: AnyLoader, position: LoaderPosition) -> tuple[Iterator[Batch], int]:
     """The rest of the order from a position on, and the seed of the pass.
 
     An order that was drawn before is drawn again from the same states of the generators. Afterwards the default
@@ -84,7 +88,7 @@ def begin(loader: Any, position: LoaderPosition) -> tuple[Iterator[Any], int]:
     return indices, seed
 
 
-def samples_in_batch(loader: Any) -> int:
+def samples_in_batch(loader: AnyLoader) -> int:
     """The number by which a batch advances the position."""
     if loader.batch_sampler is not None and loader.batch_size is None:
         return 1
@@ -92,7 +96,7 @@ def samples_in_batch(loader: Any) -> int:
     return (loader.batch_size or 1) * replicas
 
 
-def _generators(loader: Any) -> list[Generator]:
+def _generators(loader: AnyLoader) -> list[Generator]:
     """The generators that may draw an order: the default one, the loader's, and those of its samplers."""
     generators = [loader.generator]
     source = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
@@ -103,7 +107,7 @@ def _generators(loader: Any) -> list[Generator]:
     return list(dict.fromkeys([default_generator, *own]))
 
 
-def _indices(loader: Any, position: int) -> Iterator[Any]:
+def _indices(loader: AnyLoader, position: int) -> Iterator[Index]:
     """The samplers' indices from a position on."""
     if not position:
         return one_pass(loader.sampler if loader.batch_sampler is None else loader.batch_sampler)
@@ -113,7 +117,7 @@ def _indices(loader: Any, position: int) -> Iterator[Any]:
     return indices if loader.batch_size is None else iter(BatchSampler(indices, loader.batch_size, loader.drop_last))
 
 
-def _skip_to(sampler: Iterable[Any], position: int) -> Iterator[Any]:
+def _skip_to(sampler: Iterable[Index], position: int) -> Iterator[Index]:
     if not isinstance(sampler, DistributedSampler):
         return islice(sampler, position, None)
     sampler.start = position
@@ -123,6 +127,6 @@ def _skip_to(sampler: Iterable[Any], position: int) -> Iterator[Any]:
         sampler.start = 0
 
 
-def _draw_order(indices: Iterator[Any]) -> Iterator[Any]:
+def _draw_order(indices: Iterator[Index]) -> Iterator[Index]:
     """The same indices, with the first one already read, because samplers draw their order then."""
     return chain(list(islice(indices, 1)), indices)

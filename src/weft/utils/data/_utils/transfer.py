@@ -14,23 +14,26 @@ import tempfile
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from multiprocessing.reduction import DupFd, ForkingPickler
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from weft._base.device import CPU
 from weft._base.dtype import DType
+from weft._base.types import PyTree, SavedState
 from weft._comm.shared_memory.loans import on_loan
 from weft._lazy.aval import aval_of
 from weft._lazy.runtime import jax_device
 from weft._lazy.sites import noted
 from weft._lazy.value import Value
-from weft._tensor.composed import ComposedTensor
 from weft._tensor.convert import ALIGNMENT, room
-from weft._tensor.copying import extras_of, handle_on, set_extras
+from weft._tensor.copying import extras_of, handle_on, owner_that_saves, set_extras
 from weft._tensor.tensor import Tensor, wrap
 from weft.utils.data._utils.main import require_importable
+
+if TYPE_CHECKING:
+    from weft.utils.data._utils.samples import Batch
 
 
 def _starts(sizes: Sequence[int]) -> list[int]:
@@ -55,7 +58,7 @@ class SharedSegment:
         self._file = _anonymous_file() if file is None else file
         self._mapped: mmap.mmap | None = None
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _attached, (DupFd(self._file),)
 
     def reserve(self, size: int) -> memoryview:
@@ -70,7 +73,7 @@ class SharedSegment:
             self._mapped = mmap.mmap(self._file, 0)
         return memoryview(self._mapped)
 
-    def snapshot(self) -> np.ndarray[Any, Any]:
+    def snapshot(self) -> np.ndarray:
         """All bytes, copy-on-write: other processes do not see changes."""
         mapped = mmap.mmap(self._file, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
         return np.frombuffer(mapped, np.uint8)
@@ -96,18 +99,23 @@ class _OutOfBandPickler(pickle.Pickler):
         self.dispatch_table = ForkingPickler(stream).dispatch_table
 
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, ComposedTensor):
-            return NotImplemented  # its parts come here
         if not isinstance(obj, Tensor):
             require_importable(obj)
             return NotImplemented
+        if owner_that_saves(obj) is not None:
+            return NotImplemented  # its parts come here
         elements = np.ascontiguousarray(obj.detach()._host()).reshape(-1).view(np.uint8)
         out_of_band = pickle.PickleBuffer(elements.data)
         return _tensor_over, (type(obj), obj.dtype, tuple(obj.shape), out_of_band, obj.requires_grad, extras_of(obj))
 
 
 def _tensor_over(
-    kind: type[Tensor], dtype: DType, shape: tuple[int, ...], elements: Any, requires_grad: bool, extras: dict[str, Any]
+    kind: type[Tensor],
+    dtype: DType,
+    shape: tuple[int, ...],
+    elements: np.ndarray,
+    requires_grad: bool,
+    extras: SavedState,
 ) -> Tensor:
     """A CPU tensor over memory that does not change."""
     array = np.ndarray(shape, dtype.numpy, buffer=elements)
@@ -117,14 +125,14 @@ def _tensor_over(
     return handle
 
 
-def pickled(batch: Any) -> list[memoryview]:
+def pickled(batch: Batch) -> list[memoryview]:
     """The pickle of an object, followed by its out-of-band buffers."""
     stream, buffers = io.BytesIO(), []
     _OutOfBandPickler(stream, buffers).dump(batch)
     return [stream.getbuffer(), *(buffer.raw() for buffer in buffers)]
 
 
-def write(segment: SharedSegment, batch: Any) -> list[int]:
+def write(segment: SharedSegment, batch: Batch) -> list[int]:
     """Write an object to a segment; returns the sizes that `read` needs."""
     parts = pickled(batch)
     sizes = [part.nbytes for part in parts]
@@ -135,7 +143,7 @@ def write(segment: SharedSegment, batch: Any) -> list[int]:
     return sizes
 
 
-def read(segment: SharedSegment, sizes: Sequence[int], *, copy: bool, release: Callable[[], object]) -> Any:
+def read(segment: SharedSegment, sizes: Sequence[int], *, copy: bool, release: Callable[[], object]) -> Batch:
     """The object that another process has written. Tensors and arrays are copied, or use the segment itself.
 
     `release` is called when nothing uses the segment any more, so that it can be written to again.
@@ -146,7 +154,7 @@ def read(segment: SharedSegment, sizes: Sequence[int], *, copy: bool, release: C
     return pickle.loads(parts[0].data, buffers=[_copy(part) if copy else part.data for part in parts[1:]])
 
 
-def _copy(part: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _copy(part: np.ndarray) -> np.ndarray:
     copied = room(part.size)
     copied[:] = part
     return copied
@@ -158,14 +166,14 @@ class WorkerPayload:
     It is pickled again for each process, because queues and locks require it.
     """
 
-    def __init__(self, content: Any) -> None:
+    def __init__(self, content: object) -> None:
         self._content = content
         self._segment = SharedSegment()
         self._end = 0
         self._stored: dict[tuple[int, int], int] = {}  # (address, size) -> offset
         self._kept: list[memoryview] = []  # keeps the addresses from being used again
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         places = [(self._store(part), part.nbytes) for part in pickled(self._content)]
         return ReceivedPayload, (self._segment, places)
 
@@ -191,7 +199,7 @@ class ReceivedPayload:
         self._segment = segment
         self._places = places
 
-    def open(self) -> Any:
+    def open(self) -> PyTree:
         """The object. Its tensors and arrays use the shared memory; pages that are written to are copied first."""
         memory = self._segment.snapshot()
         self._segment.close()

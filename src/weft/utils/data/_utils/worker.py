@@ -12,18 +12,22 @@ from collections.abc import Callable
 from enum import Enum
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from weft._base.device import set_default_device
 from weft._base.site import line_of, stand_for
+from weft._base.types import Arg, PyTree
 from weft.errors import WorkerError
 from weft.random import manual_seed
 from weft.utils.data._utils.fetch import Source
 from weft.utils.data._utils.info import WorkerInfo, set_worker_info
 from weft.utils.data._utils.transfer import ReceivedPayload, SharedSegment, write
 from weft.utils.data.dataset import Subset
+
+if TYPE_CHECKING:
+    from weft.utils.data._utils.samples import Index
 
 _NOT_FOUND = (
     "A worker process is a new interpreter that imports what it is sent: define datasets and functions at the top "
@@ -140,7 +144,7 @@ class _BatchWriter:
         set_worker_info(WorkerInfo(self._worker, self._workers, seed, self._source.dataset))
         self._fetch = None
 
-    def write(self, index: Any, segment: SharedSegment) -> tuple[TaskOutcome, list[int]]:
+    def write(self, index: Index, segment: SharedSegment) -> tuple[TaskOutcome, list[int]]:
         """Write a batch, or the exception that it raised, to a segment; returns the outcome and the sizes."""
         answer, batch = self._answer(index)
         try:
@@ -148,7 +152,7 @@ class _BatchWriter:
         except Exception as error:  # a batch that cannot be pickled
             return TaskOutcome.FAILED, write(segment, Failure(error, self._worker))
 
-    def _answer(self, index: Any) -> tuple[TaskOutcome, Any]:
+    def _answer(self, index: Index) -> tuple[TaskOutcome, Arg]:
         if self._source is None or self._broken is not None:
             return TaskOutcome.FAILED, self._broken
         try:
@@ -171,7 +175,7 @@ def _place_of(source: Source) -> str:
     return line or type(dataset).__name__
 
 
-def _opened(payload: ReceivedPayload) -> Any:
+def _opened(payload: ReceivedPayload) -> PyTree:
     try:
         return payload.open()
     except (AttributeError, ImportError) as error:

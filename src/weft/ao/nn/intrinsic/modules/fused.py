@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from weft.errors import PreconditionError
 from weft.nn._activation import LeakyReLU, ReLU, Tanh
@@ -12,13 +12,16 @@ from weft.nn._linear import Linear
 from weft.nn._norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from weft.nn.utils.parametrize import type_before_parametrizations
 
+if TYPE_CHECKING:
+    from weft.nn._module import Module
+
 
 class _FusedModule(Sequential):
     """The base of fused layers, of the types in `_PARTS`."""
 
     _PARTS: tuple[type, ...] = ()
 
-    def __init__(self, *layers: Any) -> None:
+    def __init__(self, *layers: Module) -> None:
         types = tuple(map(type_before_parametrizations, layers))
         if self._PARTS and types != self._PARTS:
             expected, got = (", ".join(kind.__name__ for kind in kinds) for kinds in (self._PARTS, types))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from weft._base.device import DeviceLike
+from weft._base.dtype import DType
+from weft._base.types import Kwargs
 from weft._tensor.tensor import Tensor
 from weft.ao.nn.intrinsic.modules import fused
 from weft.ao.nn.qat._module import FakeQuantized, require_qconfig
@@ -12,8 +16,13 @@ from weft.nn._activation import ReLU
 from weft.nn._parameter import Parameter
 from weft.nn.utils.parametrize import type_before_parametrizations
 
+if TYPE_CHECKING:
+    from weft.ao._observing.qconfig import QConfigAny
+    from weft.nn._containers import AnyModule
+    from weft.nn._module import Module
 
-def options_of(conv: Any) -> dict[str, Any]:
+
+def options_of(conv: Module) -> Kwargs:
     """The arguments with which a convolution like this one is made."""
     return {
         "in_channels": conv.in_channels,
@@ -36,16 +45,16 @@ class _Conv(FakeQuantized):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
         groups: int = 1,
         bias: bool = True,
         padding_mode: str = "zeros",
-        qconfig: Any = None,
-        device: Any = None,
-        dtype: Any = None,
+        qconfig: QConfigAny = None,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
     ) -> None:
         layer: Any = super()
         layer.__init__(
@@ -59,7 +68,7 @@ class _Conv(FakeQuantized):
         return own._conv_forward(input, self.weight_fake_quant(own.weight), own.bias)
 
     @classmethod
-    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+    def from_float(cls, mod: AnyModule, use_precomputed_fake_quant: bool = False) -> Module:
         """The layer with the parameters of a float one that has a `qconfig`."""
         del use_precomputed_fake_quant
         qconfig = require_qconfig(mod, (cls._FLOAT_MODULE, cls._FUSED), cls)
@@ -68,7 +77,7 @@ class _Conv(FakeQuantized):
         result.weight, result.bias = conv.weight, conv.bias
         return result
 
-    def to_float(self) -> Any:
+    def to_float(self) -> Module:
         """A float layer with the same parameters."""
         own: Any = self
         result = self._FLOAT_MODULE(**options_of(own))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
+from weft._base.types import Arg, Kwargs
 from weft._tensor.tensor import Tensor
 from weft.ao.nn.qat._module import FakeQuantized, require_qconfig
 from weft.errors import PreconditionError
@@ -11,8 +12,12 @@ from weft.nn import functional as F
 from weft.nn._embedding import Embedding as FloatEmbedding
 from weft.nn._embedding import EmbeddingBag as FloatEmbeddingBag
 
+if TYPE_CHECKING:
+    from weft.ao._observing.qconfig import QConfigAny
+    from weft.nn._module import Module
 
-def _require_float_zero_points(qconfig: Any) -> None:
+
+def _require_float_zero_points(qconfig: QConfigAny) -> None:
     scheme = qconfig.weight().qscheme if qconfig else None
     if qconfig and "float_qparams" not in repr(scheme):
         raise PreconditionError(
@@ -26,7 +31,9 @@ class Embedding(FakeQuantized, FloatEmbedding):
 
     _FLOAT_MODULE: ClassVar[type] = FloatEmbedding
 
-    def __init__(self, num_embeddings: int, embedding_dim: int, *args: Any, qconfig: Any = None, **kwargs: Any) -> None:
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, *args: Arg, qconfig: QConfigAny = None, **kwargs: Arg
+    ) -> None:
         super().__init__(num_embeddings, embedding_dim, *args, **kwargs)
         _require_float_zero_points(qconfig)
         self._set_fake_quant(qconfig)
@@ -39,7 +46,7 @@ class Embedding(FakeQuantized, FloatEmbedding):
         )
 
     @classmethod
-    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+    def from_float(cls, mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
         """The table with the vectors of a float one that has a `qconfig`."""
         del use_precomputed_fake_quant
         qconfig = require_qconfig(mod, (cls._FLOAT_MODULE,), cls)
@@ -57,7 +64,7 @@ class Embedding(FakeQuantized, FloatEmbedding):
         result.weight = mod.weight
         return result
 
-    def to_float(self) -> Any:
+    def to_float(self) -> Module:
         """A float table with the same vectors."""
         result = FloatEmbedding(
             self.num_embeddings,
@@ -77,7 +84,9 @@ class EmbeddingBag(FakeQuantized, FloatEmbeddingBag):
 
     _FLOAT_MODULE: ClassVar[type] = FloatEmbeddingBag
 
-    def __init__(self, num_embeddings: int, embedding_dim: int, *args: Any, qconfig: Any = None, **kwargs: Any) -> None:
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, *args: Arg, qconfig: QConfigAny = None, **kwargs: Arg
+    ) -> None:
         super().__init__(num_embeddings, embedding_dim, *args, **kwargs)
         _require_float_zero_points(qconfig)
         self._set_fake_quant(qconfig)
@@ -99,7 +108,7 @@ class EmbeddingBag(FakeQuantized, FloatEmbeddingBag):
         )
 
     @classmethod
-    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+    def from_float(cls, mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
         """The table with the vectors of a float one that has a `qconfig`."""
         del use_precomputed_fake_quant
         qconfig = require_qconfig(mod, (cls._FLOAT_MODULE,), cls)
@@ -107,13 +116,13 @@ class EmbeddingBag(FakeQuantized, FloatEmbeddingBag):
         result.weight = mod.weight
         return result
 
-    def to_float(self) -> Any:
+    def to_float(self) -> Module:
         """A float table with the same vectors."""
         result = FloatEmbeddingBag(self.num_embeddings, self.embedding_dim, **_bag_options(self))
         result.weight.data = self.weight.detach()
         return result.train(self.training)
 
 
-def _bag_options(bag: Any) -> dict[str, Any]:
+def _bag_options(bag: Module) -> Kwargs:
     names = (*("max_norm", "norm_type", "scale_grad_by_freq", "mode", "sparse", "include_last_offset", "padding_idx"),)
     return {name: getattr(bag, name) for name in names}

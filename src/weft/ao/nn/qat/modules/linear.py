@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
+from weft._base.device import DeviceLike
+from weft._base.dtype import DType
 from weft._tensor.tensor import Tensor
 from weft.ao.nn.intrinsic.modules.fused import LinearReLU
 from weft.ao.nn.qat._module import FakeQuantized, require_qconfig
@@ -12,6 +14,11 @@ from weft.nn._activation import ReLU
 from weft.nn._linear import Linear as FloatLinear
 from weft.nn._parameter import Parameter
 from weft.nn.utils.parametrize import type_before_parametrizations
+
+if TYPE_CHECKING:
+    from weft.ao._observing.qconfig import QConfigAny
+    from weft.nn._containers import AnyModule
+    from weft.nn._module import Module
 
 
 class Linear(FakeQuantized, FloatLinear):
@@ -25,9 +32,9 @@ class Linear(FakeQuantized, FloatLinear):
         in_features: int,
         out_features: int,
         bias: bool = True,
-        qconfig: Any = None,
-        device: Any = None,
-        dtype: Any = None,
+        qconfig: QConfigAny = None,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__(in_features, out_features, bias, device, dtype)
         self._set_fake_quant(qconfig)
@@ -37,7 +44,7 @@ class Linear(FakeQuantized, FloatLinear):
         return F.linear(input, self.weight_fake_quant(self.weight), self.bias)
 
     @classmethod
-    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+    def from_float(cls, mod: AnyModule, use_precomputed_fake_quant: bool = False) -> Module:
         """The layer with the parameters of a float one that has a `qconfig`."""
         del use_precomputed_fake_quant
         qconfig = require_qconfig(mod, (cls._FLOAT_MODULE, cls._FUSED), cls)
@@ -46,7 +53,7 @@ class Linear(FakeQuantized, FloatLinear):
         result.weight, result.bias = mod.weight, mod.bias
         return result
 
-    def to_float(self) -> Any:
+    def to_float(self) -> Module:
         """A float layer with the same parameters."""
         result = FloatLinear(self.in_features, self.out_features, self.bias is not None)
         result.weight = Parameter(self.weight.detach())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from weft._base.device import DeviceLike
+from weft._base.dtype import DType
 from weft._tensor.codegen import op
 from weft._tensor.composite.attention import is_batched, mask_bias, require_mask
 from weft._tensor.tensor import Tensor
@@ -17,6 +19,9 @@ from weft.nn import functional as F
 from weft.nn._attention import MultiheadAttention as FloatAttention
 from weft.nn._linear import Linear
 from weft.nn._parameter import Parameter
+
+if TYPE_CHECKING:
+    from weft.nn._module import Module
 
 
 class MultiheadAttention(FloatAttention):
@@ -38,8 +43,8 @@ class MultiheadAttention(FloatAttention):
         kdim: int | None = None,
         vdim: int | None = None,
         batch_first: bool = False,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__(
             embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype
@@ -55,8 +60,8 @@ class MultiheadAttention(FloatAttention):
     def forward(
         self,
         query: Tensor,
-        key: Any,
-        value: Any,
+        key: Tensor,
+        value: Tensor,
         key_padding_mask: Tensor | None = None,
         need_weights: bool = True,
         attn_mask: Tensor | None = None,
@@ -96,7 +101,7 @@ class MultiheadAttention(FloatAttention):
         return "QuantizableMultiheadAttention"
 
     @classmethod
-    def from_float(cls, other: Any) -> Any:
+    def from_float(cls, other: Module) -> Module:
         """The observed form of a float layer, which has a `qconfig`, in evaluation mode."""
         require_type(other, cls._FLOAT_MODULE, cls)
         result = cls(
@@ -123,7 +128,7 @@ class MultiheadAttention(FloatAttention):
         return prepare(result.eval(), inplace=True)
 
     @classmethod
-    def from_observed(cls, other: Any) -> Any:
+    def from_observed(cls, other: Module) -> Module:
         """Raises `NotImplementedError`: what was observed becomes an `nn.quantized.MultiheadAttention`."""
         raise UnsupportedError(
             f"nn.quantizable.{cls.__name__}.from_observed: use that of nn.quantized for a {type(other).__name__} that "

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from weft._base.device import DeviceLike
 from weft._base.dtype import DType, float32, quint8
 from weft._tensor.codegen import op
 from weft._tensor.composite.quantized import quantize_per_tensor
@@ -22,6 +23,9 @@ from weft.nn._parameter import Parameter
 from weft.nn._rnn import LSTM as FloatLSTM
 from weft.nn._rnn_cell import LSTMCell as FloatLSTMCell
 
+if TYPE_CHECKING:
+    from weft.ao._observing.qconfig import QConfigAny
+
 States = tuple[Tensor, Tensor]
 """The hidden state and the cell state."""
 
@@ -35,7 +39,12 @@ class LSTMCell(Module):
     _FLOAT_MODULE: ClassVar[Any] = FloatLSTMCell
 
     def __init__(
-        self, input_dim: int, hidden_dim: int, bias: bool = True, device: Any = None, dtype: Any = None
+        self,
+        input_dim: int,
+        hidden_dim: int,
+        bias: bool = True,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__()
         self.input_size, self.hidden_size, self.bias = input_dim, hidden_dim, bias
@@ -56,7 +65,9 @@ class LSTMCell(Module):
         cy = self.fgate_cx_igate_cgate.add(self.fgate_cx.mul(f, cx), self.igate_cgate.mul(i, g))
         return self.ogate_cy.mul(o, op.tanh(cy)), cy
 
-    def initialize_hidden(self, batch_size: int, is_quantized: bool = False, device: Any = None) -> States:
+    def initialize_hidden(
+        self, batch_size: int, is_quantized: bool = False, device: DeviceLike | None = None
+    ) -> States:
         """States of zeros, (batch, hidden_size), on the grids that the attributes name if they are to be quantized."""
         size = (batch_size, self.hidden_size)
         return (
@@ -79,7 +90,7 @@ class LSTMCell(Module):
         return cell
 
     @classmethod
-    def from_float(cls, other: Any, use_precomputed_fake_quant: bool = False) -> LSTMCell:
+    def from_float(cls, other: Module, use_precomputed_fake_quant: bool = False) -> LSTMCell:
         """The cell with the weights of a float one, which has a `qconfig`."""
         del use_precomputed_fake_quant
         require_type(other, cls._FLOAT_MODULE, cls)
@@ -139,8 +150,8 @@ class LSTM(Module):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__()
         if dropout:
@@ -178,7 +189,7 @@ class LSTM(Module):
         return "QuantizableLSTM"
 
     @classmethod
-    def from_float(cls, other: Any, qconfig: Any = None) -> Any:
+    def from_float(cls, other: Module, qconfig: QConfigAny = None) -> Module:
         """The observed form of a float layer, which has a `qconfig` unless one is given."""
         if not isinstance(other, cls._FLOAT_MODULE):
             raise PreconditionError(f"Expected module type {cls._FLOAT_MODULE.__name__}, got {type(other).__name__}")
@@ -203,7 +214,7 @@ class LSTM(Module):
         return prepare(result.eval(), inplace=True)
 
     @classmethod
-    def from_observed(cls, other: Any) -> Any:
+    def from_observed(cls, other: Module) -> Module:
         """Raises `NotImplementedError`: what was observed becomes an `nn.quantized.LSTM`."""
         raise UnsupportedError(
             f"nn.quantizable.{cls.__name__}.from_observed: use nn.quantized.LSTM.from_observed for a "
@@ -211,7 +222,7 @@ class LSTM(Module):
         )
 
 
-def _zeros(size: tuple[int, ...], device: Any, dtype: DType | None, grid: tuple[float, int]) -> Tensor:
+def _zeros(size: tuple[int, ...], device: DeviceLike | None, dtype: DType | None, grid: tuple[float, int]) -> Tensor:
     """Zeros; of a quantized type if one is named."""
     zeros = op.zeros(size, dtype=float32, device=device)
     return zeros if dtype is None else quantize_per_tensor(zeros, *grid, dtype)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft._base.dtype import quint8
 from weft._tensor.composite.quantized import quantize_per_tensor_dynamic
 from weft.ao.nn.quantizable.modules.activation import MultiheadAttention as ObservedAttention
 from weft.ao.nn.quantized.modules._observed import FromObserved
+
+if TYPE_CHECKING:
+    from weft.nn._module import Module
 
 
 class MultiheadAttention(FromObserved, ObservedAttention):
@@ -16,7 +19,7 @@ class MultiheadAttention(FromObserved, ObservedAttention):
     _FLOAT_MODULE: ClassVar[Any] = ObservedAttention
 
     @classmethod
-    def from_observed(cls, other: Any) -> Any:
+    def from_observed(cls, other: Module) -> Module:
         """The quantized form of an observed layer; `AssertionError` for any other module."""
         result = super().from_observed(other)
         for name in ("bias_k", "bias_v"):

@@ -17,7 +17,7 @@ class Requantized(Module):
     scale: Any
     zero_point: Any
 
-    def _set_grid(self, scale: Any, zero_point: Any) -> None:
+    def _set_grid(self, scale: float | Tensor, zero_point: int | Tensor) -> None:
         self.register_buffer("scale", tensor(float(scale), dtype=float32))
         self.register_buffer("zero_point", tensor(int(zero_point), dtype=int64))
 

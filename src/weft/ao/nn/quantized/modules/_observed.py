@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from weft.ao.quantization.quantize import convert
 from weft.errors import PreconditionError, UnsupportedError
+
+if TYPE_CHECKING:
+    from weft.ao._observing.qconfig import QConfigAny
+    from weft.nn._module import Module
 
 
 class FromObserved:
@@ -17,7 +21,7 @@ class FromObserved:
         return f"Quantized{type(self).__name__}"
 
     @classmethod
-    def from_float(cls, other: Any, qconfig: Any = None) -> NoReturn:
+    def from_float(cls, other: Module, qconfig: QConfigAny = None) -> NoReturn:
         """Raises `NotImplementedError`: grids have to be observed first."""
         del qconfig
         raise UnsupportedError(
@@ -26,10 +30,10 @@ class FromObserved:
         )
 
     @classmethod
-    def from_observed(cls, other: Any) -> Any:
+    def from_observed(cls, other: Module) -> Module:
         """The quantized form of an observed layer; `AssertionError` for any other module."""
         if not isinstance(other, cls._FLOAT_MODULE):
             raise PreconditionError(f"Expected a nn.quantizable.{cls.__name__}, got {type(other).__name__}")
-        result = convert(other, inplace=False)
+        result: Any = convert(other, inplace=False)
         result.__class__ = cls
         return result

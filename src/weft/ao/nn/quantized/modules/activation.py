@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
-from weft._base.dtype import float32, quint8
+from weft._base.device import DeviceLike
+from weft._base.dtype import DType, float32, quint8
+from weft._base.types import AttributeValue
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.ao.nn.quantized._arithmetic import onto, quantized_weight, require_quantized
@@ -33,7 +36,7 @@ class ReLU6(FloatReLU6):
         return F.relu6(input)
 
     @staticmethod
-    def from_float(mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+    def from_float(mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
         """The quantized form of a `ReLU6`."""
         del use_precomputed_fake_quant
         return ReLU6(mod.inplace)
@@ -42,13 +45,15 @@ class ReLU6(FloatReLU6):
 class Hardswish(Requantized, FloatHardswish):
     """Hardswish, with results on a grid of their own."""
 
-    def __init__(self, scale: float, zero_point: int, device: Any = None, dtype: Any = None) -> None:
+    def __init__(
+        self, scale: float, zero_point: int, device: DeviceLike | None = None, dtype: DType | None = None
+    ) -> None:
         del device, dtype
         super().__init__()
         self._set_grid(scale, zero_point)
 
     @staticmethod
-    def from_float(mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+    def from_float(mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
         """The quantized form of an observed layer."""
         del use_precomputed_fake_quant
         return Hardswish(*grid_of(observer_of(mod)))
@@ -65,7 +70,7 @@ class ELU(Requantized, FloatELU):
         self.scale, self.zero_point = scale, zero_point
 
     @staticmethod
-    def from_float(mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+    def from_float(mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
         """The quantized form of an observed layer."""
         del use_precomputed_fake_quant
         return ELU(*grid_of(observer_of(mod)), mod.alpha)
@@ -80,15 +85,15 @@ class LeakyReLU(Requantized, FloatLeakyReLU):
         zero_point: int,
         negative_slope: float = 1e-2,
         inplace: bool = False,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
     ) -> None:
         del device, dtype
         super().__init__(negative_slope, inplace)
         self._set_grid(scale, zero_point)
 
     @classmethod
-    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+    def from_float(cls, mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
         """The quantized form of an observed layer."""
         del use_precomputed_fake_quant
         return cls(*grid_of(observer_of(mod)), mod.negative_slope, mod.inplace)
@@ -107,7 +112,7 @@ class Sigmoid(FloatSigmoid):
         return onto(op.sigmoid(input.dequantize()), self.output_scale, self.output_zero_point, input.dtype)
 
     @classmethod
-    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+    def from_float(cls, mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
         """The quantized form of an observed layer."""
         del use_precomputed_fake_quant
         return cls(*grid_of(observer_of(mod)))
@@ -129,7 +134,7 @@ class Softmax(FloatSoftmax):
         return onto(super().forward(input.dequantize()), self.scale, self.zero_point, input.dtype)
 
     @staticmethod
-    def from_float(mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+    def from_float(mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
         """The quantized form of an observed layer."""
         del use_precomputed_fake_quant
         return Softmax(mod.dim, *grid_of(observer_of(mod)))
@@ -153,10 +158,10 @@ class PReLU(QuantizedModule):
         """Set the slopes, a quantized tensor."""
         self.weight = w
 
-    def _entries(self) -> dict[str, Any]:
+    def _entries(self) -> dict[str, AttributeValue]:
         return {}
 
-    def _take(self, entries: Any) -> None:
+    def _take(self, entries: Mapping[str, AttributeValue]) -> None:
         del entries
 
     def forward(self, input: Tensor) -> Tensor:
@@ -166,7 +171,7 @@ class PReLU(QuantizedModule):
         return onto(numbers, self.scale, self.zero_point, input.dtype)
 
     @classmethod
-    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+    def from_float(cls, mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
         """The quantized form of an observed layer."""
         del use_precomputed_fake_quant
         result = cls(*grid_of(observer_of(mod)), mod.num_parameters)

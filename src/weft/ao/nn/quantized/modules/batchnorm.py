@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from weft._base.device import DeviceLike
+from weft._base.dtype import DType
 from weft._tensor.tensor import Tensor
 from weft.ao.nn.intrinsic.modules.fused import BNReLU2d, BNReLU3d
 from weft.ao.nn.quantized._module import grid_of, observer_of
@@ -12,12 +14,21 @@ from weft.nn import functional as F
 from weft.nn._norm import BatchNorm2d as FloatBatchNorm2d
 from weft.nn._norm import BatchNorm3d as FloatBatchNorm3d
 
+if TYPE_CHECKING:
+    from weft.nn._containers import AnyModule
+    from weft.nn._module import Module
+
 
 class _BatchNorm(Requantized):
     _FUSED: ClassVar[Any]
 
     def __init__(
-        self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, device: Any = None, dtype: Any = None
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
     ) -> None:
         layer: Any = super()
         layer.__init__(num_features, eps, momentum, device=device, dtype=dtype)
@@ -30,7 +41,7 @@ class _BatchNorm(Requantized):
         )
 
     @classmethod
-    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+    def from_float(cls, mod: AnyModule, use_precomputed_fake_quant: bool = False) -> Module:
         """The quantized form of an observed layer, whose statistics it shares."""
         del use_precomputed_fake_quant
         grid = grid_of(observer_of(mod))

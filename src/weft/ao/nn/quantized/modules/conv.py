@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from weft._base.dtype import float32, qint8
+from weft._base.device import DeviceLike
+from weft._base.dtype import DType, float32, qint8
+from weft._base.types import AttributeValue
 from weft._tensor.codegen import op
 from weft._tensor.composite.quantized import quantize_per_tensor
 from weft._tensor.tensor import Tensor
@@ -25,6 +27,9 @@ from weft.nn import functional as F
 from weft.nn.utils.fusion import fuse_conv_bn_weights
 from weft.ops._neural import ntuple
 
+if TYPE_CHECKING:
+    from weft.nn._module import Module
+
 
 class _ConvNd(WeightedQuantizedModule):
     """The base of quantized convolutions. Weights have a grid, or one for each output channel; biases are floats."""
@@ -38,11 +43,11 @@ class _ConvNd(WeightedQuantizedModule):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: Any,
-        stride: Any,
-        padding: Any,
-        output_padding: Any,
-        dilation: Any,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int],
+        padding: int | Sequence[int],
+        output_padding: int | Sequence[int],
+        dilation: int | Sequence[int],
         groups: int,
         bias: bool,
         padding_mode: str,
@@ -81,10 +86,10 @@ class _ConvNd(WeightedQuantizedModule):
         """The bias, (out_channels), of floats."""
         return self._packed_params.bias
 
-    def _entries(self) -> dict[str, Any]:
+    def _entries(self) -> dict[str, AttributeValue]:
         return {"weight": self.weight(), "bias": self.bias(), **super()._entries()}
 
-    def _take(self, entries: Mapping[str, Any]) -> None:
+    def _take(self, entries: Mapping[str, AttributeValue]) -> None:
         super()._take(entries)
         self.set_weight_bias(entries["weight"], entries["bias"])
 
@@ -118,7 +123,7 @@ class _ConvNd(WeightedQuantizedModule):
         return onto(self._numbers(input), self.scale, self.zero_point, input.dtype)
 
     @classmethod
-    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+    def from_float(cls, mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
         """The quantized form of an observed or a fake-quantized convolution."""
         del use_precomputed_fake_quant
         activation = observer_of(mod)
@@ -147,7 +152,7 @@ class _ConvNd(WeightedQuantizedModule):
         return result
 
     @classmethod
-    def _like(cls, mod: Any) -> Any:
+    def _like(cls, mod: Module) -> Module:
         return cls(
             mod.in_channels,
             mod.out_channels,
@@ -166,15 +171,15 @@ class _Conv(_ConvNd):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
         groups: int = 1,
         bias: bool = True,
         padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
     ) -> None:
         del device, dtype
         self._setup(in_channels, out_channels, kernel_size, stride, padding, 0, dilation, groups, bias, padding_mode)
@@ -213,16 +218,16 @@ class _ConvTranspose(_ConvNd):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int] = 0,
+        output_padding: int | Sequence[int] = 0,
         groups: int = 1,
         bias: bool = True,
-        dilation: Any = 1,
+        dilation: int | Sequence[int] = 1,
         padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
     ) -> None:
         del device, dtype
         self._setup(
@@ -256,7 +261,7 @@ class _ConvTranspose(_ConvNd):
         )
 
     @classmethod
-    def _like(cls, mod: Any) -> Any:
+    def _like(cls, mod: Module) -> Module:
         return cls(
             mod.in_channels,
             mod.out_channels,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from weft._tensor.tensor import Tensor
 from weft.nn._dropout import Dropout as FloatDropout
+
+if TYPE_CHECKING:
+    from weft.nn._module import Module
 
 
 class Dropout(FloatDropout):
@@ -19,7 +22,7 @@ class Dropout(FloatDropout):
         return input
 
     @classmethod
-    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+    def from_float(cls, mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
         """The quantized form of a `Dropout`."""
         del use_precomputed_fake_quant
         return cls(mod.p, mod.inplace)

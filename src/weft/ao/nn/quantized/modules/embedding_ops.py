@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft._base.dtype import DType, float32, int64, quint8
+from weft._base.types import AttributeValue
 from weft._tensor.codegen import op
 from weft._tensor.composite.create import zeros
 from weft._tensor.composite.quantized import quantize_per_channel
-from weft._tensor.quantized.form import quantized_form
+from weft._tensor.quantized.encoding import quantized_encoding
 from weft._tensor.tensor import Tensor
 from weft.ao._observing.qconfig import float_qparams_weight_only_qconfig
 from weft.ao.nn.qat.modules.embedding_ops import Embedding as QatEmbedding
@@ -20,6 +21,9 @@ from weft.errors import PreconditionError, UnsupportedError
 from weft.nn import Embedding as FloatEmbedding
 from weft.nn import EmbeddingBag as FloatEmbeddingBag
 from weft.nn import functional as F
+
+if TYPE_CHECKING:
+    from weft.nn._module import Module
 
 
 class EmbeddingPackedParams(QuantizedModule):
@@ -47,10 +51,10 @@ class EmbeddingPackedParams(QuantizedModule):
         """The input: this module only keeps the weight."""
         return x
 
-    def _entries(self) -> dict[str, Any]:
+    def _entries(self) -> dict[str, AttributeValue]:
         return {"dtype": self.dtype, "_packed_weight": self._packed_weight}
 
-    def _take(self, entries: Mapping[str, Any]) -> None:
+    def _take(self, entries: Mapping[str, AttributeValue]) -> None:
         self.dtype = entries["dtype"]
         self.set_weight(entries["_packed_weight"])
 
@@ -89,10 +93,10 @@ class Embedding(HidesState, QuantizedModule):
                 raise PreconditionError("Shape of weight does not match num_embeddings and embedding_dim")
             self.set_weight(_weight)
 
-    def _entries(self) -> dict[str, Any]:
+    def _entries(self) -> dict[str, AttributeValue]:
         return {}
 
-    def _take(self, entries: Mapping[str, Any]) -> None:
+    def _take(self, entries: Mapping[str, AttributeValue]) -> None:
         del entries
 
     def _get_name(self) -> str:
@@ -115,9 +119,9 @@ class Embedding(HidesState, QuantizedModule):
 
     def _vectors(self, indices: Tensor) -> Tensor:
         """The float vectors of numbers (...): (..., embedding_dim)."""
-        form = quantized_form(self.weight(), "embedding")
-        integers = F.embedding(indices, form.values)
-        scale, zero_point = (op.unsqueeze(x[indices], -1).to(float32) for x in (form.scale, form.zero_point))
+        encoding = quantized_encoding(self.weight(), "embedding")
+        integers = F.embedding(indices, encoding.values)
+        scale, zero_point = (op.unsqueeze(x[indices], -1).to(float32) for x in (encoding.scale, encoding.zero_point))
         return (integers.to(float32) - zero_point) * scale
 
     def forward(self, indices: Tensor) -> Tensor:
@@ -126,7 +130,7 @@ class Embedding(HidesState, QuantizedModule):
 
     @classmethod
     def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
-        """The quantized form of a table whose `qconfig` has an observer for each row, of float zero points."""
+        """The quantized encoding of a table whose `qconfig` has an observer for each row, of float zero points."""
         del use_precomputed_fake_quant
         if hasattr(mod, "weight_fake_quant"):
             require_type(mod, cls._QAT_MODULE, cls)
@@ -145,7 +149,7 @@ class Embedding(HidesState, QuantizedModule):
         return result
 
     @classmethod
-    def _like(cls, mod: Any) -> Any:
+    def _like(cls, mod: Module) -> Module:
         return cls(mod.num_embeddings, mod.embedding_dim)
 
 
@@ -197,5 +201,5 @@ class EmbeddingBag(Embedding):
         )
 
     @classmethod
-    def _like(cls, mod: Any) -> Any:
+    def _like(cls, mod: Module) -> Module:
         return cls(mod.num_embeddings, mod.embedding_dim, mode=mod.mode, include_last_offset=mod.include_last_offset)

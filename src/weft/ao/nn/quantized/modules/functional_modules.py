@@ -7,9 +7,10 @@ from typing import Any, NoReturn
 
 from weft._base.dtype import float64, from_numpy, int32, int64
 from weft._base.limits import iinfo
+from weft._base.types import PyTree
 from weft._tensor.codegen import op
 from weft._tensor.convert import tensor
-from weft._tensor.quantized.form import Quantized, grid_tensor, quantized_form
+from weft._tensor.quantized.encoding import Quantized, grid_tensor, quantized_encoding
 from weft._tensor.tensor import Tensor
 from weft.ao.nn.quantized._arithmetic import onto, require_quantized
 from weft.ao.nn.quantized._module import OnGrid, grid_of, observer_of, require_type
@@ -23,7 +24,7 @@ from weft.nn._module import Module
 class _Functional(Module):
     """The operators. Results pass through `_observed`."""
 
-    def forward(self, x: Any) -> NoReturn:
+    def forward(self, x: PyTree) -> NoReturn:
         """Raises: call one of the operators."""
         del x
         raise ModuleError(
@@ -135,7 +136,7 @@ class QFunctional(_Functional, OnGrid):
 
     @classmethod
     def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
-        """The quantized form of an observed `FloatFunctional`."""
+        """The quantized encoding of an observed `FloatFunctional`."""
         del use_precomputed_fake_quant
         require_type(mod, FloatFunctional, cls)
         result = cls()
@@ -143,36 +144,36 @@ class QFunctional(_Functional, OnGrid):
         return result
 
 
-def _on(form: Quantized, values: Tensor, scale: float, zero_point: int) -> Tensor:
+def _on(encoding: Quantized, values: Tensor, scale: float, zero_point: int) -> Tensor:
     """Integers on another grid of the same type."""
     on_grid = [tensor(x, dtype=kind, device=values.device) for x, kind in ((scale, float64), (zero_point, int64))]
-    return grid_tensor(values, on_grid[0], on_grid[1], None, form.element)
+    return grid_tensor(values, on_grid[0], on_grid[1], None, encoding.element)
 
 
 @as_one_node
 def add_scalar(x: Tensor, y: float) -> Tensor:
     """A quantized tensor plus a number: the zero point moves; if it leaves the type's range, the grid becomes wider."""
     require_quantized(x, "add_scalar")
-    form = quantized_form(x, "add_scalar").uniform("add_scalar")
-    levels = iinfo(from_numpy(form.element.numpy))
-    scale, zero = form.scale.item(), form.zero_point.item()
+    encoding = quantized_encoding(x, "add_scalar").uniform("add_scalar")
+    levels = iinfo(from_numpy(encoding.element.numpy))
+    scale, zero = encoding.scale.item(), encoding.zero_point.item()
     moved = zero - round(y / scale)
     if levels.min <= moved <= levels.max:
-        return _on(form, form.values, scale, moved)
+        return _on(encoding, encoding.values, scale, moved)
     end, span = (levels.min, levels.max - moved) if moved < levels.min else (levels.max, moved - levels.min)
-    return onto(x.dequantize() + y, scale * span / (levels.max - levels.min), end, form.element)
+    return onto(x.dequantize() + y, scale * span / (levels.max - levels.min), end, encoding.element)
 
 
 @as_one_node
 def mul_scalar(x: Tensor, y: float) -> Tensor:
     """A quantized tensor times a number: the scale changes, and the integers are mirrored if it is negative."""
     require_quantized(x, "mul_scalar")
-    form = quantized_form(x, "mul_scalar").uniform("mul_scalar")
-    levels = iinfo(from_numpy(form.element.numpy))
-    scale, zero, both = form.scale.item(), form.zero_point.item(), levels.min + levels.max
+    encoding = quantized_encoding(x, "mul_scalar").uniform("mul_scalar")
+    levels = iinfo(from_numpy(encoding.element.numpy))
+    scale, zero, both = encoding.scale.item(), encoding.zero_point.item(), levels.min + levels.max
     if y > 0:
-        return _on(form, form.values, scale * y, zero)
+        return _on(encoding, encoding.values, scale * y, zero)
     if y < 0:
-        mirrored = (both - form.values.to(int32)).to(form.values.dtype)
-        return _on(form, mirrored, scale * -y, both - zero)
-    return _on(form, op.zeros(tuple(x.shape), dtype=form.values.dtype, device=x.device), 1.0, 0)
+        mirrored = (both - encoding.values.to(int32)).to(encoding.values.dtype)
+        return _on(encoding, mirrored, scale * -y, both - zero)
+    return _on(encoding, op.zeros(tuple(x.shape), dtype=encoding.values.dtype, device=x.device), 1.0, 0)

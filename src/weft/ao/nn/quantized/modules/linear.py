@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft._base.dtype import DType, float16, float32, qint8
+from weft._base.types import AttributeValue
 from weft._tensor.codegen import op
 from weft._tensor.composite.quantized import quantize_per_tensor
 from weft._tensor.tensor import Tensor
@@ -25,6 +26,10 @@ from weft.ao.nn.quantized._module import (
 from weft.errors import UnsupportedError
 from weft.nn import Linear as FloatLinear
 from weft.nn.utils.fusion import fuse_linear_bn_weights
+
+if TYPE_CHECKING:
+    from weft.nn._containers import AnyModule
+    from weft.nn._module import Module
 
 
 class LinearPackedParams(QuantizedModule):
@@ -54,10 +59,10 @@ class LinearPackedParams(QuantizedModule):
         """The input: this module only keeps weights."""
         return x
 
-    def _entries(self) -> dict[str, Any]:
+    def _entries(self) -> dict[str, AttributeValue]:
         return {"dtype": self.dtype, "_packed_params": self._packed_params}
 
-    def _take(self, entries: Mapping[str, Any]) -> None:
+    def _take(self, entries: Mapping[str, AttributeValue]) -> None:
         self.dtype = entries["dtype"]
         self.set_weight_bias(*entries["_packed_params"])
 
@@ -118,7 +123,7 @@ class Linear(HidesState, WeightedQuantizedModule):
         self._packed_params.set_weight_bias(w, b)
 
     @classmethod
-    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+    def from_float(cls, mod: AnyModule, use_precomputed_fake_quant: bool = False) -> Module:
         """The quantized form of an observed or a fake-quantized layer."""
         activation = observer_of(mod)
         if hasattr(mod, "weight_fake_quant"):
@@ -145,7 +150,7 @@ class Linear(HidesState, WeightedQuantizedModule):
         return result
 
     @classmethod
-    def _like(cls, linear: Any, fused: Any) -> Any:
+    def _like(cls, linear: AnyModule, fused: AnyModule) -> Module:
         """A layer of the size of a float one, which may be a part of a fused one."""
         del fused
         return cls(linear.in_features, linear.out_features)

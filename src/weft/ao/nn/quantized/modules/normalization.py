@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
+from weft._base.device import DeviceLike
+from weft._base.dtype import DType
 from weft.ao.nn.quantized._module import grid_of, observer_of
 from weft.ao.nn.quantized.modules._float_layers import Requantized
 from weft.nn._norm import GroupNorm as FloatGroupNorm
@@ -12,28 +15,31 @@ from weft.nn._norm import InstanceNorm2d as FloatInstanceNorm2d
 from weft.nn._norm import InstanceNorm3d as FloatInstanceNorm3d
 from weft.nn._norm import LayerNorm as FloatLayerNorm
 
+if TYPE_CHECKING:
+    from weft.nn._module import Module
+
 
 class LayerNorm(Requantized, FloatLayerNorm):
     """The last dims normalised, with results on a grid of their own."""
 
     def __init__(
         self,
-        normalized_shape: Any,
-        weight: Any,
-        bias: Any,
+        normalized_shape: int | Sequence[int],
+        weight: object,
+        bias: object,
         scale: float,
         zero_point: int,
         eps: float = 1e-5,
         elementwise_affine: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__(normalized_shape, eps, elementwise_affine, device=device, dtype=dtype)
         self.weight, self.bias = weight, bias
         self._set_grid(scale, zero_point)
 
     @classmethod
-    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+    def from_float(cls, mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
         """The quantized form of an observed layer."""
         del use_precomputed_fake_quant
         grid = grid_of(observer_of(mod))
@@ -47,21 +53,21 @@ class GroupNorm(Requantized, FloatGroupNorm):
         self,
         num_groups: int,
         num_channels: int,
-        weight: Any,
-        bias: Any,
+        weight: object,
+        bias: object,
         scale: float,
         zero_point: int,
         eps: float = 1e-5,
         affine: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__(num_groups, num_channels, eps, affine, device, dtype)
         self.weight, self.bias = weight, bias
         self._set_grid(scale, zero_point)
 
     @classmethod
-    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+    def from_float(cls, mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
         """The quantized form of an observed layer."""
         del use_precomputed_fake_quant
         grid = grid_of(observer_of(mod))
@@ -72,16 +78,16 @@ class _InstanceNorm(Requantized):
     def __init__(
         self,
         num_features: int,
-        weight: Any,
-        bias: Any,
+        weight: object,
+        bias: object,
         scale: float,
         zero_point: int,
         eps: float = 1e-5,
         momentum: float = 0.1,
         affine: bool = False,
         track_running_stats: bool = False,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
     ) -> None:
         layer: Any = super()
         layer.__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
@@ -89,7 +95,7 @@ class _InstanceNorm(Requantized):
         self._set_grid(scale, zero_point)
 
     @classmethod
-    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+    def from_float(cls, mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
         """The quantized form of an observed layer."""
         del use_precomputed_fake_quant
         grid = grid_of(observer_of(mod))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft._base.dtype import DType, int64
+from weft._base.types import Kwargs
 from weft._tensor.composite.quantized import quantize_per_tensor
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
@@ -18,9 +17,7 @@ class Quantize(Module):
     scale: Tensor
     zero_point: Tensor
 
-    def __init__(
-        self, scale: float, zero_point: int, dtype: DType, factory_kwargs: dict[str, Any] | None = None
-    ) -> None:
+    def __init__(self, scale: float, zero_point: int, dtype: DType, factory_kwargs: Kwargs | None = None) -> None:
         super().__init__()
         options = factory_kwargs or {}
         self.register_buffer("scale", tensor([scale], **options))
@@ -32,7 +29,7 @@ class Quantize(Module):
         return quantize_per_tensor(X, self.scale, self.zero_point, self.dtype)
 
     @staticmethod
-    def from_float(mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+    def from_float(mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
         """What an observed `QuantStub` becomes."""
         del use_precomputed_fake_quant
         observer = observer_of(mod)
@@ -51,7 +48,7 @@ class DeQuantize(Module):
         return Xq.dequantize()
 
     @staticmethod
-    def from_float(mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+    def from_float(mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
         """What a `DeQuantStub` becomes."""
         del mod, use_precomputed_fake_quant
         return DeQuantize()

@@ -38,7 +38,7 @@ from weft.distributed.elastic.agent.server._worker_group import (
 )
 from weft.distributed.elastic.events import Event
 from weft.distributed.elastic.metrics import prof
-from weft.distributed.elastic.multiprocessing.api import SignalException
+from weft.distributed.elastic.multiprocessing._signals import SignalException
 from weft.distributed.elastic.rendezvous._requests import SetKeys, run
 from weft.distributed.elastic.rendezvous.utils import WaitNotice
 from weft.errors import (

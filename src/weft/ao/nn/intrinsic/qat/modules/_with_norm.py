@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.ao.nn.intrinsic.modules.fused import _FusedModule
 from weft.nn import init
+
+if TYPE_CHECKING:
+    from weft.nn._module import Module
 
 
 class WithNorm(_FusedModule):
@@ -23,7 +26,7 @@ class WithNorm(_FusedModule):
     def _linear(self, input: Tensor, weight: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def _set_norm(self, norm: Any, freeze_bn: bool) -> None:
+    def _set_norm(self, norm: Module, freeze_bn: bool) -> None:
         self.freeze_bn = freeze_bn if self.training else True
         self.bn = norm
         self.reset_bn_parameters()
@@ -42,13 +45,13 @@ class WithNorm(_FusedModule):
         init.uniform_(self.bn.weight)
         init.zeros_(self.bn.bias)
 
-    def update_bn_stats(self) -> Any:
+    def update_bn_stats(self) -> Self:
         """Normalise by the statistics of each batch, and let them update the running ones, in training."""
         self.freeze_bn = False
         self.bn.training = True
         return self
 
-    def freeze_bn_stats(self) -> Any:
+    def freeze_bn_stats(self) -> Self:
         """Normalise by the running statistics from now on, also in training."""
         self.freeze_bn = True
         self.bn.training = False
@@ -68,7 +71,7 @@ class WithNorm(_FusedModule):
         """The results, normalised."""
         return self._normalised(input)
 
-    def train(self, mode: bool = True) -> Any:
+    def train(self, mode: bool = True) -> Self:
         """Set the mode; a frozen normalisation keeps its own."""
         self.training = mode
         if not self.freeze_bn:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft._tensor.tensor import Tensor
 from weft.ao.nn.intrinsic.modules import fused
@@ -16,6 +17,10 @@ from weft.nn._activation import ReLU
 from weft.nn._module import Module
 from weft.nn._norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from weft.nn.utils.fusion import fuse_conv_bn_eval
+
+if TYPE_CHECKING:
+    from weft.ao._observing.qconfig import QConfigAny
+    from weft.nn._containers import AnyModule
 
 _STATE = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
 
@@ -34,17 +39,17 @@ class _ConvBnNd(WithNorm, FakeQuantized):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
         groups: int = 1,
         bias: bool | None = None,
         padding_mode: str = "zeros",
         eps: float = 1e-5,
         momentum: float = 0.1,
         freeze_bn: bool = False,
-        qconfig: Any = None,
+        qconfig: QConfigAny = None,
     ) -> None:
         own: Any = self
         self._FLOAT_CONV_MODULE.__init__(
@@ -58,7 +63,7 @@ class _ConvBnNd(WithNorm, FakeQuantized):
         return own._conv_forward(input, weight, None)
 
     @classmethod
-    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+    def from_float(cls, mod: AnyModule, use_precomputed_fake_quant: bool = False) -> Module:
         """The layer with the parameters of a fused float one that has a `qconfig`."""
         del use_precomputed_fake_quant
         qconfig = require_qconfig(mod, (cls._FLOAT_MODULE,), cls)
@@ -69,7 +74,7 @@ class _ConvBnNd(WithNorm, FakeQuantized):
             setattr(result.bn, name, getattr(norm, name))
         return result
 
-    def to_float(self) -> Any:
+    def to_float(self) -> Module:
         """One float convolution with the normalisation folded in, and the ReLU after it."""
         own: Any = self
         conv = self._FLOAT_CONV_MODULE(**qat.options_of(own))
@@ -152,13 +157,13 @@ class ConvReLU3d(_ConvReLU, qat.Conv3d):
     __init__: Any = qat.Conv3d.__init__
 
 
-def update_bn_stats(mod: Module) -> None:
+def update_bn_stats(mod: AnyModule) -> None:
     """Let batches update the running statistics: `model.apply(update_bn_stats)`."""
     if isinstance(mod, WithNorm):
         mod.update_bn_stats()
 
 
-def freeze_bn_stats(mod: Module) -> None:
+def freeze_bn_stats(mod: AnyModule) -> None:
     """Keep the running statistics, and normalise by them: `model.apply(freeze_bn_stats)`."""
     if isinstance(mod, WithNorm):
         mod.freeze_bn_stats()

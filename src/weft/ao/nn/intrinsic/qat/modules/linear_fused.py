@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from weft._tensor.tensor import Tensor
 from weft.ao.nn.intrinsic.modules.fused import LinearBn1d as FusedLinearBn1d
@@ -12,6 +12,11 @@ from weft.nn import functional as F
 from weft.nn._linear import Linear
 from weft.nn._norm import BatchNorm1d
 from weft.nn.utils.fusion import fuse_linear_bn_eval
+
+if TYPE_CHECKING:
+    from weft.ao._observing.qconfig import QConfigAny
+    from weft.nn._containers import AnyModule
+    from weft.nn._module import Module
 
 
 class LinearBn1d(WithNorm, FakeQuantized, Linear):
@@ -25,7 +30,7 @@ class LinearBn1d(WithNorm, FakeQuantized, Linear):
         eps: float = 1e-5,
         momentum: float = 0.1,
         freeze_bn: bool = False,
-        qconfig: Any = None,
+        qconfig: QConfigAny = None,
     ) -> None:
         Linear.__init__(self, in_features, out_features, bias)
         self._set_norm(BatchNorm1d(out_features, eps, momentum, True, True), freeze_bn)
@@ -35,7 +40,7 @@ class LinearBn1d(WithNorm, FakeQuantized, Linear):
         return F.linear(input, weight)
 
     @classmethod
-    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+    def from_float(cls, mod: AnyModule, use_precomputed_fake_quant: bool = False) -> Module:
         """The layer with the parameters of a fused float one that has a `qconfig`."""
         del use_precomputed_fake_quant
         qconfig = require_qconfig(mod, (FusedLinearBn1d,), cls)
@@ -48,7 +53,7 @@ class LinearBn1d(WithNorm, FakeQuantized, Linear):
             setattr(result.bn, name, getattr(norm, name))
         return result
 
-    def to_float(self) -> Any:
+    def to_float(self) -> Module:
         """One float layer, with the normalisation folded in."""
         linear = Linear(self.in_features, self.out_features, self.bias is not None)
         linear.weight, linear.bias = self.weight, self.bias

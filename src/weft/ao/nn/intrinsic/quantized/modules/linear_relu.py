@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from weft._base.dtype import DType, qint8
 from weft._tensor.codegen import op
@@ -11,6 +11,10 @@ from weft.ao.nn.intrinsic.modules import fused
 from weft.ao.nn.intrinsic.qat.modules.linear_relu import LinearReLU as QatLinearReLU
 from weft.ao.nn.quantized.modules.linear import Linear
 from weft.nn import functional as F
+
+if TYPE_CHECKING:
+    from weft.nn._containers import AnyModule
+    from weft.nn._module import Module
 
 
 class LinearReLU(Linear):
@@ -45,7 +49,7 @@ class LinearLeakyReLU(Linear):
         return F.leaky_relu(super()._numbers(x), self.negative_slope)
 
     @classmethod
-    def _like(cls, linear: Any, fused: Any) -> Any:
+    def _like(cls, linear: AnyModule, fused: AnyModule) -> Module:
         return cls(linear.in_features, linear.out_features, fused[1].negative_slope)
 
 

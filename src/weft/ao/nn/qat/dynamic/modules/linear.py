@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from weft._base.dtype import quint8
+from weft._base.device import DeviceLike
+from weft._base.dtype import DType, quint8
+from weft.ao._observing.utils import AnyQConfig
 from weft.ao.nn.qat.modules.linear import Linear as QatLinear
 from weft.errors import ValueRangeError
 
@@ -17,9 +17,9 @@ class Linear(QatLinear):
         in_features: int,
         out_features: int,
         bias: bool = True,
-        qconfig: Any = None,
-        device: Any = None,
-        dtype: Any = None,
+        qconfig: AnyQConfig = None,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__(in_features, out_features, bias, qconfig, device, dtype)
         activation = qconfig.activation()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft._base.dtype import DType, float16, float32, qint8
 from weft._tensor.tensor import Tensor
@@ -15,6 +15,9 @@ from weft.ao.nn.quantized._module import require_type
 from weft.ao.nn.quantized.modules.linear import Linear as QuantizedLinear
 from weft.errors import PreconditionError
 from weft.nn._linear import Linear as FloatLinear
+
+if TYPE_CHECKING:
+    from weft.nn._module import Module
 
 
 class Linear(QuantizedLinear):
@@ -44,7 +47,7 @@ class Linear(QuantizedLinear):
         return self._numbers(x)
 
     @classmethod
-    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+    def from_float(cls, mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
         """The form with quantized weights of a float layer; its `qconfig` says which type they have."""
         require_type(mod, cls._FLOAT_MODULE, cls)
         own = getattr(mod, "weight_fake_quant", None)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from weft._base.dtype import DType, float16, float32, int64, qint8
+from weft._base.types import Arg, AttributeValue, Result
 from weft._tensor import packing
 from weft._tensor.codegen import op
 from weft._tensor.composite.quantized import quantize_per_tensor
@@ -22,6 +23,9 @@ from weft.nn._rnn_cell import GRUCell as FloatGRUCell
 from weft.nn._rnn_cell import LSTMCell as FloatLSTMCell
 from weft.nn._rnn_cell import RNNCell as FloatRNNCell
 from weft.nn.utils.rnn import PackedSequence, packed_like, padded_of
+
+if TYPE_CHECKING:
+    from weft.nn._module import Module
 
 States = tuple[Tensor, ...]
 
@@ -74,14 +78,14 @@ class PackedParameter(QuantizedModule):
         super().__init__()
         self.param = param
 
-    def _entries(self) -> dict[str, Any]:
+    def _entries(self) -> dict[str, AttributeValue]:
         return {"param": self.param.entries()}
 
-    def _take(self, entries: Mapping[str, Any]) -> None:
+    def _take(self, entries: Mapping[str, AttributeValue]) -> None:
         self.param = _cell_weights(*entries["param"])
 
 
-def _observer_for(mod: Any) -> Any:
+def _observer_for(mod: Module) -> Module:
     """The observer of a float layer's weights."""
     observer = weight_observer(mod, default_dynamic_qconfig)
     if observer().dtype not in (qint8, float16):
@@ -194,7 +198,7 @@ class RNNBase(HidesState):
                 x = F.dropout(x, self.dropout)
         return x, tuple([op.stack(list(parts)) for parts in zip(*ends, strict=True)])
 
-    def _start(self, x: Tensor, hx: Any, batch: int) -> States:
+    def _start(self, x: Tensor, hx: Arg, batch: int) -> States:
         count = self.num_layers * self._directions
         if hx is None:
             zeros = op.zeros((count, batch, self.hidden_size), dtype=float32, device=x.device)
@@ -205,7 +209,7 @@ class RNNBase(HidesState):
                 raise ShapeError(f"Expected hidden size {(count, batch, self.hidden_size)}, got {list(state.shape)}")
         return states
 
-    def forward(self, input: Any, hx: Any = None) -> Any:
+    def forward(self, input: Tensor | PackedSequence, hx: Arg = None) -> Result:
         """As the float layer: (length, batch, input_size), batch first if so made, or a packed sequence."""
         if isinstance(input, PackedSequence):
             return self._of_packed(input, hx)
@@ -214,7 +218,7 @@ class RNNBase(HidesState):
         y, states = self._run(x, self._start(x, hx, x.shape[1]), None)
         return op.transpose(y, 0, 1) if self.batch_first else y, states if self._STATES > 1 else states[0]
 
-    def _of_packed(self, packed: Any, hx: Any) -> Any:
+    def _of_packed(self, packed: PackedSequence, hx: Arg) -> Any:
         data, batch_sizes, order, back = packed
         self._check_input(data, 2)
         states = self._start(data, hx, int(batch_sizes.numpy()[0]))
@@ -246,7 +250,7 @@ class RNNBase(HidesState):
                 yield name + suffix, value
 
     @classmethod
-    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+    def from_float(cls, mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
         """The form with quantized weights of a float layer."""
         del use_precomputed_fake_quant
         require_type(mod, cls._FLOAT_MODULE, cls)
@@ -276,7 +280,7 @@ class LSTM(RNNBase):
     _FLOAT_MODULE = FloatLSTM
     _STATES = 2
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Arg, **kwargs: Arg) -> None:
         super().__init__("LSTM", *args, **kwargs)
 
 
@@ -285,7 +289,7 @@ class GRU(RNNBase):
 
     _FLOAT_MODULE = FloatGRU
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Arg, **kwargs: Arg) -> None:
         super().__init__("GRU", *args, **kwargs)
 
 
@@ -314,13 +318,13 @@ class RNNCellBase(QuantizedModule):
         nonlinearity = self.__dict__.get("nonlinearity", "tanh")
         return text if nonlinearity == "tanh" else f"{text}, nonlinearity={nonlinearity}"
 
-    def _entries(self) -> dict[str, Any]:
+    def _entries(self) -> dict[str, AttributeValue]:
         return {
             f"_packed_weight_{name}": (weights.weight, weights.bias)
             for name, weights in zip(("ih", "hh"), self._cell, strict=True)
         }
 
-    def _take(self, entries: Mapping[str, Any]) -> None:
+    def _take(self, entries: Mapping[str, AttributeValue]) -> None:
         (ih, bias_ih), (hh, bias_hh) = entries["_packed_weight_ih"], entries["_packed_weight_hh"]
         self._cell = _cell_weights(ih, hh, bias_ih, bias_hh)
 
@@ -341,7 +345,7 @@ class RNNCellBase(QuantizedModule):
         return op.zeros((*x.shape[:-1], self.hidden_size), dtype=float32, device=x.device)
 
     @classmethod
-    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+    def from_float(cls, mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
         """The form with quantized weights of a float cell."""
         del use_precomputed_fake_quant
         require_type(mod, cls._FLOAT_MODULE, cls)
@@ -359,7 +363,7 @@ class LSTMCell(RNNCellBase):
 
     _FLOAT_MODULE = FloatLSTMCell
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Arg, **kwargs: Arg) -> None:
         super().__init__(*args, num_chunks=4, **kwargs)
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> States:

@@ -1,5 +1,0 @@
-"""What PyTorch's programs take of the profiler from its extension module."""
-
-from weft.monitor import RecordScope as RecordScope
-from weft.profiler import ProfilerActivity as ProfilerActivity
-from weft.profiler import _ExperimentalConfig as _ExperimentalConfig

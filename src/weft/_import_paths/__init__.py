@@ -1,0 +1,1 @@
+"""PyTorch's import paths: modules that carry names only, from one table."""

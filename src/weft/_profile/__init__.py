@@ -1,1 +1,0 @@
-"""Profiles: what is noted while one runs, and what is made of it."""

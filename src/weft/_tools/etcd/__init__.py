@@ -1,0 +1,1 @@
+"""etcd as the place where the nodes of a job meet."""

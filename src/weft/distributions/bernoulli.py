@@ -1,3 +1,0 @@
-"""`Bernoulli`, under PyTorch's import path."""
-
-from weft.distributions._counts import Bernoulli as Bernoulli

@@ -1,3 +1,0 @@
-"""`Categorical`, under PyTorch's import path."""
-
-from weft.distributions._categorical import Categorical as Categorical

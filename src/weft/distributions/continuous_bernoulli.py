@@ -1,3 +1,0 @@
-"""`ContinuousBernoulli`, under PyTorch's import path."""
-
-from weft.distributions._interval import ContinuousBernoulli as ContinuousBernoulli

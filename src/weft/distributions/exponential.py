@@ -1,3 +1,0 @@
-"""`Exponential`, under PyTorch's import path."""
-
-from weft.distributions._gamma import Exponential as Exponential

@@ -1,3 +1,0 @@
-"""`Gumbel`, under PyTorch's import path."""
-
-from weft.distributions._transformed import Gumbel as Gumbel

@@ -1,3 +1,0 @@
-"""`HalfCauchy`, under PyTorch's import path."""
-
-from weft.distributions._transformed import HalfCauchy as HalfCauchy

@@ -1,3 +1,0 @@
-"""`InverseGamma`, under PyTorch's import path."""
-
-from weft.distributions._transformed import InverseGamma as InverseGamma

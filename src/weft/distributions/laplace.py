@@ -1,3 +1,0 @@
-"""`Laplace`, under PyTorch's import path."""
-
-from weft.distributions._line import Laplace as Laplace

@@ -1,3 +1,0 @@
-"""`LogNormal`, under PyTorch's import path."""
-
-from weft.distributions._transformed import LogNormal as LogNormal

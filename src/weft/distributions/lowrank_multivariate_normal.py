@@ -1,3 +1,0 @@
-"""`LowRankMultivariateNormal`, under PyTorch's import path."""
-
-from weft.distributions._normal_vectors import LowRankMultivariateNormal as LowRankMultivariateNormal

@@ -1,3 +1,0 @@
-"""`MixtureSameFamily`, under PyTorch's import path."""
-
-from weft.distributions._nested import MixtureSameFamily as MixtureSameFamily

@@ -1,3 +1,0 @@
-"""`Multinomial`, under PyTorch's import path."""
-
-from weft.distributions._categorical import Multinomial as Multinomial

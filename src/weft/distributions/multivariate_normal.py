@@ -1,3 +1,0 @@
-"""`MultivariateNormal`, under PyTorch's import path."""
-
-from weft.distributions._normal_vectors import MultivariateNormal as MultivariateNormal

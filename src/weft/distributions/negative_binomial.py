@@ -1,3 +1,0 @@
-"""`NegativeBinomial`, under PyTorch's import path."""
-
-from weft.distributions._counts import NegativeBinomial as NegativeBinomial

@@ -1,3 +1,0 @@
-"""`StudentT`, under PyTorch's import path."""
-
-from weft.distributions._gamma import StudentT as StudentT

@@ -1,3 +1,0 @@
-"""`Weibull`, under PyTorch's import path."""
-
-from weft.distributions._transformed import Weibull as Weibull

@@ -1,3 +1,0 @@
-"""`Wishart`, under PyTorch's import path."""
-
-from weft.distributions._matrices import Wishart as Wishart

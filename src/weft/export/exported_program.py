@@ -1,3 +1,0 @@
-"""Exported programs."""
-
-from weft.export._program import ExportedProgram as ExportedProgram

@@ -1,3 +1,0 @@
-"""Modules that take sizes from their first input, under PyTorch's import path."""
-
-from weft.nn._lazy_module import LazyModuleMixin as LazyModuleMixin

@@ -1,3 +1,0 @@
-"""Replicas of a module."""
-
-from weft.nn.parallel.scatter_gather import replicate as replicate

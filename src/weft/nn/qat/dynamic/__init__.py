@@ -1,4 +1,0 @@
-"""`ao.nn.qat.dynamic` under its former path."""
-
-from weft.ao.nn.qat.dynamic import __dir__ as __dir__
-from weft.ao.nn.qat.dynamic import __getattr__ as __getattr__

@@ -1,4 +1,0 @@
-"""`ao.nn.quantized.dynamic.modules` under its former path."""
-
-from weft.ao.nn.quantized.dynamic.modules import __dir__ as __dir__
-from weft.ao.nn.quantized.dynamic.modules import __getattr__ as __getattr__

@@ -1,5 +1,0 @@
-"""`ao.nn.quantized.modules.dropout` under its former path."""
-
-from weft._base.exports import same_as as _same_as
-
-__getattr__, __dir__ = _same_as("weft.ao.nn.quantized.modules.dropout")

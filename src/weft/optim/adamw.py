@@ -1,3 +1,0 @@
-"""Adam with decoupled weight decay."""
-
-from weft.optim.adam import AdamW as AdamW

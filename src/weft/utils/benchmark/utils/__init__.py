@@ -1,1 +1,0 @@
-"""The parts of `weft.utils.benchmark`, under PyTorch's import paths."""

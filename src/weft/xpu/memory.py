@@ -1,4 +1,0 @@
-"""Memory of Intel's GPUs: see `weft.xpu`."""
-
-from weft.xpu._module import __dir__ as __dir__
-from weft.xpu._module import __getattr__ as __getattr__
