@@ -6,6 +6,7 @@ from pickletools import TAKEN_FROM_ARGUMENT1, TAKEN_FROM_ARGUMENT4, TAKEN_FROM_A
 from typing import Any
 
 from weft._base.dtype import DTYPES, QUANTIZED, DType
+from weft._import_paths.homes import home_in_torch
 from weft.ops._type_names import scalar_name
 
 
@@ -72,26 +73,7 @@ def name_in_torch(module: str, name: str) -> tuple[str, str]:
         return _globals[name].path
     if module.partition(".")[0] != "weft":
         return module, name
-    return _public(module, name)
-
-
-_MODULES = {
-    "weft._base.device": "torch",
-    "weft._base.layout": "torch",
-    "weft._base.size": "torch",
-    "weft._tensor.tensor": "torch",
-    "weft.nn._lazy_parameter": "torch.nn.parameter",
-    "weft.nn._parameter": "torch.nn.parameter",
-}
-"""PyTorch's modules of what both have, where users import the same from here."""
-
-
-def _public(module: str, name: str) -> tuple[str, str]:
-    if module in _MODULES:
-        return _MODULES[module], name
-    if not any(part.startswith("_") for part in module.split(".")):
-        return "torch" + module.removeprefix("weft"), name
-    return module, name
+    return home_in_torch(module, name)
 
 
 _LENGTHS = {TAKEN_FROM_ARGUMENT1: 1, TAKEN_FROM_ARGUMENT4: 4, TAKEN_FROM_ARGUMENT4U: 4}  # bytes of the length

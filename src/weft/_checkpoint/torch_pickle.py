@@ -153,7 +153,7 @@ def _reduced(obj: Tensor | _Elements, storages: StorageTable) -> Any:
         return (PARAMETER_WITH_STATE, (*args, attributes)) if attributes else (PARAMETER, args)
     function, args = _plain(obj, obj.requires_grad, storages)
     kind: type = type(obj)
-    if kind is Buffer:
+    if kind is Buffer and isinstance(obj, Buffer):
         kind, attributes = Tensor, {**attributes, "persistent": obj.persistent, "_is_buffer": True}
     if kind is Tensor and not attributes:
         return function, args

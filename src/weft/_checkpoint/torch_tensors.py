@@ -265,7 +265,12 @@ class TensorBuilder:
         return tensor.detach().requires_grad_(requires_grad is True)
 
 
-def _lazy(kind: type[Tensor], requires_grad: Unpickled, home: Unpickled = None, dtype: Unpickled = None) -> Tensor:
+def _lazy(
+    kind: type[UninitializedParameter | UninitializedBuffer],
+    requires_grad: Unpickled,
+    home: Unpickled = None,
+    dtype: Unpickled = None,
+) -> Tensor:
     """A parameter or buffer without a shape. PyTorch gives the device and the type as a state, or not at all."""
     if not isinstance(home, (device, type(None))) or not isinstance(dtype, (DType, type(None))):
         raise PickleError("its pickle makes an uninitialized tensor of something else than a device and a type")
