@@ -30,7 +30,7 @@ from _gpt.text import VOCABULARY, Text, Windows, batches
 from weft import nn
 from weft.nn import functional as F
 
-CHECKPOINT, SAMPLE, CURVE, PICTURE, PROCESSES = "checkpoint.weft", "sample.txt", "loss.txt", "loss.png", "processes.txt"
+CHECKPOINT, SAMPLE, CURVE, PICTURE, PROCESSES = "checkpoint.pt", "sample.txt", "loss.txt", "loss.png", "processes.txt"
 
 
 def main() -> int:

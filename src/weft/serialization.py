@@ -1,6 +1,6 @@
 """Saving and loading tensors and Python objects. Loading executes no code of a file unless the caller trusts it.
 
-It writes the package's own format and safetensors, and reads these and PyTorch's files.
+It writes PyTorch's format and safetensors, and reads these and the format that earlier versions of the package wrote.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from weft._base.usage import log_api_usage_once
 from weft._checkpoint import native, torch_files, whole
 from weft._checkpoint.archive import mapped_file, opened, write, write_to_path
 from weft._checkpoint.buffers import Bytes
-from weft._checkpoint.describe import Describer
 from weft._checkpoint.extra_files import all_extra_files
 from weft._checkpoint.extra_files import set_extra_files_hook as set_extra_files_hook
 from weft._checkpoint.map_location import Locate, locator
@@ -31,6 +30,8 @@ from weft._checkpoint.safe import clear_safe_globals as clear_safe_globals
 from weft._checkpoint.safe import get_safe_globals as get_safe_globals
 from weft._checkpoint.safe import safe_globals as safe_globals
 from weft._checkpoint.tensorfile import TensorFile, named_tensors, writer_of
+from weft._checkpoint.torch_pickle import pickled
+from weft._checkpoint.torch_writer import members_of, write_stream
 from weft._tensor.convert import existing
 from weft._tensor.tensor import Tensor
 from weft.errors import CheckpointError, EmptyFileError, NoFileError, PickleError, ValueRangeError, WeftError
@@ -60,56 +61,58 @@ def save(
 ) -> None:
     """Write an object to a path, or to a file open for binary writing.
 
-    Tensors, NumPy arrays of numbers, numbers, strings, bytes, dtypes, devices, None, and dicts, lists, tuples and sets
-    of them are described, and loaded without running code. Anything else, such as a whole module, is pickled by
-    `pickle_module` (by default Python's `pickle`) with `pickle_protocol`; see `load` for such files. `PicklingError`
-    gives the place of what cannot be pickled; then nothing is written. A tensor that occurs twice, and tensors that
-    share elements, are written once. A path is written completely or not at all.
-
-    The format is the package's own, which PyTorch cannot read: name such files `.weft`, not `.pt`. If a path ends in
-    `.safetensors`, that format is written, which contains a dict of tensors and is widely supported (`save_file`).
+    The format is PyTorch's, which PyTorch reads. The pickle in it is made by `pickle_module` (by default Python's
+    `pickle`) with `pickle_protocol`, at most 3. Loading tensors, numbers, strings and containers of these runs no code;
+    see `load` for files with other objects, such as a whole module. `PicklingError` gives the place of what cannot be
+    pickled; then nothing is written. A tensor that occurs twice, and tensors that share elements, are written once. A
+    path is written completely or not at all. If it ends in `.safetensors`, that format is written, which contains a
+    dict of tensors and is widely supported (`save_file`). Without `_use_new_zipfile_serialization`, the format is that
+    from before PyTorch 1.6.
 
     `_extra_files` are strings or bytes by name, which are put under `extra/` in the archive, after those of
-    `set_extra_files_hook`. The other arguments are accepted for compatibility.
+    `set_extra_files_hook`.
     """
     log_api_usage_once("torch.save")
-    del _use_new_zipfile_serialization
-
-    def pickled(obj: PyTree, describer: Describer) -> bytes:
-        return whole.dumped(obj, describer, pickle_module, pickle_protocol)
-
-    _save(obj, f, _extra_files, pickled)
+    _save(obj, f, pickle_module, pickle_protocol, _use_new_zipfile_serialization, _extra_files)
 
 
 def save_plain(obj: PyTree, f: FileLike) -> None:
-    """As `save`, for objects that can be loaded without running code; `CheckpointError` gives the place of others."""
-    _save(obj, f, None, None)
+    """As `save`, for objects that can be loaded without running code; `PicklingError` gives the place of others."""
+    _save(obj, f, check=torch_files.require_plain)
 
 
 def _save(
     obj: PyTree,
     f: FileLike,
-    extra_files: Mapping[str, str | bytes] | None,
-    pickled: Callable[[PyTree, Describer], bytes] | None,
+    pickle_module: ModuleType | None = None,
+    protocol: int = 2,
+    in_archive: bool = True,
+    extra_files: Mapping[str, str | bytes] | None = None,
+    check: Callable[[bytes], None] | None = None,
 ) -> None:
     if isinstance(f, _PATHS) and os.fspath(f).endswith(_SUFFIX):
         if extra_files:
             raise CheckpointError("cannot save extra files as safetensors: give save_file() their text as `metadata`")
         save_file(obj, f)
         return
-    try:
-        members = native.members_of(obj, all_extra_files(extra_files), pickled)
-    except RecursionError as error:
-        raise CheckpointError("cannot save obj: its objects are nested too deeply") from error
-    if isinstance(f, _PATHS):
-        write_to_path(Path(f), lambda file: write(file, members()))
-    elif hasattr(f, "write"):
-        write(f, members())
-    else:
+    if not isinstance(f, _PATHS) and not hasattr(f, "write"):
         raise NoFileError(
             "expected 'f' to be string, path, or a file-like object with a 'write' attribute: save() got "
             f"{type(f).__name__}"
         )
+    content, storages = pickled(obj, pickle_module, protocol, older=not in_archive, check=check)
+    if in_archive:
+        folder = Path(f).stem if isinstance(f, _PATHS) else "archive"
+        members = members_of(content, storages, folder or "archive", all_extra_files(extra_files))
+        put: Callable[[IO[bytes]], None] = lambda file: write(file, members())  # noqa: E731
+    else:
+        if extra_files:
+            raise CheckpointError("cannot save extra files in the older format, which is no archive")
+        put = lambda file: write_stream(file, content, storages)  # noqa: E731
+    if isinstance(f, _PATHS):
+        write_to_path(Path(f), put)
+    else:
+        put(f)
 
 
 def save_file(tensors: Mapping[str, Tensor], filename: PathLike, metadata: Mapping[str, str] | None = None) -> None:
@@ -135,7 +138,7 @@ def load(
 ) -> PyTree:
     """Read a checkpoint from a path, or from a file open for binary reading.
 
-    The content determines the format: that of `save`, safetensors, or a file of PyTorch's (`.pt`, `.pth`).
+    The content determines the format: PyTorch's, also that from before 1.6, safetensors, or that of earlier versions.
 
     No code from the file is executed, and classes and functions other than those of `add_safe_globals` are refused,
     unless `weights_only=False`. Then modules and other whole objects are unpickled by `pickle_module` (by default
@@ -306,11 +309,13 @@ def _load(
         raise EmptyFileError("it is empty, or has been read to its end")
     if head[:4] == b"PK\x03\x04":
         with opened(file, mapped) as reader:
-            if native.DESCRIPTION not in reader:
-                return torch_files.load_archive(reader, locate, reading.encoding, reading.torch)
+            is_own = native.DESCRIPTION in reader
+            prefix = "" if is_own else torch_files.prefix_of(reader)
             for name in extra or ():
-                extra[name] = reader.read(f"extra/{name}")  # pyright: ignore[reportOptionalSubscript]  it has names
-            return native.load(reader, locate, reading.own)
+                extra[name] = reader.read(f"{prefix}extra/{name}")  # pyright: ignore[reportOptionalSubscript]  it has names
+            if is_own:
+                return native.load(reader, locate, reading.own)
+            return torch_files.load_archive(reader, locate, reading.encoding, reading.torch)
     if head[8:9] == b"{":
         return dict(named_tensors(TensorFile(file, mapped), locate))
     if head == torch_files.LEGACY_START:

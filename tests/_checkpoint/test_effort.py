@@ -185,10 +185,7 @@ def test_members_before_the_file_are_refused(content, tmp_path):
 
 
 def own():
-    file = io.BytesIO()
-    base = weft.ones(2, 3)
-    weft.save({"a": base, "b": base[0], "c": [1, "x", {"d": (1.5, None)}], 7: {1, 2}}, file)
-    return file.getvalue()
+    return (FILES / "earlier_2.weft").read_bytes()
 
 
 def own_description(damaged):

@@ -160,7 +160,6 @@ def test_quantized_tensors():
 
 REFUSED = {
     "complex32": (PickleError, r"it holds elements of type torch.complex32, which there is not here"),
-    "storage": (PickleError, "it holds a storage by itself; save a tensor of its elements"),
     "class": (PickleError, "it holds collections.Counter by itself; classes and functions are not loaded"),
     "module": (
         PickleError,
@@ -477,3 +476,9 @@ def test_damaged_pickles_are_noticed_or_harmless(data):
         loaded(archive(bytes(pickled) + END + TENSOR, _0=PAIR))
     except CheckpointError as error:
         assert str(error).startswith("cannot load <BytesIO>: ")  # noqa: PT017
+
+
+def test_a_storage_by_itself_is_read():
+    found = weft.load(FILES / "storage.pt")["x"]
+    assert isinstance(found, weft.UntypedStorage)
+    assert found.nbytes() == 4

@@ -84,11 +84,95 @@ def test_the_same_things_are_refused(tmp_path):
             load(path)
 
 
-@pytest.mark.parametrize("weights_only", [True, False])
-def test_pytorch_refuses_the_packages_own_files(tmp_path, weights_only):
-    weft.save({"x": weft.ones(2)}, tmp_path / "x.pt")
-    with pytest.raises(RuntimeError, match=r"file in archive is not in a subdirectory: weft\.json"):
-        torch.load(tmp_path / "x.pt", weights_only=weights_only)
+# --- what is saved here, PyTorch loads ---
+
+
+def back(obj, *, weights_only=True, **options):
+    file = io.BytesIO()
+    weft.save(obj, file, **options)
+    file.seek(0)
+    return torch.load(file, weights_only=weights_only)
+
+
+@pytest.mark.parametrize("name", ["training", "kinds", "layouts", "quantized"])
+def test_pytorch_loads_what_is_saved(name):
+    saved = getattr(record, name)()
+    assert_same(back(through(saved), weights_only=name != "kinds"), saved)
+
+
+def test_pytorch_loads_the_older_format():
+    saved = record.training()
+    assert_same(back(through(saved), _use_new_zipfile_serialization=False), saved)
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data())
+def test_pytorch_loads_any_view(sizes, data):
+    base = weft.arange(float(np.prod(sizes))).reshape(sizes)
+    view = base.permute(data.draw(st.permutations(range(len(sizes)))))
+    for dim, size in enumerate(view.shape):
+        start = data.draw(st.integers(0, size - 1))
+        view = view[(slice(None),) * dim + (slice(start, None, data.draw(st.integers(1, 3))),)]
+    obj = data.draw(st.permutations([view, base, view[:1]]))[: data.draw(st.integers(1, 3))]
+    loaded = back(list(obj))
+    assert_same(list(obj), loaded)
+    for x, y in zip(obj, loaded, strict=True):
+        x.zero_(), y.zero_()
+    assert_same(list(obj), loaded)
+
+
+MODULES = {
+    "Linear": lambda nn: nn.Linear(3, 2),
+    "Sequential": lambda nn: nn.Sequential(
+        nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Dropout(0.1), nn.Flatten()
+    ),
+    "LSTM": lambda nn: nn.LSTM(3, 4, 2, batch_first=True),
+    "GRUCell": lambda nn: nn.GRUCell(3, 4),
+    "MultiheadAttention": lambda nn: nn.MultiheadAttention(4, 2, batch_first=True),
+    "TransformerEncoderLayer": lambda nn: nn.TransformerEncoderLayer(4, 2, 8, batch_first=True),
+    "Embedding": lambda nn: nn.Embedding(5, 3, padding_idx=0),
+    "ModuleList": lambda nn: nn.ModuleList([nn.LayerNorm(3), nn.GELU(approximate="tanh")]),
+    "ParameterDict": lambda nn: nn.ModuleDict({"a": nn.Bilinear(2, 3, 4), "b": nn.PReLU()}),
+    "losses": lambda nn: nn.ModuleList([nn.CrossEntropyLoss(), nn.BCEWithLogitsLoss(), nn.SmoothL1Loss(beta=0.5)]),
+    "lazy": lambda nn: nn.LazyLinear(3),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules")
+@pytest.mark.parametrize("name", MODULES)
+def test_pytorch_loads_whole_modules(name):
+    ours, theirs = MODULES[name](weft.nn), MODULES[name](torch.nn)
+    loaded = back(ours, weights_only=False)
+    assert str(loaded) == str(theirs)
+    assert [type(module) for module in loaded.modules()] == [type(module) for module in theirs.modules()]
+    if name != "lazy":
+        assert_same(dict(ours.state_dict()), dict(loaded.state_dict()))
+    assert vars(theirs).keys() - vars(loaded).keys() <= {"_flat_weight_refs", "activation_relu_or_gelu"}
+
+
+def test_pytorch_loads_optimizers_and_schedules():
+    ours = weft.nn.Linear(2, 1)
+    optimizer = weft.optim.AdamW(ours.parameters(), lr=0.1)
+    schedule = weft.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
+    ours(weft.ones(1, 2)).sum().backward()
+    optimizer.step()
+    schedule.step()
+    module, states, step = back([ours, (optimizer.state_dict(), schedule.state_dict()), schedule], weights_only=False)
+    theirs = torch.optim.AdamW(module.parameters(), lr=1.0)
+    theirs.load_state_dict(states[0])
+    torch.optim.lr_scheduler.CosineAnnealingLR(theirs, 3).load_state_dict(states[1])
+    assert theirs.param_groups[0]["lr"] == pytest.approx(optimizer.param_groups[0]["lr"])
+    assert type(step) is torch.optim.lr_scheduler.CosineAnnealingLR
+    for x in (weft.ones(1, 2), torch.ones(1, 2)):
+        net, opt = (ours, optimizer) if isinstance(x, weft.Tensor) else (module, theirs)
+        opt.zero_grad()
+        net(x).sum().backward()
+        opt.step()
+    torch.testing.assert_close(torch.tensor(ours.weight.tolist()), module.weight.detach())
+
+
+def test_pytorch_maps_files_of_ours(tmp_path):
+    weft.save({"a": weft.arange(1000), "b": weft.ones(3)}, tmp_path / "x.pt")
+    assert torch.load(tmp_path / "x.pt", mmap=True)["a"].sum().item() == 499500
 
 
 def test_safetensors_both_ways(tmp_path):

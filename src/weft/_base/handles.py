@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
-from typing import Any
+from typing import Any, SupportsIndex
 
 _keys = count()  # ids of handles would come again: most callers drop the handle at once
 
@@ -26,6 +26,15 @@ class RemovableHandle:
         """Remove the hook; further calls do nothing."""
         for table in self._tables:
             table.pop(self.id, None)
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[object, ...]:
+        """A plain handle, with the state that PyTorch's has in pickles."""
+        del protocol
+        return object.__new__, (RemovableHandle,), (self._tables[0], self.id, tuple(self._tables[1:]))
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        hooks, self.id, *extra = state  # PyTorch's dead handles have None for their hooks
+        self._tables = [{} if hooks is None else hooks, *(extra[0] or () if extra else ())]
 
     def __enter__(self) -> RemovableHandle:
         return self

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 import numpy as np
 
@@ -23,8 +23,9 @@ from weft.errors import CheckpointError
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # archives of equal objects are equal
 _HEADER = 30  # bytes of a local file header without name and extra fields
-_ZIP64 = 20  # bytes of the extra field with 64-bit sizes, which every member has
-_PADDING_ID = 0x5744
+_ZIP64 = 20  # bytes of the extra field with 64-bit sizes
+_LARGE = 1 << 30  # bytes from which a member has 64-bit sizes; before 2 GB, from where Python would add them itself
+_PADDING_ID = 0x4246  # PyTorch's: "FB"
 _ENCRYPTED = 1
 _CHUNK = 1 << 20  # bytes read at a time: few enough to be in the cache still when their checksum is computed
 
@@ -34,17 +35,27 @@ Member = tuple[str, "memoryview | bytes"]
 # --- writing ----------------------------------------------------------------------------------------------------
 
 
+class _Sink:
+    """A file that can only be written on. For such files, sizes follow a member's content, as PyTorch writes them."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.write = file.write
+        self.flush = getattr(file, "flush", lambda: None)
+
+
 def write(file: IO[bytes], members: Iterable[Member]) -> None:
-    """Write an archive to an open file, which may be a pipe."""
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+    """Write an archive to an open file, which may be a pipe. It is laid out as PyTorch's, which computes offsets."""
+    with zipfile.ZipFile(cast("IO[bytes]", _Sink(file)), "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         assert archive.fp is not None, "an open archive has a file"
         for name, content in members:
             info = zipfile.ZipInfo(name, _EPOCH)
             info.file_size = len(content)
-            start = archive.fp.tell() + _HEADER + len(name.encode()) + _ZIP64 + 4
+            is_large = len(content) >= _LARGE
+            start = archive.fp.tell() + _HEADER + len(name.encode()) + (_ZIP64 if is_large else 0) + 4
             padding = -start % ALIGNMENT
-            info.extra = struct.pack("<HH", _PADDING_ID, padding) + bytes(padding)
-            with archive.open(info, "w", force_zip64=True) as member:
+            info.extra = struct.pack("<HH", _PADDING_ID, padding) + b"Z" * padding
+            with archive.open(info, "w", force_zip64=is_large) as member:
+                info.extra = b""  # the directory at the end has none
                 for at in range(0, len(content), _CHUNK):
                     member.write(content[at : at + _CHUNK])
 

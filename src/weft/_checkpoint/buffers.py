@@ -9,16 +9,34 @@ import numpy as np
 
 from weft._base.device import META, device
 from weft._base.dtype import DType, bool_
+from weft._base.state import ambient
 from weft._lazy.aval import aval_of
+from weft._lazy.flushing import array_of, flush, report
 from weft._lazy.runtime import jax_device
 from weft._lazy.sites import noted
 from weft._lazy.value import NO_DATA, Value
+from weft._tensor.alias import owner_of, path_of
+from weft._tensor.copying import require_whole
 from weft._tensor.tensor import Tensor, wrap
 
 if TYPE_CHECKING:
     from weft._lazy.value import Absent
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+def computed() -> None:
+    """Compute all recorded values, and raise the errors of their index checks."""
+    pending = ambient().pending
+    flush(pending)
+    report(pending)
+
+
+def elements_of(tensor: Tensor) -> jax.Array:
+    """The array of a tensor. A tensor and its `detach()`, as in state dicts, share one, which is then stored once."""
+    value = (tensor if path_of(tensor) else owner_of(tensor))._read()
+    require_whole(value)
+    return array_of(value)
 
 
 def bytes_of(array: jax.Array | np.ndarray) -> memoryview:

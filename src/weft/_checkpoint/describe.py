@@ -6,7 +6,6 @@ None, booleans, strings, ints, finite floats and lists stand for themselves. All
 from __future__ import annotations
 
 import base64
-import math
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -19,12 +18,9 @@ from weft._base.layout import NamedConstant, named
 from weft._base.size import Size
 from weft._base.types import Json, PyTree
 from weft._checkpoint.keys import KeyChecker
-from weft._lazy.aval import AnyOwner
 from weft._lazy.owner import Stored
-from weft._tensor.copying import owner_that_saves, restored
-from weft._tensor.kind_names import advice
+from weft._tensor.copying import restored
 from weft._tensor.tensor import Tensor
-from weft.errors import CheckpointError
 from weft.nn._state_dict import StateDict
 
 T = TypeVar("T")
@@ -36,96 +32,6 @@ _SEQUENCES: dict[str, Any] = {"tuple": tuple, "set": set, "frozenset": frozenset
 _HASHED = ("set", "frozenset")
 _MAPPINGS: dict[str, Any] = {"dict": dict, "ordered": OrderedDict, "state": StateDict}
 _KIND = {kind: name for name, kind in (_SEQUENCES | _MAPPINGS).items()}
-
-
-class Describer:
-    """Describes one object; collects its tensors in `tensors` and its NumPy arrays in `arrays`, each once."""
-
-    def __init__(self) -> None:
-        self.tensors: list[Tensor] = []
-        self.arrays: list[np.ndarray[Any, Any]] = []
-        self._numbers: dict[int, int] = {}
-        self._open: set[int] = set()  # containers that are being described
-
-    def describe(self, x: PyTree, path: str = "obj") -> Json:
-        """The JSON form of `x`; `CheckpointError` names the path of a part that has none."""
-        if x is None or type(x) in (bool, str, int):
-            return x
-        if type(x) is float:
-            return x if math.isfinite(x) else {"is": "float", "value": str(x)}
-        if isinstance(x, Tensor):
-            owner = owner_that_saves(x)
-            return {"is": "tensor", "at": self.number(x)} if owner is None else self._owned(x, owner, path)
-        if type(x) is list or type(x) in _KIND:
-            return self._container(x, path)
-        return self._other(x, path)
-
-    def number(self, x: Tensor | np.ndarray) -> int:
-        """The place of a tensor or an array in its list, at whose end it is put if it is new."""
-        items: list[Any] = self.tensors if isinstance(x, Tensor) else self.arrays
-        at = self._numbers.setdefault(id(x), len(items))
-        if at == len(items):
-            items.append(x)
-        return at
-
-    def _owned(self, x: Tensor, owner: AnyOwner, path: str) -> Any:
-        """A tensor of which files hold what its owner says: that it consists of others, as a sparse one does."""
-        stored: Stored[Tensor] = owner.save(x._read())
-        facts, parts = self.describe(stored.facts, path), self.describe(stored.parts, path)
-        return {"is": "composed", "layout": stored.kind, "facts": facts, "parts": parts}
-
-    def _container(self, x: PyTree, path: str) -> Json:
-        if id(x) in self._open:
-            raise CheckpointError(f"cannot save {path}: it contains itself")
-        self._open.add(id(x))
-        if isinstance(x, dict):
-            pairs = [
-                [self.describe(key, f"{path} key {key!r}"), self.describe(value, f"{path}[{key!r}]")]
-                for key, value in x.items()
-            ]
-            metadata = getattr(x, "_metadata", None)  # state dicts from PyTorch's files are OrderedDicts with it
-            description: Any = {"is": _KIND[type(x)] if metadata is None else "state", "items": pairs}
-            if metadata is not None:
-                description["metadata"] = self.describe(metadata, f"{path}._metadata")
-        else:
-            description = [self.describe(item, f"{path}[{at}]") for at, item in enumerate(x)]
-            if type(x) is not list:
-                description = {"is": _KIND[type(x)], "items": description}
-        self._open.remove(id(x))
-        return description
-
-    def _other(self, x: object, path: str) -> Json:
-        if isinstance(x, DType):
-            return {"is": "dtype", "name": x.name}
-        if isinstance(x, NamedConstant):
-            return {"is": "constant", "name": str(x).removeprefix("torch.")}
-        if isinstance(x, device):
-            return {"is": "device", "name": str(x)}
-        if type(x) is bytes:
-            return {"is": "bytes", "base64": base64.b64encode(x).decode("ascii")}
-        if type(x) is bytearray:
-            return {"is": "bytearray", "base64": base64.b64encode(x).decode("ascii")}
-        if type(x) is complex:
-            return {"is": "complex", "parts": [self.describe(x.real, path), self.describe(x.imag, path)]}
-        if isinstance(x, np.str_):
-            return str(x)
-        if isinstance(x, np.generic) and x.dtype in _NUMPY:
-            return {"is": "scalar", "dtype": x.dtype.name, "base64": base64.b64encode(_little(x)).decode("ascii")}
-        if type(x) is np.ndarray and is_numeric(x.dtype):
-            return {"is": "array", "at": self.number(x)}
-        if type(x).__reduce__ is not object.__reduce__:
-            x.__reduce__()  # may raise an error that says why such objects cannot be saved
-        raise CheckpointError(
-            f"cannot save {path}, which is of type {type(x).__module__}.{type(x).__qualname__}: a checkpoint holds "
-            "tensors, NumPy arrays of numbers, numbers, strings, bytes, dtypes, devices, None, and dicts, lists, "
-            "tuples and sets of them; save a module's or an optimizer's state_dict()"
-            f"{advice(x)}"
-        )
-
-
-def is_numeric(dtype: np.dtype) -> bool:
-    """Whether arrays of this type are stored beside the object."""
-    return dtype in _NUMPY
 
 
 class Rebuilder:

@@ -12,33 +12,27 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-import jax
 import numpy as np
 
-from weft._base.device import CPU, META
+from weft._base.device import CPU
 from weft._base.dtype import DType
-from weft._base.state import ambient
 from weft._base.types import Json, PyTree
-from weft._checkpoint.archive import Member, Reader
-from weft._checkpoint.buffers import array_on, bytes_of, tensor_of, without_data
-from weft._checkpoint.describe import Describer, Rebuilder, dtype_of
-from weft._checkpoint.extra_files import is_extra, members_of_extra
+from weft._checkpoint.archive import Reader
+from weft._checkpoint.buffers import array_on, tensor_of, without_data
+from weft._checkpoint.describe import Rebuilder, dtype_of
+from weft._checkpoint.extra_files import is_extra
 from weft._checkpoint.map_location import Locate
 from weft._checkpoint.storages import is_shape, placed, view_of_storage
-from weft._lazy.aval import AnyOwner
-from weft._lazy.flushing import array_of, flush, report
 from weft._lazy.owner import Stored
-from weft._tensor.alias import layout_of, owner_of, path_of
-from weft._tensor.copying import require_whole, restored
+from weft._tensor.copying import restored
 from weft._tensor.dim_names import checked_names, set_names
 from weft._tensor.tensor import Tensor
-from weft.errors import CheckpointError
-from weft.nn._lazy_parameter import UninitializedBuffer, UninitializedParameter, UninitializedTensorMixin, is_lazy
+from weft.nn._lazy_parameter import UninitializedBuffer, UninitializedParameter, UninitializedTensorMixin
 from weft.nn._parameter import Buffer, Parameter
 from weft.ops._strides import row_major
 
@@ -55,136 +49,8 @@ PICKLE = "object.pkl"
 Entry: TypeAlias = dict[str, Json]
 """The description of a tensor or an array in the file."""
 
-Storages = dict[int, tuple[int, jax.Array | np.ndarray]]
-"""By identity of an array: its number in the file, and the array."""
-
 _KINDS = {kind.__name__: kind for kind in (Tensor, Parameter, Buffer, UninitializedParameter, UninitializedBuffer)}
 _DATA = re.compile(r"data/(0|[1-9][0-9]{0,9})")
-
-
-# --- saving -----------------------------------------------------------------------------------------------------
-
-
-def members_of(
-    obj: PyTree, extra: Mapping[str, str | bytes], pickled: Callable[[PyTree, Describer], bytes] | None = None
-) -> Callable[[], Iterator[Member]]:
-    """A function that yields the members of the file for an object. Elements are fetched as they are written.
-
-    `extra` are files to add, by name. `CheckpointError` names what cannot be saved. An object that has no form in JSON
-    is `pickled`, if that is given.
-    """
-    added = members_of_extra(extra)
-    describer = Describer()
-    try:
-        described = describer.describe(obj)
-    except CheckpointError:
-        if pickled is None:
-            raise
-        describer, described = Describer(), {"is": "pickle"}
-        added[PICKLE] = pickled(obj, describer)
-    computed(describer.tensors)
-    storages: Storages = {}
-    shared = _sharing(describer.tensors)
-    tensors = [_describe_tensor(tensor, storages, id(tensor) in shared) for tensor in describer.tensors]
-    arrays = [_describe_array(array, storages) for array in describer.arrays]
-    header = {
-        "format": FORMAT,
-        "version": _version(tensors, is_pickle=PICKLE in added, is_shared=bool(shared)),
-        "tensors": tensors,
-        "arrays": arrays,
-        "object": described,
-    }
-    text = json.dumps(header, allow_nan=False).encode()
-
-    def members() -> Iterator[Member]:
-        yield DESCRIPTION, text
-        yield from added.items()
-        for number, array in storages.values():
-            yield f"data/{number}", bytes_of(array)
-
-    return members
-
-
-def _version(tensors: list[dict[str, Json]], *, is_pickle: bool, is_shared: bool) -> int:
-    """The oldest version that has what a file holds."""
-    if any("sharding" in entry for entry in tensors):
-        return 4
-    if is_pickle or any("data" not in entry for entry in tensors):
-        return 3
-    return 2 if is_shared else 1
-
-
-def computed(tensors: list[Tensor]) -> None:
-    """Compute all recorded values, and raise the errors of their index checks; nothing if there are no tensors."""
-    if tensors:
-        pending = ambient().pending
-        flush(pending)
-        report(pending)
-
-
-def elements_of(tensor: Tensor) -> jax.Array:
-    """The array of a tensor. A tensor and its `detach()`, as in state dicts, share one, which is then stored once."""
-    value = (tensor if path_of(tensor) else owner_of(tensor))._read()
-    require_whole(value)
-    return array_of(value)
-
-
-def _sharing(tensors: list[Tensor]) -> set[int]:
-    """The identities of the tensors that share elements with another one.
-
-    Views that change the storage's numbers (conjugated ones) or are larger than it (expanded ones) are stored
-    separately, and so are distributed tensors, whose layout is that of the whole.
-    """
-    aliases: dict[int, list[Tensor]] = {}
-    for tensor in tensors:
-        owner = tensor if is_lazy(tensor) else owner_of(tensor)
-        if owner.device is META or _owner_of_parts(tensor) or _owner_of_parts(owner):
-            continue
-        if tensor is owner or (not layout_of(tensor).changed and tensor.nbytes <= owner.nbytes):
-            aliases.setdefault(id(owner), []).append(tensor)
-    return {id(tensor) for group in aliases.values() if len(group) > 1 for tensor in group}
-
-
-def _describe_tensor(tensor: Tensor, storages: Storages, shares: bool) -> dict[str, Json]:
-    kind = "Parameter" if isinstance(tensor, Parameter) else "Buffer" if isinstance(tensor, Buffer) else "Tensor"
-    plain, sharding = tensor.data if is_lazy(tensor) else tensor, None
-    if (owner := _owner_of_parts(plain)) is not None:
-        stored = owner.save(plain._read())
-        plain, sharding = stored.parts["part"], stored.facts
-    description = {
-        "kind": f"Uninitialized{kind}" if is_lazy(tensor) else kind,
-        "dtype": tensor.dtype.name,
-        "shape": list(plain.shape),
-        "device": str(tensor.device),
-        "requires_grad": tensor.requires_grad,
-    }
-    if tensor.device is not META:
-        description["data"] = _stored(elements_of(owner_of(plain) if shares else plain), storages)
-    if shares:
-        layout = layout_of(tensor, exact=True)
-        description |= {"stride": list(layout.strides), "offset": layout.offset}
-    if any(plain.names):
-        description["names"] = list(plain.names)
-    if sharding is not None:
-        description["sharding"] = sharding
-    return description | ({"persistent": tensor.persistent} if isinstance(tensor, Buffer) else {})
-
-
-def _owner_of_parts(tensor: Tensor) -> AnyOwner | None:
-    """The owner of a tensor of which this process has a part."""
-    aval = None if is_lazy(tensor) else tensor._read().aval
-    return None if aval is None or aval.distributed is None else aval.owner
-
-
-def _describe_array(array: np.ndarray, storages: Storages) -> dict[str, Json]:
-    return {"dtype": array.dtype.name, "shape": list(array.shape), "data": _stored(array, storages)}
-
-
-def _stored(array: jax.Array | np.ndarray, storages: Storages) -> int:
-    return storages.setdefault(id(array), (len(storages), array))[0]
-
-
-# --- loading ----------------------------------------------------------------------------------------------------
 
 
 def load(reader: Reader, locate: Locate, unpickled: Callable[[bytes, Fetch], PyTree]) -> PyTree:

@@ -16,6 +16,7 @@ from weft._base.size import Size
 from weft._base.types import AnyCallable
 from weft._checkpoint.keys import KeyChecker, Unpickled
 from weft._checkpoint.pickled import Global, short_repr
+from weft._checkpoint.torch_names import name_in_torch
 from weft.errors import ArgumentError, PickleError, ValueRangeError
 
 _NEVER = ("sys", "os", "posix", "nt")
@@ -54,6 +55,8 @@ def _named(trusted: Iterable[Trusted]) -> dict[str, AnyCallable]:
         else:
             name = getattr(entry, "__qualname__", None)  # files cannot refer to an object without a name
             table[f"{entry.__module__}.{name}" if name else repr(entry)] = entry
+            if name:
+                table[".".join(name_in_torch(entry.__module__, name))] = entry
     return table
 
 
@@ -68,7 +71,7 @@ def add_safe_globals(safe_globals: list[Trusted]) -> None:
 
 def get_safe_globals() -> list[Trusted]:
     """The classes and functions that are trusted."""
-    return list(_Allowed.by_name.values())
+    return list({id(entry): entry for entry in _Allowed.by_name.values()}.values())
 
 
 def clear_safe_globals() -> None:

@@ -14,8 +14,7 @@ from weft._base.device import device
 from weft._base.dtype import DTYPES, DType
 from weft._base.types import Json
 from weft._checkpoint.archive import filled
-from weft._checkpoint.buffers import Bytes, array_on, bytes_of, tensor_of
-from weft._checkpoint.native import computed, elements_of
+from weft._checkpoint.buffers import Bytes, array_on, bytes_of, computed, elements_of, tensor_of
 from weft._checkpoint.storages import is_shape
 from weft._tensor.convert import ALIGNMENT
 from weft._tensor.dim_names import checked_names, set_names
@@ -76,7 +75,7 @@ def writer_of(tensors: object, metadata: Mapping[str, str] | None) -> Callable[[
         end += tensor.nbytes
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-(_LENGTH + len(text)) % ALIGNMENT)
-    computed([tensor for _, tensor in ordered])
+    computed()
 
     def put(file: IO[bytes]) -> None:
         file.write(len(text).to_bytes(_LENGTH, "little") + text)

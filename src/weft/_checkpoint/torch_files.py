@@ -17,13 +17,14 @@ from weft._checkpoint.map_location import Locate
 from weft._checkpoint.pickled import Fetch, Global, Unpickler, globals_named, short_repr
 from weft._checkpoint.safe import Plain, trusted_global
 from weft._checkpoint.torch_tensors import FUNCTIONS, Storage, TensorBuilder
+from weft._tensor.storage import TypedStorage, UntypedStorage
 from weft.errors import CheckpointError, PickleError
 from weft.ops._type_names import scalar_name
 
 LEGACY_START = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 """The first pickle of a file before 1.6: a magic number."""
 
-_LEGACY_PROTOCOL = 1001
+LEGACY_PROTOCOL = 1001
 _STORAGE_TYPES = {f"{scalar_name(dtype)}Storage": dtype for dtype in DTYPES}
 _STORAGE_TYPES |= {f"{scalar_name(dtype)}Storage": from_numpy(dtype.numpy) for dtype in QUANTIZED}
 _OTHER_TYPES = ("float", "complex", "bits", "uint", "int")
@@ -103,21 +104,40 @@ def _nothing(*_: object) -> None:
     """Stands for the functions that build tensors, while only the storages are looked for."""
 
 
-def _plain_objects(obj: Unpickled) -> PyTree:
-    """`obj`, which must hold no storages, functions or classes."""
-    waiting, seen = [obj], set()
-    while waiting:
-        x = waiting.pop()
+def _with_storages(obj: Unpickled, made: Callable[[Storage], TypedStorage | UntypedStorage]) -> PyTree:
+    """`obj` with a storage, as `made` makes it, in place of each that the pickle refers to by itself.
+
+    `PickleError` if it holds functions or classes.
+    """
+    done: dict[int, Unpickled] = {}
+
+    def resolved(x: Unpickled) -> PyTree:
         if isinstance(x, Storage):
-            raise PickleError("it holds a storage by itself; save a tensor of its elements")
+            return made(x)
         if isinstance(x, Global):
             raise PickleError(f"it holds {x.name} by itself; classes and functions are not loaded")
-        if isinstance(x, (dict, list, tuple, set, frozenset)) and id(x) not in seen:
-            seen.add(id(x))
-            waiting.extend(x)
-            if isinstance(x, dict):
-                waiting.extend(x.values())
-                waiting.append(getattr(x, "__dict__", None))  # an OrderedDict's `_metadata`
+        if type(x) is tuple:  # seldom deep, so it may recurse
+            parts = [resolved(part) for part in x]
+            return x if all(a is b for a, b in zip(x, parts, strict=True)) else tuple(parts)
+        if isinstance(x, (dict, list, tuple, set, frozenset)) and id(x) not in done:
+            done[id(x)] = x
+            waiting.append(x)
+        return x
+
+    waiting: list[Unpickled] = []
+    obj = resolved(obj)
+    while waiting:
+        x = waiting.pop()
+        if isinstance(x, dict):
+            for key, value in x.items():
+                resolved(key)
+                x[key] = resolved(value)
+            resolved(getattr(x, "__dict__", None))  # an OrderedDict's `_metadata`
+        elif isinstance(x, list):
+            x[:] = map(resolved, x)
+        else:
+            for part in x:
+                resolved(part)
     return obj
 
 
@@ -126,7 +146,7 @@ def _plain_objects(obj: Unpickled) -> PyTree:
 
 def load_archive(reader: Reader, locate: Locate, encoding: str, trusted: Trusted | None = None) -> PyTree:
     """The object in a zip archive; `trusted` reads a pickle whose code may be run."""
-    prefix = _prefix(reader)
+    prefix = prefix_of(reader)
     order = reader.read(f"{prefix}byteorder") if f"{prefix}byteorder" in reader else b"little"
     if order not in (b"little", b"big"):
         raise CheckpointError(f"its byte order is {order!r}, which is none")
@@ -142,16 +162,19 @@ def load_archive(reader: Reader, locate: Locate, encoding: str, trusted: Trusted
     # cost is bounded by the file's own size.
     limit = 16 * reader.length + _MOST_COPIED
     tensors = TensorBuilder(fetch, locate, limit, big=order == b"big")
-    return _object(io.BytesIO(content), _NameResolver(len(content), tensors), encoding, trusted)
+    return _object(io.BytesIO(content), tensors, encoding, trusted)
 
 
-def _object(content: io.BytesIO, names: _NameResolver, encoding: str, trusted: Trusted | None) -> PyTree:
-    if trusted is not None:
-        return trusted(content, names.stored_or_class, names.tensors_and_types)
-    return _plain_objects(names.load(content, encoding))
+def _object(content: io.BytesIO, tensors: TensorBuilder, encoding: str, trusted: Trusted | None) -> PyTree:
+    names = _NameResolver(len(content.getbuffer()), tensors)
+    if trusted is None:
+        return _with_storages(names.load(content, encoding), tensors.storage)
+    obj = trusted(content, names.stored_or_class, names.tensors_and_types)
+    return tensors.storage(obj) if isinstance(obj, Storage) else obj
 
 
-def _prefix(reader: Reader) -> str:
+def prefix_of(reader: Reader) -> str:
+    """The folder of all members, with a slash."""
     members = [name for name in reader.names if name == "data.pkl" or name.endswith("/data.pkl")]
     if len(members) != 1:
         raise CheckpointError(f"it has {len(members)} members data.pkl" if members else "it is no checkpoint")
@@ -166,9 +189,21 @@ def _prefix(reader: Reader) -> str:
 
 def unsafe_globals(reader: Reader) -> list[str]:
     """The globals of a zip archive that loading would refuse."""
-    content = reader.read(f"{_prefix(reader)}data.pkl")
+    content = reader.read(f"{prefix_of(reader)}data.pkl")
     contents = _NameResolver(0)
     return sorted(name for name in globals_named(io.BytesIO(content)) if not _is_known(contents, name))
+
+
+def require_plain(content: bytes) -> None:
+    """`PickleError` for a pickle that names a class or function which loading refuses unless it is trusted."""
+    names = _NameResolver(0)
+    for name in sorted(globals_named(io.BytesIO(content))):
+        if not _is_known(names, name):
+            raise PickleError(
+                f"it needs {name}, whose code would be run when it is loaded. Tensors, NumPy arrays of numbers, "
+                "numbers, strings, bytes, dtypes, devices, None, and dicts, lists, tuples and sets of them can be "
+                "saved here; save a module's or an optimizer's state_dict()"
+            )
 
 
 def _is_known(contents: _NameResolver, name: str) -> bool:
@@ -188,8 +223,8 @@ def load_stream(file: IO[bytes], size: int, locate: Locate, encoding: str, trust
     The pickle is read twice: first to find the storages behind it, then to build the tensors, which need them.
     """
     _, protocol, system = [_NameResolver(size).load(file, encoding) for _ in range(3)]
-    if protocol != _LEGACY_PROTOCOL or type(system) is not dict:
-        raise CheckpointError(f"its protocol is {short_repr(protocol)} instead of {_LEGACY_PROTOCOL}")
+    if protocol != LEGACY_PROTOCOL or type(system) is not dict:
+        raise CheckpointError(f"its protocol is {short_repr(protocol)} instead of {LEGACY_PROTOCOL}")
     begin = file.tell()
     survey = _NameResolver(size)
     if trusted is None:
@@ -209,7 +244,7 @@ def load_stream(file: IO[bytes], size: int, locate: Locate, encoding: str, trust
     file.seek(begin)
     content = io.BytesIO(file.read(end - begin))
     tensors = TensorBuilder(fetch, locate, 16 * size + _MOST_COPIED, big=big)
-    return _object(content, _NameResolver(end - begin, tensors), encoding, trusted)
+    return _object(content, tensors, encoding, trusted)
 
 
 def _places(file: IO[bytes], keys: Unpickled, storages: dict[str, Storage], size: int, count: str) -> dict[str, int]:

@@ -1,20 +1,50 @@
-"""Sparse, nested and quantized tensors as PyTorch's pickles describe them: tensors, and sizes."""
+"""Sparse, nested and quantized tensors as PyTorch's pickles describe them: by tensors, and sizes."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Callable
 from math import prod
+from types import NoneType
+from typing import Any
 
-from weft._base.layout import SCHEMES, NamedConstant, layout, named, per_tensor_affine, sparse_coo
+from weft._base.layout import (
+    SCHEMES,
+    NamedConstant,
+    jagged,
+    layout,
+    named,
+    per_tensor_affine,
+    sparse_bsr,
+    sparse_coo,
+    sparse_csr,
+)
 from weft._checkpoint.keys import Unpickled
 from weft._checkpoint.pickled import short_repr
 from weft._checkpoint.storages import is_shape
+from weft._checkpoint.torch_names import (
+    JAGGED_TENSOR,
+    NESTED_TENSOR,
+    QUANTIZED_TENSOR,
+    SPARSE_TENSOR,
+    STORAGES,
+    TorchGlobal,
+)
+from weft._lazy.aval import AnyOwner
+from weft._tensor.codegen import op as rows
+from weft._tensor.composed import encoding_of
 from weft._tensor.composite.quantized import per_channel_from, per_tensor_from
+from weft._tensor.convert import tensor
+from weft._tensor.nested.encoding import Nested
+from weft._tensor.nested.jagged import jagged_of
 from weft._tensor.nested.strided import strided_of
+from weft._tensor.quantized.encoding import Quantized
 from weft._tensor.sparse.compressed import COMPRESSED
 from weft._tensor.sparse.construct import made_of_compressed, made_of_coordinates
+from weft._tensor.sparse.encoding import Sparse
 from weft._tensor.tensor import Tensor
 from weft.errors import PickleError
-from weft.ops._strides import row_major
+from weft.ops._strides import Layout, row_major
 
 _COMPRESSED = {encoding.layout for encoding in COMPRESSED}
 
@@ -58,6 +88,18 @@ def rebuilt_nested(buffer: Unpickled, sizes: Unpickled, strides: Unpickled, offs
     return strided_of(buffer, shapes)
 
 
+def rebuilt_jagged(parts: Unpickled) -> Tensor:
+    """A nested tensor of the jagged layout: rows of values, and where each component starts."""
+    values, offsets = (parts.get(name) if type(parts) is dict else None for name in ("values", "offsets"))
+    lengths = parts.get("lengths") if type(parts) is dict else None
+    ragged = parts.get("_ragged_idx", 1) if type(parts) is dict else None
+    if not isinstance(values, Tensor) or not isinstance(offsets, Tensor) or not isinstance(lengths, (Tensor, NoneType)):
+        raise PickleError("its pickle makes a nested tensor of something else than values and offsets")
+    if type(ragged) is not int or not 1 <= ragged <= values.ndim:
+        raise PickleError("its pickle makes a nested tensor whose components differ in no dim")
+    return jagged_of(values, offsets, ragged, lengths)
+
+
 def rebuilt_quantized(integers: Tensor, grid: Unpickled) -> Tensor:
     """A quantized tensor from its integers."""
     if type(grid) is not tuple or not grid or grid[0] not in SCHEMES:
@@ -70,3 +112,52 @@ def rebuilt_quantized(integers: Tensor, grid: Unpickled) -> Tensor:
         return per_channel_from(integers, scales, zero_points, axis)
     except (ValueError, TypeError, RuntimeError, AttributeError, IndexError) as error:
         raise PickleError(f"its pickle makes a quantized tensor of what does not fit together: {error}") from error
+
+
+# --- taking them apart ------------------------------------------------------------------------------------------
+
+
+def has_layout_of_torch(owner: AnyOwner) -> bool:
+    """Whether PyTorch has such tensors: sparse, nested and quantized ones."""
+    return isinstance(owner, (Sparse, Nested, Quantized))
+
+
+def parts_of(x: Any, placed: Callable[[Tensor, TorchGlobal], tuple[Any, Layout]]) -> tuple[TorchGlobal, Any]:
+    """The function and the arguments by which pickles make such a tensor again.
+
+    `placed` gives the storage of integers, by its class, and their place in it.
+    """
+    if x.is_quantized:
+        record, places = placed(x.int_repr(), STORAGES[x.dtype])
+        return QUANTIZED_TENSOR, (
+            record,
+            places.offset,
+            (*places.sizes,),
+            (*places.strides,),
+            _grid_of(x),
+            False,
+            OrderedDict(),
+        )
+    if x.layout is jagged:
+        jag = encoding_of(x)
+        parts = {"values": jag.values, "offsets": jag.offsets, "lengths": jag.lengths, "_ragged_idx": jag.ragged}
+        return JAGGED_TENSOR, (parts,)
+    if x.is_nested:
+        components = x.detach().unbind()
+        sizes = tensor([list(part.shape) for part in components])
+        strides = tensor([list(row_major(tuple(part.shape))) for part in components])
+        counts = [part.numel() for part in components]
+        starts = tensor([sum(counts[:at]) for at in range(len(counts))])
+        return NESTED_TENSOR, (rows.cat([part.reshape(-1) for part in components]), sizes, strides, starts)
+    if x.layout is sparse_coo:
+        return SPARSE_TENSOR, (x.layout, (x._indices(), x._values(), x.shape, x.is_coalesced()))
+    by_row = x.layout in (sparse_csr, sparse_bsr)
+    indices = (x.crow_indices(), x.col_indices()) if by_row else (x.ccol_indices(), x.row_indices())
+    return SPARSE_TENSOR, (x.layout, (*indices, x.values(), x.shape))
+
+
+def _grid_of(x: Any) -> tuple[Any, ...]:
+    """The scheme of a quantized tensor, and its numbers."""
+    if x.qscheme() is per_tensor_affine:
+        return x.qscheme(), x.q_scale(), x.q_zero_point()
+    return x.qscheme(), x.q_per_channel_scales(), x.q_per_channel_zero_points(), x.q_per_channel_axis()

@@ -5,30 +5,44 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any, NoReturn
 
 import numpy as np
 
 from weft._base.device import device
-from weft._base.dtype import DType
+from weft._base.dtype import DType, uint8
 from weft._base.size import Size
 from weft._checkpoint.buffers import Bytes, array_on, tensor_of, without_data
 from weft._checkpoint.keys import Unpickled
 from weft._checkpoint.map_location import Locate
 from weft._checkpoint.pickled import Global, short_repr
 from weft._checkpoint.storages import MOST_DIMS, MOST_SIZE, view_of_storage
-from weft._checkpoint.torch_layouts import layout_named, rebuilt_nested, rebuilt_quantized, rebuilt_sparse
+from weft._checkpoint.torch_layouts import (
+    layout_named,
+    rebuilt_jagged,
+    rebuilt_nested,
+    rebuilt_quantized,
+    rebuilt_sparse,
+)
+from weft._lazy.owner import Stored
 from weft._tensor.alias import owner_of
 from weft._tensor.convert import room
+from weft._tensor.copying import handle_on, rebuild_owned, restored
+from weft._tensor.dim_names import checked_names, set_names
+from weft._tensor.storage import TypedStorage, UntypedStorage, typed
 from weft._tensor.tensor import Tensor
 from weft.errors import PickleError
+from weft.nn._lazy_parameter import UninitializedBuffer, UninitializedParameter
 from weft.nn._parameter import Buffer, Parameter
 from weft.ops._strides import Layout
 
 _REFUSED = {
     "_rebuild_wrapper_subclass": "a tensor of a subclass without elements; save a plain tensor",
 }
+
+_OWNED, _STORED = (f"{x.__module__}.{x.__qualname__}" for x in (rebuild_owned, Stored))
 
 FUNCTIONS = (
     *(
@@ -48,7 +62,12 @@ FUNCTIONS = (
         )
     ),
     "torch._tensor._rebuild_from_type_v2",
+    "torch.nested._internal.nested_tensor._rebuild_njt",
     "torch.serialization._get_layout",
+    "torch.nn.parameter.UninitializedBuffer",
+    "torch.nn.parameter.UninitializedParameter",
+    _OWNED,
+    _STORED,
     "torch.Tensor",
     "torch.nn.parameter.Parameter",
     "torch.nn.parameter.Buffer",
@@ -101,9 +120,21 @@ class TensorBuilder:
             "torch._utils._rebuild_qtensor": self._quantized,
             "torch._utils._rebuild_meta_tensor_no_storage": _on_meta,
             "torch._tensor._rebuild_from_type_v2": _from_type,
+            "torch.nested._internal.nested_tensor._rebuild_njt": rebuilt_jagged,
             "torch.serialization._get_layout": layout_named,
+            "torch.nn.parameter.UninitializedBuffer": partial(_lazy, UninitializedBuffer),
+            "torch.nn.parameter.UninitializedParameter": partial(_lazy, UninitializedParameter),
+            _OWNED: _owned,
+            _STORED: _stored,
         }
         return {name: Global(name, make) for name, make in makers.items()}
+
+    def storage(self, storage: Storage) -> TypedStorage | UntypedStorage:
+        """A storage by itself, which tensors on it share."""
+        dtype = storage.dtype or uint8
+        places = Layout((storage.nbytes // dtype.itemsize,), (1,), 0, dtype)
+        untyped = self._on_storage(storage, places, self._device_of(storage)).untyped_storage()
+        return untyped if storage.dtype is None else typed(untyped, dtype)
 
     def _plain(self, storage: Unpickled, offset: Unpickled, size: Unpickled, stride: Unpickled) -> Tensor:
         return self._version_2(storage, offset, size, stride, False, None)
@@ -234,6 +265,36 @@ class TensorBuilder:
         return tensor.detach().requires_grad_(requires_grad is True)
 
 
+def _lazy(
+    kind: type[UninitializedParameter | UninitializedBuffer],
+    requires_grad: Unpickled,
+    home: Unpickled = None,
+    dtype: Unpickled = None,
+) -> Tensor:
+    """A parameter or buffer without a shape. PyTorch gives the device and the type as a state, or not at all."""
+    if not isinstance(home, (device, type(None))) or not isinstance(dtype, (DType, type(None))):
+        raise PickleError("its pickle makes an uninitialized tensor of something else than a device and a type")
+    return kind(requires_grad is True, home, dtype)
+
+
+def _stored(kind: Unpickled, facts: Unpickled, parts: Unpickled) -> Stored[Tensor]:
+    """What a file holds of a tensor with an owner that PyTorch does not know."""
+    are_named = type(facts) is dict and type(parts) is dict
+    if type(kind) is not str or not are_named or not all(isinstance(part, Tensor) for part in parts.values()):
+        raise PickleError("its pickle describes a tensor by something else than facts and tensors")
+    return Stored(kind, facts, parts)
+
+
+def _owned(kind: Unpickled, stored: Unpickled, requires_grad: Unpickled, attributes: Unpickled) -> Tensor:
+    """The tensor of which that was stored."""
+    if not isinstance(stored, Stored):
+        raise PickleError("its pickle makes a tensor with an owner of something else than what such a one stores")
+    tensor, target = restored(stored), _class_of(kind)
+    if not isinstance(tensor, target):
+        tensor = handle_on(target, tensor, False)
+    return _with_attributes(tensor.requires_grad_(requires_grad is True), attributes)
+
+
 def _on_meta(dtype: Unpickled, size: Unpickled, stride: Unpickled, requires_grad: Unpickled) -> Tensor:
     if not isinstance(dtype, DType):
         raise PickleError("its pickle makes a tensor of something else than a type")
@@ -278,18 +339,32 @@ def _parameter_with_state(data: Unpickled, requires_grad: Unpickled, hooks: Unpi
 
 
 def _from_type(function: Unpickled, kind: Unpickled, args: Unpickled, state: Unpickled) -> Tensor:
-    """A tensor with the user's attributes, a Parameter or a Buffer."""
-    if type(function) is not Global or function.build is None or type(args) is not tuple or type(kind) is not Global:
+    """A tensor with the user's attributes, a Parameter, a Buffer, or one of a class that the program trusts."""
+    if type(function) is not Global or function.build is None or type(args) is not tuple:
         raise PickleError("its pickle makes a tensor by something else than a function for that")
+    target = _class_of(kind)
     tensor = function.build(*args)
     if not isinstance(tensor, Tensor):
         raise PickleError(f"its pickle makes a tensor of a {type(tensor).__name__}")
-    if kind.name == "torch.nn.parameter.Parameter" and not isinstance(tensor, Parameter):
+    if issubclass(target, Parameter) and not isinstance(tensor, Parameter):
         tensor = Parameter(tensor, requires_grad=tensor.requires_grad)
     attributes = _attributes(state)
     if attributes.pop("_is_buffer", False):
         return Buffer(tensor, persistent=attributes.get("persistent") is not False)
+    if not isinstance(tensor, target):
+        tensor = handle_on(target, tensor, tensor.requires_grad)
     return _with_attributes(tensor, attributes)
+
+
+_KINDS = {"torch.Tensor": Tensor, "torch.nn.parameter.Parameter": Parameter, "torch.nn.parameter.Buffer": Buffer}
+
+
+def _class_of(kind: Unpickled) -> type[Tensor]:
+    """The class of tensors that a pickle names; PyTorch's functions get it as an argument."""
+    target = _KINDS.get(kind.name, kind.build) if type(kind) is Global else kind  # a class if the file is trusted
+    if not (isinstance(target, type) and issubclass(target, Tensor)):
+        raise PickleError(f"its pickle makes a tensor of {short_repr(kind)}, which is no class of tensors")
+    return target
 
 
 def _attributes(state: Unpickled) -> dict[str, Unpickled]:
@@ -303,6 +378,9 @@ def _attributes(state: Unpickled) -> dict[str, Unpickled]:
 
 def _with_attributes(tensor: Tensor, state: Unpickled) -> Tensor:
     for name, value in _attributes(state).items():
+        if name == "names":
+            set_names(tensor, checked_names(value, tensor.ndim))
+            continue
         if hasattr(type(tensor), name) or name in vars(tensor):
             raise PickleError(f"its pickle gives a tensor the attribute {name!r}, which it must not have")
         setattr(tensor, name, value)

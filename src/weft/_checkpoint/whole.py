@@ -8,30 +8,23 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from weft._base import layout
 from weft._base.device import device
 from weft._base.dtype import dtype_named
-from weft._base.of_pytorch import is_of_pytorch
 from weft._base.size import Size
 from weft._base.torch_alias import own_name
 from weft._base.types import AnyCallable, PyTree, SavedState
-from weft._checkpoint.describe import Describer, is_numeric
 from weft._checkpoint.keys import Unpickled
 from weft._checkpoint.pickled import Global, Unpickler
 from weft._checkpoint.safe import Plain, trusted_global
-from weft._tensor.copying import extras_of, handle_on, owner_that_saves, plain_kind, set_extras
-from weft._tensor.kind_names import advice
+from weft._tensor.copying import handle_on, set_extras
 from weft._tensor.tensor import Tensor
-from weft.errors import PickleError, PicklingError
+from weft.errors import PickleError
 from weft.nn._lazy_parameter import UninitializedBuffer, UninitializedParameter
 from weft.nn._parameter import Buffer, Parameter
-from weft.nn._state_dict import StateDict
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -39,14 +32,6 @@ if TYPE_CHECKING:
     from weft._checkpoint.pickled import Fetch
 
 _KINDS = (Tensor, Parameter, Buffer, UninitializedParameter, UninitializedBuffer)
-_OWN_ATTRIBUTES = {"persistent"}  # of a buffer, which its entry in the list of tensors has
-
-
-class _Elements:
-    """Stands in a pickle for a tensor without its attributes."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
 
 
 def typed(kind: type[Tensor], plain: Tensor, requires_grad: bool, extras: SavedState) -> Tensor:
@@ -54,81 +39,6 @@ def typed(kind: type[Tensor], plain: Tensor, requires_grad: bool, extras: SavedS
     result = handle_on(kind, plain, requires_grad)
     set_extras(result, extras)
     return result
-
-
-# --- saving -----------------------------------------------------------------------------------------------------
-
-
-def dumped(obj: PyTree, describer: Describer, pickle_module: ModuleType | None = None, protocol: int = 2) -> bytes:
-    """The pickle of an object, whose tensors and arrays the describer lists.
-
-    `PicklingError` names the part that cannot be pickled.
-    """
-    try:
-        return _pickled(obj, describer, pickle_module or pickle, protocol)
-    except RecursionError:
-        raise
-    except (pickle.PicklingError, AttributeError, TypeError, ValueError, NotImplementedError) as error:
-        raise PicklingError(f"cannot save {_culprit(obj, pickle_module or pickle, protocol)}: {error}") from error
-
-
-def _pickled(obj: PyTree, describer: Describer, pickle_module: ModuleType, protocol: int) -> bytes:
-    class Pickler(pickle_module.Pickler):
-        def persistent_id(self, obj: object) -> tuple[str, int] | None:
-            if isinstance(obj, _Elements):
-                return "tensor", describer.number(obj.tensor)
-            if not isinstance(obj, Tensor):
-                return ("array", describer.number(obj)) if type(obj) is np.ndarray and is_numeric(obj.dtype) else None
-            is_array = owner_that_saves(obj) is None
-            if is_array and plain_kind(obj) in _KINDS and not extras_of(obj).keys() - _OWN_ATTRIBUTES:
-                return "tensor", describer.number(obj)
-            return None
-
-        def reducer_override(self, obj: Any) -> Any:
-            if isinstance(obj, Tensor):
-                if owner_that_saves(obj) is not None:  # its parts are stored
-                    return NotImplemented
-                extras = {name: x for name, x in extras_of(obj).items() if name not in _OWN_ATTRIBUTES}
-                return typed, (plain_kind(obj), _Elements(obj), obj.requires_grad, extras)
-            if is_of_pytorch(type(obj)) and type(obj).__name__ not in ("Size", "device"):  # which are read as Weft's
-                raise TypeError(f"it is a {type(obj).__module__}.{type(obj).__qualname__}{advice(obj)}")
-            if type(obj) is StateDict:  # whose class is a detail: files have PyTorch's
-                return OrderedDict, (), vars(obj), None, iter(obj.items())
-            inherited = getattr(super(), "reducer_override", None)  # cloudpickle's
-            return NotImplemented if inherited is None else inherited(obj)
-
-    content = io.BytesIO()
-    Pickler(content, protocol).dump(obj)
-    return content.getvalue()
-
-
-def _culprit(obj: PyTree, pickle_module: ModuleType, protocol: int) -> str:
-    """The path of the innermost part of an object that cannot be pickled by itself."""
-    path = "obj"
-    while True:
-        for step, part in _parts(obj):
-            try:
-                _pickled(part, Describer(), pickle_module, protocol)
-            except Exception:
-                path, obj = path + step, part
-                break
-        else:
-            return path
-
-
-def _parts(obj: PyTree) -> list[tuple[str, PyTree]]:
-    if isinstance(obj, dict):
-        return [(f"[{key!r}]", value) for key, value in obj.items()]
-    if isinstance(obj, (list, tuple)):
-        return [(f"[{at}]", value) for at, value in enumerate(obj)]
-    state = getattr(obj, "__dict__", None)
-    if not isinstance(state, dict) or isinstance(obj, type) or is_of_pytorch(type(obj)):
-        return []
-    members = {**state.get("_modules", {}), **state}  # a module's submodules are its attributes
-    return [(f".{name}", value) for name, value in members.items() if name != "_modules"]
-
-
-# --- loading ----------------------------------------------------------------------------------------------------
 
 
 def trusting(

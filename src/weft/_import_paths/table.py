@@ -20,9 +20,10 @@ TABLE = {
         "DisableTorchFunctionSubclass DispatchKey DispatchKeySet PyTorchFileReader _EnableTorchFunction "
         "_ExcludeDispatchKeyGuard _TensorMeta _get_accelerator _get_function_stack_at _get_tracing_state "
         "_is_torch_function_all_disabled _is_torch_function_enabled _is_torch_function_mode_enabled "
-        "_len_torch_function_stack _nn _pop_torch_function_stack _push_on_torch_function_stack; _tensor.base: "
+        "_len_torch_function_stack _pop_torch_function_stack _push_on_torch_function_stack; _tensor.base: "
         "TensorBase _TensorBase=TensorBase; _tensor.overriding: _disabled_torch_function_impl=disabled"
     ),
+    "_C._nn": "_extension: _parse_to; nn.functional: *",
     "_C._profiler": "profiler._callbacks: RecordScope; profiler: ProfilerActivity _ExperimentalConfig",
     "_custom_ops": "library: custom_op",
     "_dynamo": (
@@ -206,7 +207,7 @@ TABLE = {
         "nn._norm: _InstanceNorm"
     ),
     "nn.modules.lazy": "nn._lazy_module: LazyModuleMixin",
-    "nn.modules.linear": "nn: Bilinear Identity LazyLinear Linear NonDynamicallyQuantizableLinear=Linear",
+    "nn.modules.linear": "nn: Bilinear Identity LazyLinear Linear; nn._attention: NonDynamicallyQuantizableLinear",
     "nn.modules.loss": (
         "nn: BCELoss BCEWithLogitsLoss CTCLoss CosineEmbeddingLoss CrossEntropyLoss GaussianNLLLoss HingeEmbeddingLoss "
         "HuberLoss KLDivLoss L1Loss LinearCrossEntropyLoss MSELoss MarginRankingLoss MultiLabelMarginLoss "
@@ -214,8 +215,9 @@ TABLE = {
         "TripletMarginLoss TripletMarginWithDistanceLoss"
     ),
     "nn.modules.module": (
-        "nn: Module; nn._hooks: _has_any_global_hook=has_any_global_hook register_module_backward_hook "
-        "register_module_buffer_registration_hook register_module_forward_hook register_module_forward_pre_hook "
+        "nn: Module; nn._hooks: _WrappedHook=WrappedHook _has_any_global_hook=has_any_global_hook "
+        "register_module_backward_hook register_module_buffer_registration_hook register_module_forward_hook "
+        "register_module_forward_pre_hook "
         "register_module_full_backward_hook register_module_full_backward_pre_hook "
         "register_module_module_registration_hook register_module_parameter_registration_hook; nn._state_dict: "
         "_EXTRA_STATE_KEY_SUFFIX=EXTRA _IncompatibleKeys=IncompatibleKeys"

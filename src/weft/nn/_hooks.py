@@ -38,6 +38,18 @@ class Hook(NamedTuple):
     is_global: bool = False
 
 
+class WrappedHook:
+    """A hook of the loading of state dicts that gets its module first, with PyTorch's names of attributes."""
+
+    def __init__(self, hook: AnyCallable, module: object) -> None:
+        self.hook = hook
+        self.module = module
+        self.with_module = True
+
+    def __call__(self, *args: Arg) -> Result:
+        return self.hook(self.module, *args) if self.with_module else self.hook(*args)
+
+
 Hooks = OrderedDict[int, Any]
 
 OF_CALLS = (

@@ -24,7 +24,11 @@ class LazyModuleMixin:
     def __init__(self, *args: Arg, **kwargs: Arg) -> None:
         super().__init__(*args, **kwargs)
         module: Any = self
+        self._load_hook = module._register_load_state_dict_pre_hook(self._lazy_load_hook)
         self._initialize_hook = module.register_forward_pre_hook(self._infer_parameters, with_kwargs=True)
+
+    def _lazy_load_hook(self, *_: Arg) -> None:
+        """Does nothing, as `load_state_dict` sets shapes: PyTorch needs its hook in files of whole modules."""
 
     def initialize_parameters(self, *args: Arg, **kwargs: Arg) -> None:
         """Set the shapes of all parameters and buffers from the first call's arguments. Subclasses must override it."""
@@ -39,7 +43,8 @@ class LazyModuleMixin:
         module.initialize_parameters(*args, **(kwargs or {}))
         if module.has_uninitialized_params():
             raise ModuleError(f"module {module._get_name()} has not been fully initialized")
-        module._initialize_hook.remove()
-        del module._initialize_hook
+        for name in ("_initialize_hook", "_load_hook"):
+            getattr(module, name).remove()
+            delattr(module, name)
         if module.cls_to_become is not None:
             module.__class__ = module.cls_to_become

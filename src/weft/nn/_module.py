@@ -480,7 +480,7 @@ class Module(Lookup):
 
     def _register_load_state_dict_pre_hook(self, hook: AnyCallable, with_module: bool = False) -> Handle:
         """As `register_load_state_dict_pre_hook`; the hook gets the module only if `with_module`."""
-        return Handle(self._load_state_dict_pre_hooks, partial(hook, self) if with_module else hook)
+        return Handle(self._load_state_dict_pre_hooks, _hooks.WrappedHook(hook, self) if with_module else hook)
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., None]) -> Handle:
         """Call `hook(module, incompatible_keys)` after the state was loaded; it may remove keys from the lists."""

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from weft._base.device import DeviceLike
 from weft._base.dtype import DType
-from weft._base.types import Arg, Kwargs
+from weft._base.types import Arg, Kwargs, SavedState
 from weft._tensor import packing
 from weft._tensor.arguments import refuse_of_other_library
 from weft._tensor.codegen import op
@@ -102,6 +102,14 @@ class RNNBase(Module):
     @property
     def _flat_weights(self) -> list[Parameter]:
         return [getattr(self, name) for name in self._flat_weights_names]
+
+    def __getstate__(self) -> SavedState:
+        # PyTorch's modules have these as attributes of their own, and need them in a file.
+        flat = {"_flat_weights_names": self._flat_weights_names, "_flat_weights": self._flat_weights}
+        return {**super().__getstate__(), **flat}
+
+    def __setstate__(self, state: SavedState) -> None:
+        super().__setstate__({name: value for name, value in state.items() if not name.startswith("_flat_weights")})
 
     # --- checks ---------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from weft._base.device import DeviceLike
 from weft._base.dtype import DType, float32
-from weft._base.types import Kwargs
+from weft._base.types import Kwargs, SavedState
 from weft._base.usage import log_api_usage_once
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
@@ -103,6 +103,11 @@ class TransformerEncoderLayer(_TransformerLayer):
     """Self-attention, then a feed-forward network."""
 
     _attentions = ("self_attn",)
+
+    def __getstate__(self) -> SavedState:
+        # PyTorch's layer needs the attribute in a file: it chooses its fast path by it.
+        number = 1 if self.activation is F.relu else 2 if self.activation is F.gelu else 0
+        return {**super().__getstate__(), "activation_relu_or_gelu": number}
 
     def forward(
         self,

@@ -83,7 +83,7 @@ def test_a_second_save_waits_for_the_first(tmp_path):
 def test_errors_reach_the_future_on_all_ranks_and_are_logged(tmp_path, caplog):
     def program(rank):
         future = dcp.async_save({f"x{rank}": object() if rank else 1}, checkpoint_id=tmp_path)
-        with pytest.raises(dcp.CheckpointException, match=r"cannot save obj, which is of type builtins\.object"):
+        with pytest.raises(dcp.CheckpointException, match=r"cannot save obj: it needs builtins\.object, whose code"):
             future.result()
         dcp.async_save({"x": rank}, checkpoint_id=tmp_path).result()
 

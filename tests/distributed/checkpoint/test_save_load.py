@@ -146,9 +146,9 @@ def test_a_failed_save_leaves_the_earlier_checkpoint(tmp_path):
         bad = {"x": torch.ones(2), f"bad {rank}": object() if rank else "good"}
         text = failing(lambda: dcp.save(bad, checkpoint_id=tmp_path))
         assert text.startswith(
-            "the checkpoint could not be written, by an error on rank 1: weft.errors.CheckpointError: cannot save "
+            "the checkpoint could not be written, by an error on rank 1: weft.errors.PicklingError: cannot save "
         )
-        assert "cannot save obj, which is of type builtins.object" in text
+        assert "cannot save obj: it needs builtins.object" in text
 
     in_ranks(2, program)
     assert names(tmp_path) == before

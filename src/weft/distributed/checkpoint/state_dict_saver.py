@@ -10,7 +10,7 @@ from typing import Any
 
 from weft._base.site import warn_user
 from weft._base.usage import log_api_usage_once
-from weft._checkpoint.native import computed
+from weft._checkpoint.buffers import computed
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import own
 from weft.distributed._group import ProcessGroup
@@ -126,7 +126,7 @@ def _staged(state_dict: dict[str, Any]) -> Callable[[], dict[str, Any]]:
         leaves, _ = flatten_state_dict(states)
         tensors = [leaf for leaf in leaves.values() if isinstance(leaf, Tensor)]
         held = {id(tensor): wrap(own(tensor._read())) for tensor in tensors}
-        computed(list(held.values()))
+        computed()
         states = copy.deepcopy(states, {**held})
     except BaseException as error:
         return _raising(error)

@@ -1,0 +1,201 @@
+"""Objects as PyTorch's pickles: tensors by its functions on storages, classes and functions under its names.
+
+A pickle names Python objects by module and name. They are pickled under their names here, which `renamed` then replaces
+by PyTorch's. So no module `torch` has to be there, neither PyTorch's nor one that stands for it.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections import OrderedDict
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from weft._base.device import META, device
+from weft._base.dtype import DType
+from weft._base.layout import layout, qscheme
+from weft._base.of_pytorch import is_of_pytorch
+from weft._base.size import Size
+from weft._base.types import PyTree
+from weft._checkpoint.buffers import computed
+from weft._checkpoint.storage_table import StorageAgain, StorageRecord, StorageTable
+from weft._checkpoint.torch_layouts import has_layout_of_torch, parts_of
+from weft._checkpoint.torch_names import (
+    FROM_CPU,
+    FROM_TYPE,
+    GET_LAYOUT,
+    META_TENSOR,
+    PARAMETER,
+    PARAMETER_WITH_STATE,
+    TYPED_TENSOR,
+    UNTYPED_TENSOR,
+    renamed,
+)
+from weft._lazy.owner import Stored
+from weft._tensor.copying import extras_of, plain_kind, rebuild_owned
+from weft._tensor.kind_names import advice
+from weft._tensor.storage import TypedStorage, UntypedStorage
+from weft._tensor.tensor import Tensor
+from weft.errors import CheckpointError, PicklingError
+from weft.nn._lazy_parameter import is_lazy
+from weft.nn._parameter import Buffer, Parameter
+from weft.nn._state_dict import StateDict
+from weft.ops._strides import row_major
+
+_MOST_PROTOCOL = 3  # later ones put names into strings and frames, where `renamed` does not look
+
+
+def pickled(
+    obj: PyTree,
+    pickle_module: ModuleType | None = None,
+    protocol: int = 2,
+    *,
+    older: bool = False,
+    check: Callable[[bytes], None] | None = None,
+) -> tuple[bytes, StorageTable]:
+    """The pickle of an object, and the storages to which it refers; `older` for the format from before 1.6.
+
+    `check` may refuse a pickle by a `PickleError`. `PicklingError` names what is refused or cannot be pickled.
+    """
+    computed()
+
+    def attempt(part: PyTree) -> tuple[bytes, StorageTable]:
+        content, storages = _pickled(part, pickle_module or pickle, min(protocol, _MOST_PROTOCOL), older)
+        if check is not None:
+            check(content)
+        return content, storages
+
+    try:
+        return attempt(obj)
+    except RecursionError as error:
+        raise CheckpointError("cannot save obj: its objects are nested too deeply") from error
+    except (pickle.PickleError, AttributeError, TypeError, ValueError, NotImplementedError) as error:
+        raise PicklingError(f"cannot save {_culprit(obj, attempt)}: {error}") from error
+
+
+def _pickled(obj: PyTree, pickle_module: ModuleType, protocol: int, older: bool) -> tuple[bytes, StorageTable]:
+    storages = StorageTable()
+    while True:
+        content = io.BytesIO()
+        try:
+            _pickler_class(pickle_module, storages, older)(content, protocol).dump(obj)
+        except StorageAgain as again:  # seldom: a part of a storage came first, and another part or all of it later
+            storages = again.table
+        else:
+            return renamed(content.getvalue()), storages
+
+
+def _pickler_class(pickle_module: ModuleType, storages: StorageTable, older: bool) -> Any:
+    view = (None,) if older else ()  # a part of a storage, which nothing writes
+
+    class Pickler(pickle_module.Pickler):
+        def persistent_id(self, obj: Any) -> Any:
+            if isinstance(obj, StorageRecord):
+                return (*obj.persistent_id, *view)
+            if isinstance(obj, (TypedStorage, UntypedStorage)):
+                return (*storages.of_storage(obj).persistent_id, *view)
+            return None
+
+        def reducer_override(self, obj: Any) -> Any:
+            if isinstance(obj, (Tensor, _Elements)):
+                return _reduced(obj, storages)
+            for kind, reduce in _REDUCERS:
+                if isinstance(obj, kind):
+                    return reduce(obj)
+            if is_of_pytorch(type(obj)) and type(obj).__name__ not in ("Size", "device"):  # which are read as Weft's
+                raise TypeError(f"it is a {type(obj).__module__}.{type(obj).__qualname__}{advice(obj)}")
+            inherited = getattr(super(), "reducer_override", None)  # cloudpickle's
+            return NotImplemented if inherited is None else inherited(obj)
+
+    return Pickler
+
+
+_REDUCERS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (DType, lambda dtype: dtype.name),
+    (qscheme, lambda scheme: repr(scheme).removeprefix("torch.")),
+    (layout, lambda target: (GET_LAYOUT, (repr(target),))),
+    (device, lambda place: (device, (place.type,) if place.index is None else (place.type, place.index))),
+    (Size, lambda size: (Size, (tuple(size),))),
+    (Stored, lambda stored: (Stored, (stored.kind, stored.facts, stored.parts))),
+    # whose class is a detail: files have PyTorch's
+    (StateDict, lambda state: (OrderedDict, (), vars(state), None, iter(state.items()))),
+)
+"""How objects of this package are pickled: as the name of a global, or as a call of one."""
+
+
+# --- tensors ----------------------------------------------------------------------------------------------------
+
+
+class _Elements:
+    """Stands for the data of a parameter, or for a tensor's copy in the host's memory: no class, no attributes."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+
+def _reduced(obj: Tensor | _Elements, storages: StorageTable) -> Any:
+    """The function and the arguments that make a tensor again."""
+    if isinstance(obj, _Elements):
+        return _plain(obj.tensor, False, storages)
+    if is_lazy(obj):
+        return type(obj), (obj.requires_grad, obj.device, obj.dtype)
+    value = obj._read()
+    owner = value.aval.owner
+    if owner is not None:
+        if has_layout_of_torch(owner):
+            return parts_of(obj, storages.of_tensor)
+        return rebuild_owned, (plain_kind(obj), owner.save(value), obj.requires_grad, extras_of(obj))
+    attributes = extras_of(obj)
+    if type(obj) is Parameter:
+        args = (_Elements(obj), obj.requires_grad, OrderedDict())
+        return (PARAMETER_WITH_STATE, (*args, attributes)) if attributes else (PARAMETER, args)
+    function, args = _plain(obj, obj.requires_grad, storages)
+    kind: type = type(obj)
+    if kind is Buffer and isinstance(obj, Buffer):
+        kind, attributes = Tensor, {**attributes, "persistent": obj.persistent, "_is_buffer": True}
+    if kind is Tensor and not attributes:
+        return function, args
+    return FROM_TYPE, (function, kind, args, attributes)
+
+
+def _plain(tensor: Tensor, requires_grad: bool, storages: StorageTable) -> Any:
+    """The function and the arguments that make the elements of a tensor again."""
+    home, sizes = tensor.device, tuple(tensor.shape)
+    if home is META:
+        return META_TENSOR, (tensor.dtype, sizes, row_major(sizes), requires_grad)
+    if home.type not in ("cpu", "cuda"):
+        return FROM_CPU, (_Elements(tensor.detach().cpu()), tensor.dtype, str(home), requires_grad)
+    record, places = storages.of_tensor(tensor)
+    args = (record, places.offset, (*places.sizes,), (*places.strides,), requires_grad, OrderedDict())
+    return (TYPED_TENSOR, args) if record.is_typed else (UNTYPED_TENSOR, (*args, tensor.dtype))
+
+
+# --- errors -----------------------------------------------------------------------------------------------------
+
+
+def _culprit(obj: PyTree, attempt: Callable[[PyTree], object]) -> str:
+    """The path of the innermost part of an object at which pickling it by itself fails."""
+    path = "obj"
+    while True:
+        for step, part in _parts(obj):
+            try:
+                attempt(part)
+            except Exception:
+                path, obj = path + step, part
+                break
+        else:
+            return path
+
+
+def _parts(obj: PyTree) -> list[tuple[str, PyTree]]:
+    if isinstance(obj, dict):
+        return [(f"[{key!r}]", value) for key, value in obj.items()]
+    if isinstance(obj, (list, tuple)):
+        return [(f"[{at}]", value) for at, value in enumerate(obj)]
+    state = getattr(obj, "__dict__", None)
+    if not isinstance(state, dict) or isinstance(obj, type) or is_of_pytorch(type(obj)):
+        return []
+    members = {**state.get("_modules", {}), **state}  # a module's submodules are its attributes
+    return [(f".{name}", value) for name, value in members.items() if name != "_modules"]

@@ -1,0 +1,65 @@
+"""Files as PyTorch writes them: zip archives of a pickle and storages, and the stream format from before 1.6."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import struct
+from collections.abc import Callable, Iterator
+from typing import IO
+
+from weft._checkpoint.archive import Member
+from weft._checkpoint.extra_files import ExtraFiles, members_of_extra
+from weft._checkpoint.storage_table import StorageTable
+from weft._checkpoint.torch_files import LEGACY_PROTOCOL, LEGACY_START
+
+_VERSION = b"3\n"
+_FORMAT_VERSION = b"1"
+_ALIGNMENT = b"64"
+
+
+def members_of(
+    content: bytes, storages: StorageTable, folder: str, extra: ExtraFiles
+) -> Callable[[], Iterator[Member]]:
+    """A function that yields the members of an archive, in PyTorch's order. Elements are fetched as they are written.
+
+    `folder` is that of all members; PyTorch takes the name of the file.
+    """
+    added = members_of_extra(extra)
+
+    def members() -> Iterator[Member]:
+        yield f"{folder}/data.pkl", content
+        yield f"{folder}/.format_version", _FORMAT_VERSION
+        yield f"{folder}/.storage_alignment", _ALIGNMENT
+        yield f"{folder}/byteorder", b"little"
+        for record in storages:
+            yield f"{folder}/data/{record.key}", record.content()
+        yield f"{folder}/version", _VERSION
+        yield f"{folder}/.data/serialization_id", _identity(content)
+        yield from ((f"{folder}/{name}", file) for name, file in added.items())
+
+    return members
+
+
+def _identity(content: bytes) -> bytes:
+    """40 digits, by which PyTorch counts how often a file is loaded: equal objects give equal files."""
+    return str(int(hashlib.sha256(content).hexdigest(), 16))[:40].zfill(40).encode()
+
+
+def write_stream(file: IO[bytes], content: bytes, storages: StorageTable) -> None:
+    """Write the older format: four pickles, the names of the storages, and their elements one after another."""
+    system = {
+        "protocol_version": LEGACY_PROTOCOL,
+        "little_endian": True,
+        "type_sizes": {"short": 2, "int": 4, "long": 4},
+    }
+    records = sorted(storages, key=lambda record: record.key)
+    file.write(LEGACY_START)
+    for head in (LEGACY_PROTOCOL, system):
+        pickle.dump(head, file, protocol=2)
+    file.write(content)
+    pickle.dump([record.key for record in records], file, protocol=2)
+    for record in records:
+        elements = record.content()
+        file.write(struct.pack("<q", len(elements) // record.name.itemsize))
+        file.write(elements)

@@ -1,0 +1,66 @@
+"""Under which path PyTorch has what stands in a module of this package: pickles name classes and functions by these."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from importlib import import_module
+from itertools import takewhile
+
+from weft._import_paths.finder import names_of
+from weft._import_paths.table import TABLE
+
+_ROOT = "weft"
+_SHOWN_IN = {
+    "weft._base.handles": "weft.utils.hooks",
+    "weft.backends._sdp": "weft.nn.attention",
+    "weft.distributions._constraint": "weft.distributions.constraints",
+}
+"""Public modules that show what private modules of other folders hold."""
+
+
+def home_in_torch(module: str, name: str) -> tuple[str, str]:
+    """PyTorch's module and name of the object that has this name in a module of this package; these if it has none.
+
+    PyTorch's modules of one class each are entries of the table, its packages that show what private modules hold are
+    packages here. The deepest of them is the one where PyTorch defines the object.
+    """
+    first, dot, rest = name.partition(".")
+    own = module.split(".")
+    obj = getattr(sys.modules.get(module), first, None)
+    listed = _listed().get(first, {})
+    if _is_public(own):
+        homes = [path for path in listed if path.rpartition(".")[0] == module.rpartition(".")[0]]
+        homes.append(module)
+    else:
+        packages = (".".join(own[:count]) for count in range(len(own) - 1, 0, -1) if _is_public(own[:count]))
+        shown = [_SHOWN_IN[module]] if module in _SHOWN_IN else []
+        homes = sorted(
+            [*listed, *shown, *packages], key=lambda path: (path.count("."), _shared(path, module)), reverse=True
+        )
+    for path in homes:
+        origin, new = listed.get(path, (path, first))
+        if obj is not None and getattr(import_module(origin), first, None) is obj:
+            return "torch" + path.removeprefix(_ROOT), new + dot + rest
+    return module, name
+
+
+def _is_public(path: list[str]) -> bool:
+    return not any(part.startswith("_") for part in path)
+
+
+def _shared(path: str, other: str) -> int:
+    """How many parts two paths have in common at their start."""
+    parts = zip(path.split("."), other.split("."), strict=False)
+    return len([*takewhile(lambda pair: pair[0] == pair[1], parts)])
+
+
+@cache
+def _listed() -> dict[str, dict[str, tuple[str, str]]]:
+    """By name: the table's modules that have what is called so, each with the module from which, and its name there."""
+    listed: dict[str, dict[str, tuple[str, str]]] = {}
+    for path in TABLE:
+        for new, (origin, old) in names_of(f"{_ROOT}.{path}")[0].items():
+            if new == old or f"{_ROOT}.{path}" not in listed.get(old, {}):
+                listed.setdefault(old, {})[f"{_ROOT}.{path}"] = origin, new
+    return listed
