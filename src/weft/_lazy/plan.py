@@ -172,8 +172,8 @@ class _Numbering:
                 steps.append((origin, tuple(args)))  # pyright: ignore[reportArgumentType]
             else:
                 steps.append((origin, self._shared_inputs(origin, inputs)))  # pyright: ignore[reportArgumentType]
-                doubt = value.doubt if origin.signature.requirement is not None else None  # pyright: ignore[reportOptionalMemberAccess]
-                if doubt is not None and not doubt.check.passed:
+                signature = origin.signature  # pyright: ignore[reportOptionalMemberAccess]
+                if signature.requirement is not None and value.doubt is not None and not value.doubt.check.passed:
                     self.doubtful.append(value)
             if value.tape is not None and value.tape is not FREED:
                 self.taped = True
