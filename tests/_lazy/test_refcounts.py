@@ -186,7 +186,7 @@ def test_each_step_of_training_gives_its_parameters_to_the_next(donated, model):
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["add", "scale", "write", "write a part", "view", "drop", "read", "tape"]),
+        st.sampled_from(["add", "scale", "write", "write a part", "view", "drop", "read", "role"]),
         st.integers(0, 3),
         st.integers(0, 3),
     ),
@@ -215,7 +215,7 @@ def run(steps):
                 tensors[i], arrays[i] = weft.ones(SIZE), np.ones(SIZE, np.float32)
             case "read":
                 np.testing.assert_array_equal(tensors[i].numpy(), arrays[i])
-            case "tape":
+            case "role":
                 leaf = tensors[i].detach().clone().requires_grad_()
                 (leaf * leaf * 0.5).sum().backward()
                 tensors[j], arrays[j] = leaf.grad, arrays[i].copy()

@@ -59,12 +59,12 @@ class Derivative:
 def derivative_of(signature: Signature, need: tuple[int, ...], from_outputs: tuple[int, ...]) -> Derivative:
     """The derivative with respect to inputs `need`, from cotangents of main outputs `from_outputs`."""
     key = (need, from_outputs)
-    made = signature.derivatives.made
-    derivative = made.get(key)
+    cache = signature.derivatives.cache
+    derivative = cache.get(key)
     if derivative is None:
-        derivative = made.setdefault(key, _derive(signature, need, from_outputs))  # as in `signature_of`
+        derivative = cache.setdefault(key, _derive(signature, need, from_outputs))  # as in `signature_of`
         if len(signature.outputs) == 1:
-            made[need] = derivative  # where the engine looks first
+            cache[need] = derivative  # where the engine looks first
     return derivative
 
 
@@ -148,11 +148,11 @@ def _traced_for_all_sizes(
         return None
     general = signature.general[0]
     key = (need, from_outputs)
-    made = general.derivatives.made
-    if key not in made:
+    cache = general.derivatives.cache
+    if key not in cache:
         gradients = with_letters(partial(_Gradients, general, general.structs, general.results(), need, from_outputs))
-        made.setdefault(key, gradients)
-    return made[key]
+        cache.setdefault(key, gradients)
+    return cache[key]
 
 
 class _Gradients:

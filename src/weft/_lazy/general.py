@@ -47,15 +47,15 @@ class Derivatives:
 
     grads   the row's hand-written derivative, or None
     native  the same by a native body, or None
-    made    derivatives by which inputs and outputs take part (`_autograd/derive.py`), and others by their own keys
+    cache   derivatives by which inputs and outputs take part (`_autograd/derive.py`), and others by their own keys
     """
 
-    __slots__ = ("grads", "made", "native")
+    __slots__ = ("cache", "grads", "native")
 
     def __init__(self, grads: Grads | None, native: Grads | None = None) -> None:
         self.grads = grads
         self.native = native
-        self.made: dict[Any, Any] = {}
+        self.cache: dict[Any, Any] = {}
 
 
 class General:

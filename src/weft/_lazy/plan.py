@@ -175,7 +175,7 @@ class _Numbering:
                 signature = origin.signature  # pyright: ignore[reportOptionalMemberAccess]
                 if signature.requirement is not None and value.doubt is not None and not value.doubt.check.passed:
                     self.doubtful.append(value)
-            if value.tape is not None and value.tape is not FREED:
+            if value.role is not None and value.role is not FREED:
                 self.taped = True
             if value.extras:
                 self.with_extras.append(value)
@@ -264,7 +264,7 @@ def _pending_ancestors(value: Value) -> list[Value]:
 
 
 def _for_derivatives(nodes: list[Value], outside: list[Value]) -> set[int]:
-    """Numbers of the values that are referred to from outside the graph, and of those that a living tape will read."""
+    """Numbers of the values that are referred to from outside the graph, and of those that a derivative will read."""
     kept = {value.num for value in outside}
     reached = set(kept)
     for value in reversed(nodes):

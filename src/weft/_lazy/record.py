@@ -37,7 +37,7 @@ def record(
     if ambient.inference:
         for value in values:
             value.aval = marked(value.aval, True)
-    elif main and main[0].tape is not None:
+    elif main and main[0].role is not None:
         for x in inputs:
             if x.aval.inference and any(inputs[at].aval.inference for at in read_inputs(main[0])):
                 raise saved_inference()
@@ -74,8 +74,8 @@ def _serve_modes(values: tuple[Value, ...], inputs: tuple[Value, ...], ambient: 
     if ambient.watchers.anomaly:
         site = user_site()
         for value in values:
-            if value.tape is not None:
-                value.tape = Interior(site=site)
+            if value.role is not None:
+                value.role = Interior(site=site)
     if ambient.watchers.eager and ambient.capture is None:
         realize.flush(ambient.pending)
         for value in values[: values[0].aval.device is not META]:

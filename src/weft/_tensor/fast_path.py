@@ -49,7 +49,7 @@ def unary(call: Call, general: Callable[..., Any]) -> Callable[[Any], Any]:
             value.extras = ()
             value.num = -1
             value.time = tick()
-            value.tape = origin.taped if x.tape is not None else None
+            value.role = origin.taped if x.role is not None else None
             pending = state.pending
             pending.append(value)
             if len(pending) > pending.limit:
@@ -94,7 +94,7 @@ def binary(call: Call, general: Callable[..., Any], takes_number: bool) -> Calla
             value.extras = ()
             value.num = -1
             value.time = tick()
-            value.tape = origin.taped if a.tape is not None or b.tape is not None else None
+            value.role = origin.taped if a.role is not None or b.role is not None else None
             pending = state.pending
             pending.append(value)
             if len(pending) > pending.limit:

@@ -477,7 +477,7 @@ def hint_at_join(error: DistBackendError) -> None:
 
 
 def _inside_tape(value: Value) -> bool:
-    return isinstance(value.tape, Interior)
+    return isinstance(value.role, Interior)
 
 
 def _zeros_like(parameter: Tensor) -> Tensor:

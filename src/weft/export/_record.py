@@ -177,8 +177,8 @@ class ExportTrace(TensorTrace):
         """Restore gradients, optimizers, and the values of tensors from outside that were written in place."""
         for tensor, old in self.written_outside(region):
             set_value(tensor, old)
-        for tape, before in self._grads.values():
-            tape.grad = before
+        for role, before in self._grads.values():
+            role.grad = before
         for stepper in self._steppers:
             kind = type(stepper.optimizer).__name__
             self._state.changed_numbers |= dict.fromkeys(stepper.changed_numbers(kind))
@@ -227,13 +227,13 @@ def record(
     sources: dict[int, tuple[str, Any]] = {}
     leaves: list[Value] = []
 
-    def placeholder(aval: Aval, kind: str, key: object, tape: Role | None) -> Value:
+    def placeholder(aval: Aval, kind: str, key: object, role: Role | None) -> Value:
         leaf = Value(aval, _PlaceholderArray())
         leaves.append(leaf)  # keeps it alive, so that its id stays its own
         sources[id(leaf)] = (kind, key)
         # unlike the leaf, its alias can be written to, and has no array that a check could read
         value = apply(_ALIAS, (leaf,))[0]
-        value.tape = tape
+        value.role = role
         return value
 
     modes = {"inference": False, "anomaly": False, "eager": False, "autocast": ambient().autocast.apart()}
@@ -284,9 +284,9 @@ def record(
 def _in_place(state: NamedState, values: dict[str, Value]) -> Generator[None]:
     """Give the tensors of the state other values for the block, in which they are no views and have no `.grad`."""
     held = [(tensor, tensor._alias, tensor._read(), values[name]) for name, tensor in state.tensors.items()]
-    grads = [(tape, tape.grad) for tensor in state.tensors.values() if (tape := _leaf_tape(tensor)) is not None]
-    for tape, _ in grads:
-        tape.grad = None
+    grads = [(role, role.grad) for tensor in state.tensors.values() if (role := _leaf_tape(tensor)) is not None]
+    for role, _ in grads:
+        role.grad = None
     for tensor, _, _, value in held:
         tensor._alias = None
         set_value(tensor, value)
@@ -296,14 +296,14 @@ def _in_place(state: NamedState, values: dict[str, Value]) -> Generator[None]:
         for tensor, alias, old, _ in held:
             set_value(tensor, old)
             tensor._alias = alias
-        for tape, grad in grads:
-            tape.grad = grad
+        for role, grad in grads:
+            role.grad = grad
 
 
 def _leaf_tape(tensor: Tensor) -> Leaf | None:
-    """The tape that collects the gradient of a leaf; None for other tensors."""
-    tape = tensor._read().tape
-    return tape if isinstance(tape, Leaf) else None
+    """The role that collects the gradient of a leaf; None for other tensors."""
+    role = tensor._read().role
+    return role if isinstance(role, Leaf) else None
 
 
 def _refuse_writes(trace: ExportTrace, region: Pending, state: NamedState, name: str) -> None:

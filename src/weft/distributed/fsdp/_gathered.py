@@ -74,9 +74,9 @@ class Gathered:
             return derivative(self, cotangents)
 
         for value, flows in zip(values, trained, strict=True):
-            value.tape = None
+            value.role = None
             if flows and value.aval.dtype.is_differentiable:
-                value.tape = Interior(custom=differentiate)
+                value.role = Interior(custom=differentiate)
             # The values are on the tape before they are here: whoever reads them first waits for the collective.
             value.content = Absent(self.finish)
         self._values = [weakref.ref(value) for value in values]

@@ -73,38 +73,38 @@ class _CollectedGradients:
         self._hooked: set[Leaf] = set()
         self._own: dict[Leaf, Any] = {}  # the real `.grad` of leaves whose `.grad` is replaced
 
-    def add(self, tape: Leaf, grad: Value) -> None:
+    def add(self, role: Leaf, grad: Value) -> None:
         """Add to the gradient of a leaf."""
         gradients = self._context.gradients
         # Only hooks can see `.grad`; leaves without them need neither the exchange nor the lock.
-        if tape.post_hooks:
-            self._set_grad(tape)
-            accumulate(tape, grad, create_graph=False)
+        if role.post_hooks:
+            self._set_grad(role)
+            accumulate(role, grad, create_graph=False)
         else:
-            before = gradients.get(tape)
-            gradients[tape] = grad if before is None else add_values(before, grad, ambient())
+            before = gradients.get(role)
+            gradients[role] = grad if before is None else add_values(before, grad, ambient())
 
     def __enter__(self) -> None:
-        for tape in self._hooked:
-            self._set_grad(tape)
+        for role in self._hooked:
+            self._set_grad(role)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._own:
-            for tape, own in self._own.items():
-                if tape.grad is not None:
-                    self._context.gradients[tape] = tape.grad._read()
-                tape.grad = own
+            for role, own in self._own.items():
+                if role.grad is not None:
+                    self._context.gradients[role] = role.grad._read()
+                role.grad = own
             self._own = {}
             _grad_lock.release()
 
-    def _set_grad(self, tape: Leaf) -> None:
-        if tape in self._own:
+    def _set_grad(self, role: Leaf) -> None:
+        if role in self._own:
             return
         if not self._own:
             _grad_lock.acquire()
-        self._hooked.add(tape)
-        held = self._context.gradients.get(tape)
-        self._own[tape], tape.grad = tape.grad, None if held is None else wrap(held)
+        self._hooked.add(role)
+        held = self._context.gradients.get(role)
+        self._own[role], role.grad = role.grad, None if held is None else wrap(held)
 
 
 class LocalPass:
@@ -157,7 +157,7 @@ class LocalPass:
         return 0 if self._engine is None else self._engine.awaited
 
     def _is_unmarked(self, value: Value) -> bool:
-        return value.tape is not None and value not in self._marked_values
+        return value.role is not None and value not in self._marked_values
 
     def _sent_value(self, number: int) -> Value:
         sent = self._context.sends.get(number)

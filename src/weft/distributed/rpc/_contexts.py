@@ -55,7 +55,7 @@ class Context:
     sends      tensors that this worker has sent, by number
     receipts   numbers of the tensors that have arrived in one message, by its sender and number
     peers      workers with which this one has exchanged tensors or calls in the context
-    gradients  gradients of this worker's leaves, by their tape
+    gradients  gradients of this worker's leaves, by their role
     passes     the local passes of backward passes
     over       whether it was released
     """
@@ -92,10 +92,10 @@ class Context:
         # The copy is a result and no leaf: a pass adds gradients of leaves to the context, and must hand this one back
         # to the sender.
         source = Value(value.aval, value.content)
-        source.tape = Leaf()
+        source.role = Leaf()
         copy = Value(value.aval, value.content)  # the result of an application that has been computed
         copy.origin, copy.inputs, copy.time = _receive_output(value.aval), (source,), tick()
-        copy.tape = Interior(custom=origin)
+        copy.role = Interior(custom=origin)
         return copy
 
 
@@ -117,7 +117,7 @@ def _receive_output(aval: Aval) -> Output:
 
 def origin_of(value: Vertex) -> ReceivedTensor | None:
     """The origin of a received value; None for a value of this worker."""
-    origin = custom_of(value.tape)
+    origin = custom_of(value.role)
     return origin if isinstance(origin, ReceivedTensor) else None
 
 
