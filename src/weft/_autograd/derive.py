@@ -75,8 +75,8 @@ def on_tape(inputs: Sequence[Value]) -> tuple[int, ...]:
     """Positions of the inputs to which gradients flow."""
     if len(inputs) == 2:  # nearly all that have several
         first, second = inputs
-        return (_FIRST if second.tape is None else _BOTH) if first.tape is not None else _SECOND
-    return tuple([i for i, x in enumerate(inputs) if x.tape is not None])
+        return (_FIRST if second.role is None else _BOTH) if first.role is not None else _SECOND
+    return tuple([i for i, x in enumerate(inputs) if x.role is not None])
 
 
 def smooth_outputs(signature: Signature) -> tuple[int, ...]:
@@ -274,7 +274,7 @@ def _reads(value: Value) -> tuple[Sequence[int], Sequence[int]]:
     """Positions of the inputs and outputs that the derivative of a value's application will read."""
     origin = value.origin
     assert origin is not None, "only applications have derivatives"
-    need = tuple(i for i, x in enumerate(value.inputs) if x.tape is not None)
+    need = tuple(i for i, x in enumerate(value.inputs) if x.role is not None)
     try:
         derivative = derivative_of(origin.signature, need, (origin.index,))
     except GradientError:  # no derivative: a backward pass raises
