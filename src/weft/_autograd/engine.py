@@ -207,9 +207,11 @@ class BackwardPass:
                         left[role] = left.get(role, 0) + 1
                     else:
                         self._enter(x, stack, spent)
+        # What uses a value was recorded after it, so the numbers of recording are a topological order.
         ordered = [reached[key] for key in sorted(reached)]  # pyright: ignore[reportArgumentType]  numbers, inside of the tape
         if self.targets is not None:
             self.useful = self._leading_to(self.targets, ordered)
+        # Refused here, before any gradient is delivered: half of a backward pass would leave wrong sums in `.grad`.
         if any(self._needed(inputs_of(vertex)) for vertex in spent):
             raise second_backward_error()
         return ordered
@@ -246,6 +248,8 @@ class BackwardPass:
 
     def _execute(self, vertices: Iterable[Vertex]) -> None:
         """Propagate gradients through the applications of these vertices; each one after all that use its outputs."""
+        # Most applications have one output, no hooks and no user's derivative. This loop, which calls little, is for
+        # them; all others go to `_differentiate`.
         common = self.useful is None and not self.ambient.watched
         grads, left, passed, state, retain_graph = self.grads, self.left, self.passed, self.ambient, self.retain_graph
         for vertex in vertices:
@@ -262,6 +266,8 @@ class BackwardPass:
             elif derivative.only is None:
                 self._propagate(inputs, need, derivative, self._compute(derivative, (*inputs, vertex, grad)), (grad,))
             else:
+                # `record` without its tests: such a derivative has one output and no doubt, and nothing is watched. The
+                # length of the list is not looked at either, but once, at the end of the pass (`show`).
                 result = recorded(derivative.only, derivative.pick((*inputs, vertex, grad)), state)
                 x = inputs[need[0]]
                 key = x.time if x.role is INTERIOR else key_of(x)

@@ -301,6 +301,7 @@ def _compute_at_once(values: list[Value]) -> bool:
 
 def _evaluate(values: Sequence[Value]) -> bool:
     """Compute applications one by one; False if the input of one is not in memory."""
+    # The lock keeps another thread from planning the same values; it is held for microseconds (`LEAST_PROGRAM`).
     with _planning, quiet():
         for value in values:
             if value.content is PENDING:  # another thread may have computed it since it was taken

@@ -73,7 +73,8 @@ def plan(values: list[Value], wanted: tuple[Value, ...]) -> Batch | None:
         for value in wanted:
             if value.num < 0 and value.is_pending:
                 graph.add(_pending_ancestors(value))
-        value = None  # references are counted from here on
+        # References are counted from here on, so neither this frame nor the caller's list may hold one.
+        value = None
         values.clear()
         return _batch(graph)
     finally:
@@ -94,7 +95,7 @@ def _batch(graph: _Numbering) -> Batch | None:
     taped = graph.taped and any(map(is_taped, nodes))
     own = 2 + refcounts.IN_A_LOCAL  # entries, nodes
     chosen = [v for v in nodes if getrefcount(v) - uses[v.num] > own]
-    if taped:
+    if taped:  # else a loss that is read before `backward()` would be computed twice
         kept = _for_derivatives(nodes, chosen)
         chosen = [v for v in nodes if v.num in kept]
     if not chosen:
@@ -105,7 +106,12 @@ def _batch(graph: _Numbering) -> Batch | None:
     if graph.unconfirmed:
         batch.arrays = [leaf.available for leaf in leaves if not leaf.aval.weak]
     batch.graph = Graph(
-        graph.steps, nodes, leaves, [v.num for v in chosen], () if taped else _donated(leaves, uses, chosen)
+        # A derivative may read leaves to which nothing but the tape refers, which counting takes for unused.
+        graph.steps,
+        nodes,
+        leaves,
+        [v.num for v in chosen],
+        () if taped else _donated(leaves, uses, chosen),
     )
     batch.program = program_of(batch.graph)
     if graph.unconfirmed or graph.doubtful:

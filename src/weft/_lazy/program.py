@@ -266,6 +266,7 @@ def _measured(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence
 
 
 def _execute(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[Any]:
+    # Rent or buy: a program is interpreted until that has cost as much as compiling it would have.
     tier = tier_of(program.device)
     if tier == "interpreted" and not program.compiled.collectives:
         return program.interpreted(_numbered(graph, arrays))
@@ -287,7 +288,7 @@ def _execute(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[
     run = program.compiled.run()
     with _announced(site, len(graph.steps)), compiling(site), pause:
         result = run(*packs, *operands)
-    program.run = run
+    program.run = run  # only now: a compilation that was interrupted or has failed is tried again
     seconds = time.perf_counter() - start
     explain.note(site, seconds, program, graph.steps)
     if program.device is not CPU:
