@@ -94,6 +94,7 @@ def back(obj, *, weights_only=True, **options):
     return torch.load(file, weights_only=weights_only)
 
 
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks", "ignore:torch.quantize_per_tensor")
 @pytest.mark.parametrize("name", ["training", "kinds", "layouts", "quantized"])
 def test_pytorch_loads_what_is_saved(name):
     saved = getattr(record, name)()
@@ -146,7 +147,7 @@ def test_pytorch_loads_whole_modules(name):
     assert [type(module) for module in loaded.modules()] == [type(module) for module in theirs.modules()]
     if name != "lazy":
         assert_same(dict(ours.state_dict()), dict(loaded.state_dict()))
-    assert vars(theirs).keys() - vars(loaded).keys() <= {"_flat_weight_refs", "activation_relu_or_gelu"}
+    assert all(hasattr(loaded, attribute) for attribute in vars(theirs))
 
 
 def test_pytorch_loads_optimizers_and_schedules():
