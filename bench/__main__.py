@@ -111,7 +111,7 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
         *_simple("rec_plain", "`a + b` on 4×4, recorded", 1.0),
         *_simple("rec_grad", "`a + b` on 4×4, recorded with gradient", 1.0),
     ],
-    "tape": lambda: _simple("tape", "10 × (matmul, tanh) on 4×4, forward and backward", 1.0),
+    "role": lambda: _simple("role", "10 × (matmul, tanh) on 4×4, forward and backward", 1.0),
     "chain": lambda: _simple("chain", "`tanh(x * 0.5 + 1) * x`, 10 M float32", 4.0),
     "mlp": lambda: _training("mlp", "MLP training step", 1.25),
     "names": _names,

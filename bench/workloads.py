@@ -78,7 +78,7 @@ def _watched(torch: Any, step: Run, count: int) -> dict[str, Run]:
     return {"sampled": sampled, "plain": plain}
 
 
-def tape(torch: Any) -> Run:
+def role(torch: Any) -> Run:
     """10 × (matmul, tanh) on 4×4, forward and backward; the gradient is computed in every round."""
     w, x = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4)
 

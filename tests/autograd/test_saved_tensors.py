@@ -137,7 +137,7 @@ def test_packed_values_do_not_stay_in_the_graph():
                 continue
             seen.add(id(each))
             count += getattr(each, "available", None) is not None and each.aval.shape == (64,)
-            stack += [*getattr(each, "inputs", ()), *([] if each.tape is each else [each.tape])]
+            stack += [*getattr(each, "inputs", ()), *([] if each.role is each else [each.role])]
         return count
 
     def run():

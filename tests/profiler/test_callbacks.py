@@ -56,7 +56,7 @@ class Seen(list):
 def leaf(array, aval):
     value = Value(aval, array.item() if aval.weak else array)
     if aval.dtype.is_differentiable and not aval.weak:
-        value.tape = Leaf()
+        value.role = Leaf()
     return value
 
 
@@ -72,11 +72,11 @@ def test_every_operator_is_seen_once_forward_and_backward(name):
         except WeftError:  # the row refuses the sample's values
             return
         assert seen.scopes(signature.name) == [RecordScope.FUNCTION]
-        smooth = [value for value in outputs if value.tape is not None]
+        smooth = [value for value in outputs if value.role is not None]
         if not smooth:
             return
         del seen[:]
-        need = tuple(at for at, x in enumerate(inputs) if x.tape is not None)
+        need = tuple(at for at, x in enumerate(inputs) if x.role is not None)
         derivative = derivative_of(signature, need, (smooth[0].origin.index,))
         wrap(smooth[0]).backward(weft.ones(tuple(smooth[0].aval.shape), dtype=smooth[0].aval.dtype))
         expected = [RecordScope.BACKWARD_FUNCTION] if derivative.signature is not None else []

@@ -19,10 +19,10 @@ import jax.numpy as jnp
 from weft._base.timeline import Phase, spanned
 from weft._lazy.call import kinds_of
 from weft._lazy.explain import inferring
-from weft._lazy.general import General, with_letters
+from weft._lazy.general import Derivatives, General, with_letters
 from weft._lazy.interpreted import COMPILED_AT_ONCE
 from weft._lazy.plan import register_reads
-from weft._lazy.signature import Derivatives, Output, Requirement, Signature, structs_of
+from weft._lazy.signature import Output, Requirement, Signature, structs_of
 from weft._lazy.trace import restricted, traced, with_unread
 from weft._lazy.value import Value
 from weft.errors import GradientError, WeftError
@@ -59,12 +59,12 @@ class Derivative:
 def derivative_of(signature: Signature, need: tuple[int, ...], from_outputs: tuple[int, ...]) -> Derivative:
     """The derivative with respect to inputs `need`, from cotangents of main outputs `from_outputs`."""
     key = (need, from_outputs)
-    made = signature.derivatives.made
-    derivative = made.get(key)
+    cache = signature.derivatives.cache
+    derivative = cache.get(key)
     if derivative is None:
-        derivative = made.setdefault(key, _derive(signature, need, from_outputs))  # as in `signature_of`
+        derivative = cache.setdefault(key, _derive(signature, need, from_outputs))  # as in `signature_of`
         if len(signature.outputs) == 1:
-            made[need] = derivative  # where the engine looks first
+            cache[need] = derivative  # where the engine looks first
     return derivative
 
 
@@ -75,8 +75,8 @@ def on_tape(inputs: Sequence[Value]) -> tuple[int, ...]:
     """Positions of the inputs to which gradients flow."""
     if len(inputs) == 2:  # nearly all that have several
         first, second = inputs
-        return (_FIRST if second.tape is None else _BOTH) if first.tape is not None else _SECOND
-    return tuple([i for i, x in enumerate(inputs) if x.tape is not None])
+        return (_FIRST if second.role is None else _BOTH) if first.role is not None else _SECOND
+    return tuple([i for i, x in enumerate(inputs) if x.role is not None])
 
 
 def smooth_outputs(signature: Signature) -> tuple[int, ...]:
@@ -148,10 +148,11 @@ def _traced_for_all_sizes(
         return None
     general = signature.general[0]
     key = (need, from_outputs)
-    if key not in general.derived:
+    cache = general.derivatives.cache
+    if key not in cache:
         gradients = with_letters(partial(_Gradients, general, general.structs, general.results(), need, from_outputs))
-        general.derived.setdefault(key, gradients)
-    return general.derived[key]
+        cache.setdefault(key, gradients)
+    return cache[key]
 
 
 class _Gradients:
@@ -243,7 +244,7 @@ def _gradients(
 ) -> Sequence[jax.Array | None]:
     """A gradient or None for each input in `need`, in PyTorch's convention: conjugates of jax's for complex inputs."""
     real = not any(jnp.issubdtype(a.dtype, jnp.complexfloating) for a in (*inputs, *outputs))
-    grads = signature.grads if isinstance(signature, General) else signature.derivatives.grads
+    grads = signature.derivatives.grads
     if grads is not None and real and all(i < signature.main for i in from_outputs):
         by_output = dict(zip(from_outputs, cotangents, strict=True))
         full = [by_output.get(i) for i in range(signature.main)]
@@ -273,7 +274,7 @@ def _reads(value: Value) -> tuple[Sequence[int], Sequence[int]]:
     """Positions of the inputs and outputs that the derivative of a value's application will read."""
     origin = value.origin
     assert origin is not None, "only applications have derivatives"
-    need = tuple(i for i, x in enumerate(value.inputs) if x.tape is not None)
+    need = tuple(i for i, x in enumerate(value.inputs) if x.role is not None)
     try:
         derivative = derivative_of(origin.signature, need, (origin.index,))
     except GradientError:  # no derivative: a backward pass raises

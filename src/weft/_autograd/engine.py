@@ -32,8 +32,8 @@ from weft._base.device import META
 from weft._base.state import Ambient, ambient, enter, leave
 from weft._base.timeline import Phase, spanned
 from weft._lazy.call import ONE
+from weft._lazy.flushing import array_of
 from weft._lazy.infer import Call, call_of, signature_of
-from weft._lazy.realize import array_of
 from weft._lazy.record import record
 from weft._lazy.role import INTERIOR, Freed, Interior, Leaf, Role, custom_of
 from weft._lazy.value import Executed, Value, recorded
@@ -184,7 +184,7 @@ class BackwardPass:
         spent: list[Vertex] = []
         stack: list[Vertex] = []
         for root in roots:
-            if root.tape is not None:
+            if root.role is not None:
                 self._enter(root, stack, spent)
         while stack:
             vertex = stack.pop()
@@ -196,15 +196,15 @@ class BackwardPass:
                 if len(family) > 1:
                     continue
             for x in inputs:
-                tape = x.tape
-                if tape is INTERIOR:
+                role = x.role
+                if role is INTERIOR:
                     time = x.time
                     if time not in reached:
                         reached[time] = x
                         stack.append(x)
-                elif tape is not None:
-                    if isinstance(tape, Leaf):
-                        left[tape] = left.get(tape, 0) + 1
+                elif role is not None:
+                    if isinstance(role, Leaf):
+                        left[role] = left.get(role, 0) + 1
                     else:
                         self._enter(x, stack, spent)
         ordered = [reached[key] for key in sorted(reached)]  # pyright: ignore[reportArgumentType]  numbers, inside of the tape
@@ -215,12 +215,12 @@ class BackwardPass:
         return ordered
 
     def _enter(self, x: Any, stack: list[Vertex], spent: list[Vertex]) -> None:
-        """Visit a root, or an input that has its own tape."""
-        tape, key = x.tape, key_of(x)
+        """Visit a root, or an input that has its own role."""
+        role, key = x.role, key_of(x)
         if isinstance(key, Leaf):
             self.left[key] = self.left.get(key, 0) + 1
         elif key not in self.reached:
-            if isinstance(tape, Freed) and not isinstance(tape, Executed):  # its links are freed
+            if isinstance(role, Freed) and not isinstance(role, Executed):  # its links are freed
                 raise second_backward_error()
             vertex = self.reached[key] = vertex_of(x)
             stack.append(vertex)
@@ -239,7 +239,7 @@ class BackwardPass:
         """Positions of the inputs whose gradients are needed."""
         useful = self.useful
         return tuple(
-            [i for i, x in enumerate(inputs) if x.tape is not None and (useful is None or key_of(x) in useful)]
+            [i for i, x in enumerate(inputs) if x.role is not None and (useful is None or key_of(x) in useful)]
         )
 
     # --- executing --------------------------------------------------------------------------------------------
@@ -250,12 +250,12 @@ class BackwardPass:
         grads, left, passed, state, retain_graph = self.grads, self.left, self.passed, self.ambient, self.retain_graph
         for vertex in vertices:
             origin, inputs = vertex.origin, vertex.inputs
-            if vertex.tape is not INTERIOR or not common or not origin.alone:  # pyright: ignore[reportOptionalMemberAccess]  an application
+            if vertex.role is not INTERIOR or not common or not origin.alone:  # pyright: ignore[reportOptionalMemberAccess]  an application
                 self._differentiate(vertex)
                 continue
             signature = origin.signature  # pyright: ignore[reportOptionalMemberAccess]
             need = _FIRST if len(inputs) == 1 else on_tape(inputs)
-            derivative = signature.derivatives.made.get(need) or derivative_of(signature, need, _FIRST)
+            derivative = signature.derivatives.cache.get(need) or derivative_of(signature, need, _FIRST)
             grad = grads.pop(vertex.time, None)
             if grad is None:
                 self._count(inputs)
@@ -264,7 +264,7 @@ class BackwardPass:
             else:
                 result = recorded(derivative.only, derivative.pick((*inputs, vertex, grad)), state)
                 x = inputs[need[0]]
-                key = x.time if x.tape is INTERIOR else key_of(x)
+                key = x.time if x.role is INTERIOR else key_of(x)
                 before = grads.get(key)
                 grads[key] = result if before is None else add_values(before, result, state)
                 if key in left:
@@ -292,7 +292,7 @@ class BackwardPass:
         cotangents = self._cotangents(members)
         need = self._needed(inputs)
         if not need:
-            if all(x.tape is None for x in inputs):  # a place of a function's argument, at which gradients end
+            if all(x.role is None for x in inputs):  # a place of a function's argument, at which gradients end
                 self._mark(members, False)
             return
         if any(map(is_spent, members)):
@@ -300,7 +300,7 @@ class BackwardPass:
         attached = attached_to(members[0])
         if attached is not None:
             cotangents = hooks.before(attached, members[0], cotangents)
-        custom = custom_of(members[0].tape)
+        custom = custom_of(members[0].role)
         saves = False
         if not cotangents:
             grads: Gradients = [None] * len(need)
@@ -336,8 +336,8 @@ class BackwardPass:
             if grad is None:
                 continue
             assert vertex.origin is not None, "only applications are inside of the tape"
-            assert vertex.tape is not None, "only applications are inside of the tape"
-            grad = hooks.hooked(vertex.tape, grad)
+            assert vertex.role is not None, "only applications are inside of the tape"
+            grad = hooks.hooked(vertex.role, grad)
             if key_of(vertex) in self.wanted:
                 self.wanted[key_of(vertex)] = grad
             cotangents.append((vertex.origin.index, grad))
@@ -356,7 +356,7 @@ class BackwardPass:
         grads, left = self.grads, self.left
         for i, source in zip(need, derivative.sources, strict=True):
             x = inputs[i]
-            key = x.time if x.tape is INTERIOR else key_of(x)
+            key = x.time if x.role is INTERIOR else key_of(x)
             if source is not None:
                 grad = results[source[1]] if source[0] else cotangents[source[1]]
                 before = grads.get(key)
@@ -381,7 +381,7 @@ class BackwardPass:
     def _count(self, inputs: Sequence[Value]) -> None:
         """Count the uses of leaves by an application whose gradients, if there are any, have been added."""
         for x in inputs:
-            if x.tape is not None:
+            if x.role is not None:
                 self._arrived(key_of(x))
 
     def _complete(self, key: VertexKey) -> None:
@@ -481,7 +481,7 @@ def add_values(a: Value, b: Value, state: Ambient) -> Value:
 def check_finite(head: Vertex, grads: Sequence[Value | None]) -> None:
     """Anomaly mode: raise at the first derivative that is NaN, and name the line of the forward operator."""
     assert head.origin is not None, "only applications are differentiated"
-    assert isinstance(head.tape, Interior), "only applications are differentiated"
+    assert isinstance(head.role, Interior), "only applications are differentiated"
     for at, grad in enumerate(grads):
         if grad is None or grad.aval.device is META or not grad.aval.dtype.is_differentiable:
             continue
@@ -489,5 +489,5 @@ def check_finite(head: Vertex, grads: Sequence[Value | None]) -> None:
         if bool(jnp.isnan(array).any()):
             raise GradientError(
                 f"Function '{backward_name(head)}' returned nan values in its {at}th output. "
-                f"The forward operator {head.origin.signature.name} was called at {head.tape.site or '<unknown>'}"
+                f"The forward operator {head.origin.signature.name} was called at {head.role.site or '<unknown>'}"
             )

@@ -46,7 +46,7 @@ def pushed_forward(
     for inputs, members in _applications(outputs, tangents, links):
         active = tuple([i for i, x in enumerate(inputs) if tangents.get(x) is not None])
         if active:
-            _push(members, inputs, active, tangents, off_tape if members[0].tape is None else state)
+            _push(members, inputs, active, tangents, off_tape if members[0].role is None else state)
     return [tangents.get(output) for output in outputs]
 
 
@@ -59,8 +59,8 @@ def _applications(
     seen = set(tangents)
 
     def enters(value: Value) -> bool:
-        tape = value.tape
-        on_tape = isinstance(tape, Interior)
+        role = value.role
+        on_tape = isinstance(role, Interior)
         return value not in seen and (on_tape or value in links) and value.time > earliest
 
     def inputs_of(value: Value) -> tuple[Value, ...]:
@@ -89,8 +89,8 @@ def _push(
     """Record the tangents of an application's outputs `members`, given those of its inputs at `active`."""
     head = members[0]
     assert head.origin is not None, "only applications are inside of the tape"
-    if isinstance(head.tape, Interior) and head.tape.custom is not None:
-        _push_by_user(head.tape, members, inputs, tangents)
+    if isinstance(head.role, Interior) and head.role.custom is not None:
+        _push_by_user(head.role, members, inputs, tangents)
         return
     directions = [x for x in map(tangents.get, inputs) if x is not None]
     signature = head.origin.signature
@@ -103,14 +103,14 @@ def _push(
 
 
 def _push_by_user(
-    tape: Interior, members: list[Value], inputs: tuple[Value, ...], tangents: MutableMapping[Value, Value | None]
+    role: Interior, members: list[Value], inputs: tuple[Value, ...], tangents: MutableMapping[Value, Value | None]
 ) -> None:
     """The same by a user's derivative; `RuntimeError` if that has no forward mode."""
-    if tape.forward is None:
+    if role.forward is None:
         raise GradientError(
             "You must implement the jvp function for custom autograd.Function to use it with forward mode AD."
         )
-    results = tape.forward([tangents.get(x) for x in inputs])
+    results = role.forward([tangents.get(x) for x in inputs])
     tangents.update({x: results[x.origin.index] for x in members if x.origin is not None})
 
 
@@ -130,9 +130,9 @@ class Pushforward(NamedTuple):
 def pushforward_of(signature: Signature, active: Positions, wanted: Positions) -> Pushforward:
     """The tangents of the outputs at `wanted`, from those of the inputs at `active`."""
     key = ("pushforward", active, wanted)
-    result = signature.derivatives.made.get(key)
+    result = signature.derivatives.cache.get(key)
     if result is None:
-        result = signature.derivatives.made.setdefault(key, _pushforward(signature, active, wanted))
+        result = signature.derivatives.cache.setdefault(key, _pushforward(signature, active, wanted))
     return result
 
 

@@ -15,7 +15,7 @@ from weft._lazy.value import OUTSIDE, PENDING, Executed, Shared, Value
 from weft.errors import GradientError
 
 VertexKey = Leaf | int
-"""Identifies a value in a pass: a leaf by its tape, any other by the number of its recording."""
+"""Identifies a value in a pass: a leaf by its role, any other by the number of its recording."""
 
 Vertex = Value | Executed
 
@@ -23,17 +23,17 @@ _new = object.__new__
 
 
 def key_of(x: Value | Role) -> VertexKey:
-    """The key of a value or tape; equal for all that are at the same place in the graph."""
-    tape = x.tape
-    assert tape is not None, "only what takes part in differentiation has a place in the graph"
-    if isinstance(tape, Leaf):
-        return tape
-    return tape.time if isinstance(tape, Executed) else x.time  # pyright: ignore[reportAttributeAccessIssue]  no leaf's
+    """The key of a value or role; equal for all that are at the same place in the graph."""
+    role = x.role
+    assert role is not None, "only what takes part in differentiation has a place in the graph"
+    if isinstance(role, Leaf):
+        return role
+    return role.time if isinstance(role, Executed) else x.time  # pyright: ignore[reportAttributeAccessIssue]  no leaf's
 
 
 def vertex_of(x: Vertex) -> Vertex:
     """The object with the links of a value's application: the value, or the tape left by a pass."""
-    return x.tape if isinstance(x.tape, Executed) else x
+    return x.role if isinstance(x.role, Executed) else x
 
 
 def inputs_of(vertex: Vertex) -> tuple[Any, ...]:
@@ -48,25 +48,25 @@ def application_key(x: Value | Role) -> VertexKey:
     if family is None:
         return key_of(x)
     if family.key is None:
-        family.key = vertex_of(x).time  # pyright: ignore[reportArgumentType]  no leaf's tape
+        family.key = vertex_of(x).time  # pyright: ignore[reportArgumentType]  no leaf's role
     return family.key
 
 
 def is_spent(vertex: Vertex) -> bool:
     """Whether a pass has freed what the derivative reads."""
-    tape, inputs = vertex.tape, vertex.inputs
-    return (isinstance(tape, Freed) and tape.spent) or (type(inputs) is Shared and inputs.spent)
+    role, inputs = vertex.role, vertex.inputs
+    return (isinstance(role, Freed) and role.spent) or (type(inputs) is Shared and inputs.spent)
 
 
 def hooks_of(x: Value | Role) -> Hooks:
     """The gradient hooks of what is on the tape; creates its own tape for them if necessary."""
-    tape = x.tape
-    assert tape is not None, "the caller has checked that a gradient flows"
-    if isinstance(x, Value) and (tape is INTERIOR or tape is FREED):
-        x.tape = tape = type(tape)()
-    if tape.hooks is None:
-        tape.hooks = Hooks()
-    return tape.hooks
+    role = x.role
+    assert role is not None, "the caller has checked that a gradient flows"
+    if isinstance(x, Value) and (role is INTERIOR or role is FREED):
+        x.role = role = type(role)()
+    if role.hooks is None:
+        role.hooks = Hooks()
+    return role.hooks
 
 
 def node_hooks_of(x: Value | Role) -> NodeHooks:
@@ -87,21 +87,21 @@ def attached_to(x: Value | Role) -> NodeHooks | None:
     family = _family_of(x)
     if family is not None:
         return family.node
-    return None if x.tape is None or x.tape.hooks is None else x.tape.hooks.node
+    return None if x.role is None or x.role.hooks is None else x.role.hooks.node
 
 
 def _family_of(x: Value | Role) -> Shared | None:
     """The inputs of an application with several outputs, which are the same object for all of these."""
-    if not isinstance(x.tape, Interior):
+    if not isinstance(x.role, Interior):
         return None
-    inputs = inputs_of(vertex_of(x))  # pyright: ignore[reportArgumentType]  no leaf's tape
+    inputs = inputs_of(vertex_of(x))  # pyright: ignore[reportArgumentType]  no leaf's role
     return inputs if type(inputs) is Shared else None
 
 
 def has_own_derivative(value: Value) -> bool:
-    """Whether a value's tape has hooks or a user's derivative."""
-    tape = value.tape
-    return isinstance(tape, Interior) and bool(tape.custom or tape.hooks or attached_to(value))
+    """Whether a value's role has hooks or a user's derivative."""
+    role = value.role
+    return isinstance(role, Interior) and bool(role.custom or role.hooks or attached_to(value))
 
 
 def leads_to(value: Value, is_end: Callable[[VertexKey], bool]) -> bool:
@@ -110,7 +110,7 @@ def leads_to(value: Value, is_end: Callable[[VertexKey], bool]) -> bool:
     seen: set[VertexKey] = set()
     while stack:
         x = stack.pop()
-        if x.tape is None:
+        if x.role is None:
             continue
         key = key_of(x)
         if key in seen:
@@ -118,7 +118,7 @@ def leads_to(value: Value, is_end: Callable[[VertexKey], bool]) -> bool:
         if is_end(key):
             return True
         seen.add(key)
-        if not isinstance(x.tape, Leaf):
+        if not isinstance(x.role, Leaf):
             stack.extend(inputs_of(vertex_of(x)))
     return False
 
@@ -136,23 +136,23 @@ def second_backward_error() -> GradientError:
 def mark_executed(value: Value, spent: bool, left: list[Executed]) -> None:
     """Give a value whose application was executed an `Executed`; `spent` if what its derivative read is freed."""
     passed: Executed = _new(Executed)
-    tape = value.tape
-    if tape is INTERIOR:
+    role = value.role
+    if role is INTERIOR:
         passed.hooks = passed.custom = passed.forward = None
         passed.site = ""
     else:
-        assert isinstance(tape, Interior), "only applications are executed"
-        passed.hooks, passed.custom, passed.site = tape.hooks, tape.custom, tape.site
-        passed.forward = tape.forward
-        if tape.release is not None:
-            tape.release()
+        assert isinstance(role, Interior), "only applications are executed"
+        passed.hooks, passed.custom, passed.site = role.hooks, role.custom, role.site
+        passed.forward = role.forward
+        if role.release is not None:
+            role.release()
     passed.spent = spent
     passed.origin = value.origin
     passed.inputs = value.inputs
     passed.time = value.time
-    value.tape = passed
+    value.role = passed
     for extra in value.extras:
-        extra.tape = FREED
+        extra.role = FREED
     if value.content is not PENDING:
         value.inputs = ()
         value.extras = ()
@@ -167,17 +167,17 @@ class Held:
         stack = list(outputs)
         while stack:
             x = stack.pop()
-            tape, inputs = x.tape, x.inputs
-            if isinstance(tape, Interior) and x.time > start and x not in links:
+            role, inputs = x.role, x.inputs
+            if isinstance(role, Interior) and x.time > start and x not in links:
                 stack.extend(inputs)
-                if inputs and tape.custom is None:  # what a user's derivative saved would be gone
-                    links[x] = inputs, tape, x.extras
+                if inputs and role.custom is None:  # what a user's derivative saved would be gone
+                    links[x] = inputs, role, x.extras
 
     def restore(self) -> None:
         """Put back what was freed. Values are immutable, so what the derivatives read can be computed again."""
-        for x, (inputs, tape, extras) in self._links.items():
-            if isinstance(x.tape, Freed):
-                x.inputs, x.tape, x.extras = inputs, tape, extras
+        for x, (inputs, role, extras) in self._links.items():
+            if isinstance(x.role, Freed):
+                x.inputs, x.role, x.extras = inputs, role, extras
                 if type(inputs) is Shared:
                     inputs.links, inputs.spent = None, False
 
@@ -211,7 +211,7 @@ def links_to(inputs: Iterable[Value]) -> tuple[Any, ...]:
 
 
 def _link(x: Value) -> Value | Role:
-    tape = x.tape
-    if tape is None:
+    role = x.role
+    if role is None:
         return x if x.aval.weak else OUTSIDE  # a number, such as an index, has no array
-    return tape if isinstance(tape, (Freed, Leaf)) else x
+    return role if isinstance(role, (Freed, Leaf)) else x

@@ -15,10 +15,10 @@ Cotangents = list[tuple[int, Value]]
 """Cotangents of outputs, by the index of the output."""
 
 
-def hooked(tape: Role, grad: Value) -> Value:
+def hooked(role: Role, grad: Value) -> Value:
     """A gradient after the hooks of its value."""
-    if tape.hooks:
-        for _, hook in sorted(tape.hooks.items()):
+    if role.hooks:
+        for _, hook in sorted(role.hooks.items()):
             replacement = hook(grad)
             if replacement is not None and replacement.aval is not grad.aval:
                 _check_replacement(hook.__name__, grad, replacement)

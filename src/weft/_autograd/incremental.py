@@ -71,7 +71,7 @@ class IncrementalBackwardPass(BackwardPass):
         """Count the uses of all values except leaves, which `_reach` has counted."""
         left = self.left
         for x in chain(roots, *map(self._first_inputs, ordered)):
-            if isinstance(x.tape, Interior):
+            if isinstance(x.role, Interior):
                 left[key_of(x)] = left.get(key_of(x), 0) + 1
 
     def _first_inputs(self, vertex: Vertex) -> Sequence[Value]:

@@ -48,7 +48,7 @@ class Level:
         """Count what leads to `place` as belonging to the level, until it ends."""
         self.places.add(place.time)
         _live.add(place.time)
-        if place.tape is None:
+        if place.role is None:
             self.links[place] = ()
 
     def end(self) -> None:
@@ -59,7 +59,7 @@ class Level:
         """Keep the links of an application that was just recorded off the tape, if tangents may go through it."""
         for value in values:
             differentiable = value.origin is not None and value.origin.taped is not None
-            if value.tape is None and differentiable and any(map(self._may_depend, inputs)):
+            if value.role is None and differentiable and any(map(self._may_depend, inputs)):
                 self.links[value] = inputs
 
     def keep(self, values: Iterable[Value]) -> None:
@@ -69,7 +69,7 @@ class Level:
                 self.links.setdefault(value, value.inputs)
 
     def _may_depend(self, x: Value) -> bool:
-        return x in self.links or (isinstance(x.tape, Interior) and x.time > self.start)
+        return x in self.links or (isinstance(x.role, Interior) and x.time > self.start)
 
 
 # no cell: calls within a level with tangents are not captured
@@ -80,7 +80,7 @@ def flows_out(value: Value) -> bool:
     """Whether gradients flow from a value to a leaf, or to a place that counts, so that it stays on the tape."""
     flowing = (ambient().context.transform or _OUTERMOST).flowing
     flows = leads_to(value, lambda key: isinstance(key, Leaf) or key in _live or key in flowing)
-    if flows and isinstance(value.tape, Interior):
+    if flows and isinstance(value.role, Interior):
         flowing[key_of(value)] = value
     return flows
 

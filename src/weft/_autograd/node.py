@@ -20,7 +20,7 @@ def backward_name(x: Vertex) -> str:
     """
     origin = vertex_of(x).origin
     assert origin is not None, "only applications are inside of the tape"
-    if custom_of(x.tape) is not None:
+    if custom_of(x.role) is not None:
         return f"{origin.signature.name}Backward"
     return node_name(origin.signature, origin.index)
 
@@ -57,7 +57,7 @@ def edges_of(place: Vertex | Role) -> tuple[int, ...]:
     signature = _signature_of(place)
     if signature is None:
         return ()
-    custom = custom_of(place.tape)
+    custom = custom_of(place.role)
     if custom is not None:  # before the arguments come results outside of the tape
         return tuple(range(getattr(custom, "first", 0), len(signature.avals)))
     operands = () if signature.call is None else operand_positions(signature.call)
@@ -78,9 +78,9 @@ def operand_positions(call: BoundOp) -> tuple[int, ...]:
 
 def _signature_of(place: Vertex | Role) -> Signature | None:
     """The signature of the application at a place in the graph; None for a leaf."""
-    if not isinstance(place.tape, Interior):
+    if not isinstance(place.role, Interior):
         return None
-    origin = vertex_of(place).origin  # pyright: ignore[reportArgumentType]  no leaf's tape
+    origin = vertex_of(place).origin  # pyright: ignore[reportArgumentType]  no leaf's role
     return None if origin is None else origin.signature
 
 

@@ -36,7 +36,7 @@ _new = object.__new__
 
 
 class Packed(Executed):
-    """The tape of an application of which something has been saved apart.
+    """The role of a value of whose application something has been saved apart.
 
     saved   what its derivative reads, by position among (*inputs, *outputs); the same dict for all outputs
     """
@@ -63,7 +63,7 @@ class Packed(Executed):
 def save_apart(values: tuple[Value, ...], save: Save) -> None:
     """Keep what the derivative of an application reads by `save`; `values` are its main outputs, just recorded."""
     outputs = (*values, *values[0].extras)
-    smooth = [value for value in outputs if value.tape is INTERIOR]
+    smooth = [value for value in outputs if value.role is INTERIOR]
     if not smooth:
         return
     origin, inputs = smooth[0].origin, smooth[0].inputs
@@ -77,20 +77,20 @@ def save_apart(values: tuple[Value, ...], save: Save) -> None:
     saved: dict[int, Saved] = {}
     for value in smooth:
         assert value.origin is not None, "only applications are inside of the tape"
-        value.tape = _tape_of(value.origin, value.time, links, saved)
+        value.role = _leaf_of(value.origin, value.time, links, saved)
     for i in derivative.inputs:
         if not inputs[i].aval.weak:
-            saved[i] = save(inputs[i], None if inputs[i].tape is None else links[i])
+            saved[i] = save(inputs[i], None if inputs[i].role is None else links[i])
     for i in derivative.outputs:
-        saved[len(inputs) + i] = save(outputs[i], outputs[i].tape)
+        saved[len(inputs) + i] = save(outputs[i], outputs[i].role)
     values[0].extras = ()
 
 
-def _tape_of(origin: Output, time: int, links: tuple[Any, ...], saved: dict[int, Saved]) -> Packed:
-    tape: Packed = _new(Packed)
-    tape.hooks = tape.custom = tape.forward = None
-    tape.site = ""
-    tape.spent = False
-    tape.origin, tape.inputs, tape.time = origin, links, time
-    tape.saved = saved
-    return tape
+def _leaf_of(origin: Output, time: int, links: tuple[Any, ...], saved: dict[int, Saved]) -> Packed:
+    role: Packed = _new(Packed)
+    role.hooks = role.custom = role.forward = None
+    role.site = ""
+    role.spent = False
+    role.origin, role.inputs, role.time = origin, links, time
+    role.saved = saved
+    return role

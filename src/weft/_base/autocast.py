@@ -23,7 +23,7 @@ class Autocast:
     caches    whether casts of leaves are kept for their next use
     as_if     the type of device that all tensors are taken to be on, or "" for their own
     nesting   how many regions are around
-    kept      the casts that are kept: by the leaf's tape and the type, the leaf's value and its cast
+    kept      the casts that are kept: by the leaf's role and the type, the leaf's value and its cast
     """
 
     enabled: frozenset[str] = frozenset()

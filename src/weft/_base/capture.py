@@ -44,10 +44,10 @@ class Capture:
     def changes(self, tensor: Any, what: str) -> None:
         """Something of a tensor other than its elements will change."""
 
-    def reads_grad(self, tape: Any) -> None:
+    def reads_grad(self, role: Any) -> None:
         """A leaf's `.grad` is read."""
 
-    def writes_grad(self, tape: Any, *, reads: bool) -> None:
+    def writes_grad(self, role: Any, *, reads: bool) -> None:
         """A leaf's `.grad` will change; `reads` if the result depends on the present gradient."""
 
     def lift(self, value: Any, getter: Callable[[], Any]) -> None:

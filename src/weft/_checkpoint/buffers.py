@@ -11,7 +11,7 @@ from weft._base.device import META, device
 from weft._base.dtype import DType, bool_
 from weft._base.state import ambient
 from weft._lazy.aval import aval_of
-from weft._lazy.realize import array_of, flush, report
+from weft._lazy.flushing import array_of, flush, report
 from weft._lazy.runtime import jax_device
 from weft._lazy.sites import noted
 from weft._lazy.value import NO_DATA, Value

@@ -149,9 +149,9 @@ class _Apart:
         if not self.is_inside(tensor._read()):
             self._refuse(f"changes {what} of a tensor from outside", "do so outside of it")
 
-    def writes_grad(self, tape: object, *, reads: bool) -> None:
+    def writes_grad(self, role: object, *, reads: bool) -> None:
         """A leaf's `.grad` is about to change."""
-        del tape, reads
+        del role, reads
         self._refuse("accumulates gradients", "use torch.autograd.grad")
 
     def draws(self, generator: Generator) -> tuple[Value, Value]:

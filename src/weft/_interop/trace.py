@@ -22,9 +22,9 @@ from weft._base.types import Arg
 from weft._dispatch import apply
 from weft._lazy.aval import aval_of
 from weft._lazy.call import ONE
+from weft._lazy.flushing import array_of
 from weft._lazy.infer import call_of
 from weft._lazy.outline import outline
-from weft._lazy.realize import array_of
 from weft._lazy.role import Leaf
 from weft._lazy.runtime import default_jax_device, named
 from weft._lazy.value import Value
@@ -51,17 +51,17 @@ class TensorTrace(Capture):
 
     def read(self, tensor: Tensor, value: Value) -> None:
         """An operator reads a tensor."""
-        if isinstance(value.tape, Leaf):
-            self._leaves.setdefault(id(value.tape), weakref.ref(tensor))
+        if isinstance(value.role, Leaf):
+            self._leaves.setdefault(id(value.role), weakref.ref(tensor))
 
     def wrote(self, tensor: Tensor, old: Value) -> None:
         """A tensor got a new value in place."""
         self._written.setdefault(id(tensor), (weakref.ref(tensor), old))
 
-    def writes_grad(self, tape: Leaf, *, reads: bool) -> None:
+    def writes_grad(self, role: Leaf, *, reads: bool) -> None:
         """A leaf's `.grad` is about to change."""
         del reads
-        self._grads.setdefault(id(tape), (tape, tape.grad))
+        self._grads.setdefault(id(role), (role, role.grad))
 
     def draws(self, generator: Generator) -> tuple[Value, Value]:
         """The (seed, offset) of a random operator, from the key of the call; `CompileError` if there is none."""
@@ -106,17 +106,17 @@ class TensorTrace(Capture):
         # Undone before the error is raised: the tensors would be left with values of a trace, which nobody can compute.
         for tensor, old in kept:
             set_value(tensor, old)
-        changed = [tape for tape, before in self._grads.values() if tape.grad is not before]
-        for tape, before in self._grads.values():
-            tape.grad = before
+        changed = [role for role, before in self._grads.values() if role.grad is not before]
+        for role, before in self._grads.values():
+            role.grad = before
         if kept:
             shape = list(kept[0][0].shape)
             raise CompileError(
                 f"{self.name}: it writes to a tensor of shape {shape} that it did not make, such as a module's "
                 "buffer; a jax function has no side effects, so return the new value instead (or use model.eval())"
             )
-        for tape in changed:
-            leaf = self._leaves.get(id(tape), lambda: None)()
+        for role in changed:
+            leaf = self._leaves.get(id(role), lambda: None)()
             if leaf is not None and id(leaf) not in own:
                 raise CompileError(
                     f"{self.name}: it leaves a gradient in a tensor of shape {list(leaf.shape)} that it did not make; "
@@ -144,7 +144,7 @@ def traced(
     leaves = [Value(aval_of(tuple(a.shape), from_numpy(a.dtype), device=device), a) for a in arrays]
     for leaf in leaves:
         if on_tape and leaf.aval.dtype.is_differentiable:
-            leaf.tape = Leaf()
+            leaf.role = Leaf()
     trace = TensorTrace(name, key)
     region = Pending(sys.maxsize, watched=False)
     with jax.ensure_compile_time_eval():  # what does not depend on the arrays is computed now

@@ -87,12 +87,12 @@ def is_eligible(dtype: DType) -> bool:
 def cast(value: Value, dtype: DType, ambient: Ambient) -> Value:
     """A value in another type. Casts of float32 leaves with gradients are kept until the outermost region ends.
 
-    They are found by the leaf's tape and used for the same value only: a leaf that was written is cast again.
+    They are found by the leaf's role and used for the same value only: a leaf that was written is cast again.
     """
-    tape, autocast = value.tape, ambient.autocast
-    if not (autocast.caches and isinstance(tape, Leaf) and value.aval.dtype is float32 and ambient.grad):
+    role, autocast = value.role, ambient.autocast
+    if not (autocast.caches and isinstance(role, Leaf) and value.aval.dtype is float32 and ambient.grad):
         return _recorded(value, dtype, ambient)
-    key = (tape, dtype)
+    key = (role, dtype)
     kept = autocast.kept.get(key)
     if kept is None or kept[0] is not value:
         kept = autocast.kept[key] = (value, _recorded(value, dtype, ambient))

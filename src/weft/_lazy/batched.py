@@ -22,9 +22,9 @@ def batched(signature: Signature, flags: Flags, size: int) -> Signature:
     Inputs that are not marked are the same for all examples.
     """
     key = ("batched", flags, size)
-    result = signature.derivatives.made.get(key)
+    result = signature.derivatives.cache.get(key)
     if result is None:
-        result = signature.derivatives.made.setdefault(key, _batched(signature, flags, size))
+        result = signature.derivatives.cache.setdefault(key, _batched(signature, flags, size))
     return result
 
 

@@ -38,35 +38,52 @@ _EXAMPLES = 2  # that a new signature has to differ from in the same sizes
 _MOST_EXAMPLES = 64
 
 
+Grads = Callable[..., Sequence[jax.Array | None]]
+"""(arrays, outputs, cotangents of the main outputs) -> one gradient or None per input."""
+
+
+class Derivatives:
+    """How an application is differentiated.
+
+    grads   the row's hand-written derivative, or None
+    native  the same by a native body, or None
+    cache   derivatives by which inputs and outputs take part (`_autograd/derive.py`), and others by their own keys
+    """
+
+    __slots__ = ("cache", "grads", "native")
+
+    def __init__(self, grads: Grads | None, native: Grads | None = None) -> None:
+        self.grads = grads
+        self.native = native
+        self.cache: dict[Any, Any] = {}
+
+
 class General:
     """An operator's function with symbols for some sizes; it takes a signature's place in differentiation.
 
-    fn, grads, main   as in `Signature`
+    fn, main, derivatives, precondition   as in `Signature`
     structs   those of the inputs
     trace     the trace of `fn`
-    precondition   as in `Signature`
-    derived   its derivatives traced so far, by the inputs and outputs that take part (`_autograd/derive.py`)
     checked   whether the precondition was traced, and `check` the result, or None (`_lazy/checks.py`)
     """
 
-    __slots__ = ("check", "checked", "derived", "fn", "grads", "main", "precondition", "structs", "trace")
+    __slots__ = ("check", "checked", "derivatives", "fn", "main", "precondition", "structs", "trace")
 
     def __init__(
         self,
         fn: Callable[..., Any],
-        grads: Callable[..., Any] | None,
+        grads: Grads | None,
         main: int,
         structs: Sequence[jax.ShapeDtypeStruct],
         trace: Trace,
         precondition: Precondition | None = None,
     ) -> None:
         self.fn = fn
-        self.grads = grads
         self.main = main
         self.structs = structs
         self.trace = trace
         self.precondition = precondition
-        self.derived: dict[Any, Any] = {}
+        self.derivatives = Derivatives(grads)
         self.checked = False
         self.check: Trace | None = None
 

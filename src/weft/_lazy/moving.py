@@ -13,7 +13,7 @@ from weft._base.device import CPU, META, device
 from weft._base.state import ambient
 from weft._lazy import metrics
 from weft._lazy.aval import aval_of, named, owned
-from weft._lazy.realize import array_of
+from weft._lazy.flushing import array_of
 from weft._lazy.role import Interior
 from weft._lazy.runtime import jax_device
 from weft._lazy.signature import Signature
@@ -45,10 +45,10 @@ def moved_array(value: Value, target: device) -> Value:
     aval = aval_of(value.aval.shape, value.aval.dtype, device=target)
     aval = owned(named(aval, value.aval.names), value.aval.owner)
     result = noted(Value(aval, NO_DATA if target is META else put(array_of(value), target)))
-    if value.tape is not None and ambient().grad:  # record an application that has already been computed
+    if value.role is not None and ambient().grad:  # record an application that has already been computed
         signature = Signature("to_device", _itself, (value.aval,), device=target)
         result.origin, result.inputs, result.time = signature.outputs[0], (value,), tick()
-        result.tape = Interior(custom=partial(_moved_back, value.aval.device))
+        result.role = Interior(custom=partial(_moved_back, value.aval.device))
     return result
 
 

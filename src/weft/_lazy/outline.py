@@ -108,13 +108,13 @@ def form_of(wanted: Sequence[Value], inside: Callable[[Value], bool]) -> tuple[F
 
 def _stops(value: Value) -> bool:
     """Whether gradients stop at this value: it is not on the tape, although an input is."""
-    flows = isinstance(value.tape, Interior)
-    return not flows and any(x.tape is not None for x in value.inputs)
+    flows = isinstance(value.role, Interior)
+    return not flows and any(x.role is not None for x in value.inputs)
 
 
 def has_user_derivatives(region: Sequence[Value]) -> bool:
     """Whether a region has hooks or users' derivatives, which outlining would lose."""
-    tapes = (value.tape for value in region)
+    tapes = (value.role for value in region)
     own = any(isinstance(t, Interior) and not isinstance(t, Freed) and (t.custom or t.hooks) for t in tapes)
     return own or any(type(value.inputs) is Shared and value.inputs.node is not None for value in region)
 

@@ -19,7 +19,7 @@ from weft._lazy.program import Graph, Program, program_of
 from weft._lazy.role import FREED
 from weft._lazy.runtime import is_ready
 from weft._lazy.signature import Output
-from weft._lazy.value import PENDING, Check, Computing, Doubt, StandIn, Value, inputs_first, is_taped
+from weft._lazy.value import PENDING, Computing, Doubt, RecordedCheck, StandIn, Value, inputs_first, is_taped
 from weft.ops._native import LEAST_DONATION
 
 Reads = Callable[[Value], tuple[Sequence[int], Sequence[int]]]
@@ -172,10 +172,10 @@ class _Numbering:
                 steps.append((origin, tuple(args)))  # pyright: ignore[reportArgumentType]
             else:
                 steps.append((origin, self._shared_inputs(origin, inputs)))  # pyright: ignore[reportArgumentType]
-                doubt = value.doubt if origin.signature.requirement is not None else None  # pyright: ignore[reportOptionalMemberAccess]
-                if doubt is not None and not doubt.check.passed:
+                signature = origin.signature  # pyright: ignore[reportOptionalMemberAccess]
+                if signature.requirement is not None and value.doubt is not None and not value.doubt.check.passed:
                     self.doubtful.append(value)
-            if value.tape is not None and value.tape is not FREED:
+            if value.role is not None and value.role is not FREED:
                 self.taped = True
             if value.extras:
                 self.with_extras.append(value)
@@ -249,7 +249,7 @@ def _mask(doubts: list[Doubt], some: Sequence[Doubt | None]) -> int:
     return mask
 
 
-def _is_settled(check: Check) -> bool:
+def _is_settled(check: RecordedCheck) -> bool:
     """Whether a check is known to have passed; does not wait."""
     code = check.code
     codes = None if code is None else code.available
@@ -264,7 +264,7 @@ def _pending_ancestors(value: Value) -> list[Value]:
 
 
 def _for_derivatives(nodes: list[Value], outside: list[Value]) -> set[int]:
-    """Numbers of the values that are referred to from outside the graph, and of those that a living tape will read."""
+    """Numbers of the values that are referred to from outside the graph, and of those that a derivative will read."""
     kept = {value.num for value in outside}
     reached = set(kept)
     for value in reversed(nodes):

@@ -53,7 +53,7 @@ class Role:
     """The key of `retain_grad`'s hook: hooks run in the order of their keys, so it runs last."""
 
     @property
-    def tape(self) -> Role:
+    def role(self) -> Role:
         """Itself: in the graph that a backward pass leaves, roles replace their values."""
         return self
 

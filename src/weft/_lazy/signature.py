@@ -13,7 +13,7 @@ from weft._base.dtype import from_numpy
 from weft._base.timeline import Phase, spanned
 from weft._lazy.aval import Aval, aval_of, named
 from weft._lazy.call import BoundOp
-from weft._lazy.general import General
+from weft._lazy.general import Derivatives, General, Grads
 from weft._lazy.interpreter import Costs
 from weft._lazy.precondition import Precondition
 from weft._lazy.role import INTERIOR, Role
@@ -64,26 +64,6 @@ class Execution:
         self.overwrites = False
         self.run: Callable[[Sequence[Any]], Sequence[Any]] | None = None
         self.costs: Costs | None = None
-
-
-Grads = Callable[..., Sequence[jax.Array | None]]
-"""(arrays, outputs, cotangents of the main outputs) -> one gradient or None per input."""
-
-
-class Derivatives:
-    """How an application is differentiated.
-
-    grads   the row's hand-written derivative, or None
-    native  the same by a native body, or None
-    made    derivatives by which inputs and outputs take part (`_autograd/derive.py`), and others by their own keys
-    """
-
-    __slots__ = ("grads", "made", "native")
-
-    def __init__(self, grads: Grads | None, native: Grads | None = None) -> None:
-        self.grads = grads
-        self.native = native
-        self.made: dict[Any, Any] = {}
 
 
 class Requirement:

@@ -73,7 +73,7 @@ class StandIn:
 class NotComputed(StandIn):
     """The type of `PENDING`.
 
-    compute  computes a value with all that it depends on; set by `realize`, which is above
+    compute  computes a value with all that it depends on; set by `flushing`, which is above
     """
 
     __slots__ = ("compute",)
@@ -164,7 +164,7 @@ class Value:
     origin   the output of a signature that makes it; None for a leaf
     inputs   values that the application reads, until nobody needs them; outputs of one application share the tuple
     content  its array, or what stands in for it (below)
-    tape     None when no gradient flows through it
+    role     None when no gradient flows through it
     extras   outputs of the same application that only the derivative reads
     num      scratch of the flush that is being planned
     time     number of the recording; whatever uses a value was recorded after it
@@ -197,14 +197,14 @@ class Value:
         "num",
         "origin",
         "owner",
-        "tape",
+        "role",
         "time",
     )
     origin: Output | None
     inputs: tuple[Value, ...]
     aval: Aval
     content: Any
-    tape: Role | None
+    role: Role | None
     extras: tuple[Value, ...]
     num: int
     doubt: Doubt | None
@@ -217,7 +217,7 @@ class Value:
         self.inputs = ()
         self.aval = aval
         self.content = content
-        self.tape = None
+        self.role = None
         self.extras = ()
         self.num = -1
         self.time = 0
@@ -282,8 +282,8 @@ class Value:
 
 def is_taped(value: Value) -> bool:
     """Whether a backward pass may still execute the application of a value."""
-    tape, inputs = value.tape, value.inputs
-    if not isinstance(tape, Interior) or isinstance(tape, Freed):
+    role, inputs = value.role, value.inputs
+    if not isinstance(role, Interior) or isinstance(role, Freed):
         return False
     return not (type(inputs) is Shared and inputs.spent)
 
@@ -308,11 +308,11 @@ def recorded(origin: Output, inputs: tuple[Value, ...], ambient: Ambient) -> Val
     value.extras = ()
     value.num = -1
     value.time = tick()
-    value.tape = None
+    value.role = None
     if ambient.grad:
         for x in inputs:
-            if x.tape is not None:
-                value.tape = origin.taped
+            if x.role is not None:
+                value.role = origin.taped
                 break
     ambient.pending.append(value)
     return value
@@ -340,7 +340,7 @@ def inputs_first(
     return order
 
 
-class Check:
+class RecordedCheck:
     """A recorded check.
 
     code      the value of its codes, one int64 for each template; None once they are known
@@ -390,7 +390,7 @@ class Doubt:
 
     __slots__ = ("__weakref__", "check")
 
-    def __init__(self, check: Check) -> None:
+    def __init__(self, check: RecordedCheck) -> None:
         self.check = check
 
 

@@ -47,7 +47,7 @@ class Facts:
 
     alias        its relation to the tensor of which it is a view
     views        its views
-    tape         what a leaf collects its gradient in
+    role         what a leaf collects its gradient in
     writes       of a tensor that owns its storage: how often that was written
     overwritten  of such a tensor: the number of its last value that was in memory before it was written
     address      of a tensor that owns its storage: where it can be read, once somebody has asked
@@ -58,7 +58,7 @@ class Facts:
 
     alias: Alias | None = None
     views: list[weakref.ref[TensorBase]] | None = None
-    tape: Leaf | None = None
+    role: Leaf | None = None
     writes: int = 0
     overwritten: int = 0
     address: Memory | None = None
@@ -94,7 +94,7 @@ class TensorBase(Derived):
     _facts: Facts
     _alias: Alias | None = _fact("alias")
     _views: list[weakref.ref[TensorBase]] | None = _fact("views")
-    _tape: Leaf | None = _fact("tape")
+    _role: Leaf | None = _fact("role")
     _writes: int = _fact("writes")
     _overwritten: int = _fact("overwritten")
     _address: Memory | None = _fact("address")

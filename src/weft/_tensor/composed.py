@@ -280,14 +280,14 @@ class Composed(Value):
         return self._encoding.values._read()
 
     @property
-    def tape(self) -> Role | None:
+    def role(self) -> Role | None:
         """How the values take part in differentiation."""
-        return self._values.tape
+        return self._values.role
 
-    @tape.setter
-    def tape(self, tape: Role | None) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]  the values' own
-        self._values.tape = tape
-        self._encoding.values._tape = cast("Leaf | None", tape)  # gradients end at a sparse leaf's values
+    @role.setter
+    def role(self, role: Role | None) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]  the values' own
+        self._values.role = role
+        self._encoding.values._role = cast("Leaf | None", role)  # gradients end at a sparse leaf's values
 
     @property
     def time(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]  the values' own

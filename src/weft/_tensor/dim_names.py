@@ -76,20 +76,20 @@ def renamed_view(result: T, tensor: TensorBase, names: Names) -> T:
 
 def set_names(tensor: T, names: Names) -> T:
     """Give the dims of a tensor, and of its gradient, other names. Its elements and its views stay."""
-    tape = tensor._tape
-    if tape is not None and tape.grad is not None and tape.grad._read().aval.names is not None:
-        tape.grad = with_names(tape.grad, names)
+    role = tensor._role
+    if role is not None and role.grad is not None and role.grad._read().aval.names is not None:
+        role.grad = with_names(role.grad, names)
     value = tensor._read()
     aval = named(value.aval, names)
     if aval is value.aval:
         return tensor
     is_viewed = any(ref() is not None for ref in tensor._views or ())
     if tensor._alias is not None or is_viewed or ambient().capture is not None:
-        with using(grad=isinstance(value.tape, Interior)):  # a leaf stays one
+        with using(grad=isinstance(value.role, Interior)):  # a leaf stays one
             return rebind(tensor, renamed_view(new_handle(type(tensor)), tensor, names))
-    if not isinstance(value.tape, Interior):
+    if not isinstance(value.role, Interior):
         tensor._value = fresh = own(value)
-        fresh.aval, fresh.tape = aval, value.tape
+        fresh.aval, fresh.role = aval, value.role
     else:
         with using(grad=True):
             tensor._value = renamed(value, names)

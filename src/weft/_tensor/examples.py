@@ -111,8 +111,8 @@ class Examples:
 
     def _example_value(self, value: Value) -> Value:
         leaf = self._stand_in(_example_aval(value.aval), value)
-        if value.tape is not None:
-            leaf.tape = Leaf()
+        if value.role is not None:
+            leaf.role = Leaf()
         with using(pending=self.region, capture=self, observers=(), grad=True, inference=False):
             return apply(_ALIAS, (leaf,))[0]  # unlike a leaf, it can be written to
 
@@ -187,7 +187,7 @@ class Examples:
             for here in inputs_first(value, lambda x: x not in for_all and self.is_inside(x), lambda _: True):
                 self._carry_out_check(here)
                 if here not in for_all:
-                    flows = isinstance(here.tape, Interior)
+                    flows = isinstance(here.role, Interior)
                     for_all[here] = self._applied(here, on if flows else off)
         return for_all.get(value, value)
 
@@ -225,18 +225,18 @@ class Examples:
             if type(inputs) is Shared:
                 self._families[id(inputs)] = outputs
         result = outputs[origin.index]
-        if value.tape is not None and result.tape is not None and has_own_derivative(value):
-            self._keep_derivative(value, value.tape, result)
+        if value.role is not None and result.role is not None and has_own_derivative(value):
+            self._keep_derivative(value, value.role, result)
         return result
 
-    def _keep_derivative(self, value: Value, tape: Role, result: Value) -> None:
+    def _keep_derivative(self, value: Value, role: Role, result: Value) -> None:
         """Let the user's derivative of a value serve for what stands for it in the caller's graph."""
-        if not isinstance(tape, Interior) or tape.custom is None:
+        if not isinstance(role, Interior) or role.custom is None:
             raise GradientError(
                 "vmap: gradients would flow from outside to a tensor with hooks, which serve for one example; "
                 "differentiate within the function that is mapped"
             )
-        result.tape = Interior(custom=partial(self._gradients, value, tape.custom), release=tape.release)
+        result.role = Interior(custom=partial(self._gradients, value, role.custom), release=role.release)
 
     def _gradients(
         self, value: Value, custom: Callable[..., list[Value | None]], cotangents: dict[int, Value], _: Any
@@ -306,11 +306,11 @@ class Examples:
         if not self.is_inside(tensor._read()):
             self._around.changes(tensor, what)
 
-    def writes_grad(self, tape: Leaf, *, reads: bool) -> None:
+    def writes_grad(self, role: Leaf, *, reads: bool) -> None:
         """A leaf's `.grad` is about to change: refused for a backward pass."""
         if reads:
             raise backward_inside()
-        self._around.writes_grad(tape, reads=reads)
+        self._around.writes_grad(role, reads=reads)
 
     def draws(self, generator: Generator) -> tuple[Value, Value]:
         """The (seed, offset) of a random operator."""

@@ -13,8 +13,8 @@ from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user
 from weft._base.state import peek
 from weft._dispatch import apply
+from weft._lazy.flushing import at_limit
 from weft._lazy.infer import Call
-from weft._lazy.realize import at_limit
 from weft._lazy.value import PENDING, Value, tick
 from weft._tensor.base import NO_FACTS
 from weft._tensor.overriding import dispatched
@@ -49,7 +49,7 @@ def unary(call: Call, general: Callable[..., Any]) -> Callable[[Any], Any]:
             value.extras = ()
             value.num = -1
             value.time = tick()
-            value.tape = origin.taped if x.tape is not None else None
+            value.role = origin.taped if x.role is not None else None
             pending = state.pending
             pending.append(value)
             if len(pending) > pending.limit:
@@ -94,7 +94,7 @@ def binary(call: Call, general: Callable[..., Any], takes_number: bool) -> Calla
             value.extras = ()
             value.num = -1
             value.time = tick()
-            value.tape = origin.taped if a.tape is not None or b.tape is not None else None
+            value.role = origin.taped if a.role is not None or b.role is not None else None
             pending = state.pending
             pending.append(value)
             if len(pending) > pending.limit:

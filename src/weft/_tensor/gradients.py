@@ -51,8 +51,8 @@ def backward(
     roots = _roots(_as_list(tensors), grad_tensors)
     keep = create_graph if retain_graph is None else retain_graph
 
-    def deliver(tape: Leaf, grad: Value) -> None:
-        accumulate(tape, grad, create_graph)
+    def deliver(role: Leaf, grad: Value) -> None:
+        accumulate(role, grad, create_graph)
 
     if inputs is None:
         engine.backward(roots, deliver=deliver, retain_graph=keep, create_graph=create_graph)
@@ -63,15 +63,15 @@ def backward(
     for tensor in wanted:
         if isinstance(tensor, Tensor) and not tensor.requires_grad:
             raise GradientError("can't retain_grad on Tensor that has requires_grad=False")
-        if isinstance(tensor, GradientEdge) and not isinstance(tensor.place.tape, Leaf):
+        if isinstance(tensor, GradientEdge) and not isinstance(tensor.place.role, Leaf):
             raise GradientError("backward(inputs=...): the edge of a tensor that is no leaf has no .grad; use grad()")
     targets = [_place_of(x) for x in wanted]
     grads = engine.backward(roots, deliver=deliver, targets=targets, retain_graph=keep, create_graph=create_graph)
     for tensor, value in zip(wanted, grads, strict=True):
         if value is not None and isinstance(tensor, Tensor) and not tensor.is_leaf:
-            if tensor._tape is None:
-                tensor._tape = Retained()
-            accumulate(tensor._tape, value, create_graph)
+            if tensor._role is None:
+                tensor._role = Retained()
+            accumulate(tensor._role, value, create_graph)
 
 
 def backward_of(
@@ -200,9 +200,9 @@ def _batched_grads(outputs: Any, inputs: Any, grad_outputs: Any, *options: bool 
 _accumulating = threading.Lock()  # several threads may run backward into one leaf
 
 
-def accumulate(tape: Leaf, grad: Value, create_graph: bool) -> None:
+def accumulate(role: Leaf, grad: Value, create_graph: bool) -> None:
     """Add a gradient to that of a leaf, then call its post-accumulate hooks."""
-    owner = None if tape.owner is None else tape.owner()
+    owner = None if role.owner is None else role.owner()
     value = None if owner is None else owner._value
     shape = grad.aval.shape if value is None else value.aval.shape
     if shape != grad.aval.shape:
@@ -214,20 +214,20 @@ def accumulate(tape: Leaf, grad: Value, create_graph: bool) -> None:
         grad = with_names_of(value.aval, grad, create_graph)
     capture = ambient().capture
     if capture is not None:
-        capture.writes_grad(tape, reads=True)
+        capture.writes_grad(role, reads=True)
     with _accumulating:
-        held = tape.grad
+        held = role.grad
         if held is None:
-            tape.grad = wrap(grad)
+            role.grad = wrap(grad)
         elif create_graph or held._read().aval.owner is not grad.aval.owner:  # one may be sparse
-            tape.grad = held + wrap(grad)
+            role.grad = held + wrap(grad)
         else:
             with using(grad=False):
                 held += wrap(grad)
-    if tape.post_hooks and tape.owner is not None:
-        owner = tape.owner()
+    if role.post_hooks and role.owner is not None:
+        owner = role.owner()
         if owner is not None:
-            for hook in list(tape.post_hooks.values()):
+            for hook in list(role.post_hooks.values()):
                 if hook(owner) is not None:
                     raise GradientError("Tensor post accumulate grad hooks should return None.")
 

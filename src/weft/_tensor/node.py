@@ -70,7 +70,7 @@ class Node:
         vertex = self._vertex
         inputs = inputs_of(vertex)
         edges = [inputs[i] for i in edges_of(vertex)]
-        return tuple([(None, 0) if x.tape is None else (node_of(x), index_of(x)) for x in edges])
+        return tuple([(None, 0) if x.role is None else (node_of(x), index_of(x)) for x in edges])
 
     @property
     def metadata(self) -> dict[Any, Any]:
@@ -122,7 +122,7 @@ class Node:
         cotangents = [(index, grad) for index, grad in enumerate(values) if grad is not None]
         need = on_tape(inputs_of(vertex))
         members = [vertex_of(place) for place in self._places.values()]  # pyright: ignore[reportArgumentType]  no leaf's
-        custom = custom_of(vertex.tape)
+        custom = custom_of(vertex.role)
         if custom is not None:
             every = custom(dict(cotangents), members)
             grads = [every[i] for i in need]
@@ -183,7 +183,7 @@ class Node:
         vertex = self._vertex
         signature = _signature_of(vertex)
         call = signature.call
-        if call is None or custom_of(vertex.tape) is not None:
+        if call is None or custom_of(vertex.role) is not None:
             return
         at = 0
         for index, (param, entry) in enumerate(zip(call.op.params, call.static, strict=True)):
@@ -211,7 +211,7 @@ class Node:
         derivative = derivative_of(signature, on_tape(inputs), smooth_outputs(signature))
         if what not in (*derivative.inputs, *[len(inputs) + i for i in derivative.outputs]):
             return None
-        if raw and vertex.tape is not None and type(vertex.tape) is not Packed and isinstance(vertex, Value):
+        if raw and vertex.role is not None and type(vertex.role) is not Packed and isinstance(vertex, Value):
             save_apart((vertex,), SavedTensor)
             vertex = self._vertex
         if isinstance(vertex, Packed):
@@ -219,7 +219,7 @@ class Node:
         else:
             members = [vertex_of(place) for place in self._places.values()]  # pyright: ignore[reportArgumentType]  no leaf's
             value = inputs[what] if what < len(inputs) else output_of(members, what - len(inputs), ambient())
-            saved = SavedTensor(value, value if value.tape is not None else None)
+            saved = SavedTensor(value, value if value.role is not None else None)
         return saved if raw else saved.unpack()
 
     def __repr__(self) -> str:
@@ -230,13 +230,13 @@ class AccumulateGrad(Node):
     """The node of a leaf, which accumulates the leaf's gradient."""
 
     def __init__(self, place: Location) -> None:
-        assert isinstance(place.tape, Leaf), "the node of a leaf"
-        self._tape = place.tape
-        owner = None if self._tape.owner is None else self._tape.owner()
+        assert isinstance(place.role, Leaf), "the node of a leaf"
+        self._role = place.role
+        owner = None if self._role.owner is None else self._role.owner()
         if owner is None and isinstance(place, Value):
             owner = wrap(place)
-            owner._tape = self._tape
-            self._tape.owner = weakref.ref(owner)
+            owner._role = self._role
+            self._role.owner = weakref.ref(owner)
         self._variable: Tensor | None = owner
 
     @property
@@ -260,14 +260,14 @@ class AccumulateGrad(Node):
     def place_of(self, index: int) -> Location:
         """Where the leaf is in the graph."""
         del index
-        return self._tape
+        return self._role
 
     def _sequence_nr(self) -> int:
         return 2**64 - 1
 
     @property
     def _vertex(self) -> Any:
-        return self._tape
+        return self._role
 
     def _input_types(self) -> list[Aval]:
         return []
@@ -295,23 +295,23 @@ _making = threading.Lock()
 
 def node_of(x: Location) -> Node:
     """The node of what is on the tape: the same object, as long as somebody refers to it."""
-    tape = x.tape
-    assert tape is not None, "only what gradients flow to has a node"
-    if (users := getattr(custom_of(tape), "node", None)) is not None:
+    role = x.role
+    assert role is not None, "only what gradients flow to has a node"
+    if (users := getattr(custom_of(role), "node", None)) is not None:
         users.put(x)
         return users
     with _making:
         key = application_key(x)
         node = _nodes.get(key)
         if node is None:
-            node = _nodes[key] = AccumulateGrad(x) if isinstance(tape, Leaf) else _new_node(x)
-        if not isinstance(tape, Leaf):
+            node = _nodes[key] = AccumulateGrad(x) if isinstance(role, Leaf) else _new_node(x)
+        if not isinstance(role, Leaf):
             node._places.setdefault(index_of(x), x)
         return node
 
 
 def _new_node(x: Location) -> Node:
-    name = backward_name(x).rpartition("::")[2]  # pyright: ignore[reportArgumentType]  no leaf's tape
+    name = backward_name(x).rpartition("::")[2]  # pyright: ignore[reportArgumentType]  no leaf's role
     node_type = _types.setdefault(name, type(name, (Node,), {"__doc__": f"The node of an application: {name}."}))
     node = node_type()
     node._places = {}
@@ -325,8 +325,8 @@ def grad_fn_of(tensor: Tensor) -> Node | None:
 
 def index_of(x: Location) -> int:
     """The number of a value among its application's outputs; 0 for a leaf."""
-    tape = x.tape
-    origin = None if not isinstance(tape, Interior) else vertex_of(x).origin  # pyright: ignore[reportArgumentType]  no leaf's
+    role = x.role
+    origin = None if not isinstance(role, Interior) else vertex_of(x).origin  # pyright: ignore[reportArgumentType]  no leaf's
     return 0 if origin is None else origin.index
 
 

@@ -94,7 +94,7 @@ def shown_in_memory(call: Call, source: Value, others: tuple[Value, ...]) -> Val
 
 def _part_in_memory(call: Call, source: Value, avals: tuple[Aval, ...], numbers: Sequence[Any]) -> Value | None:
     aval = source.aval
-    if call.op.host is None or source.tape is not None or aval.owner is not None:
+    if call.op.host is None or source.role is not None or aval.owner is not None:
         return None
     array = source.on_host
     if array is None:

@@ -100,8 +100,8 @@ class SavedTensor:
         value = self._at(place or self._place, self._unpacked())
         if self._tensor is not None and self._tensor._value is value:
             return self._tensor
-        tape = value.tape
-        owner = tape.owner() if isinstance(tape, Leaf) and tape.owner is not None else None
+        role = value.role
+        owner = role.owner() if isinstance(role, Leaf) and role.owner is not None else None
         return owner if owner is not None and owner._value is value else wrap(value)
 
     def value(self) -> Value:
@@ -128,8 +128,8 @@ class SavedTensor:
 
     def _at(self, place: Location | None, value: Value) -> Value:
         if place is None:
-            return value if value.tape is None else own(value)
-        if value is place or value.tape is place:
+            return value if value.role is None else own(value)
+        if value is place or value.role is place:
             return value
         with using(grad=True):
             return placed(place, own(value))

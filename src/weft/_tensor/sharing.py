@@ -34,10 +34,10 @@ def share(target: TensorBase, source: TensorBase) -> None:
     """
     target._value = own(current(source))
     owner, path = owner_of(source), path_of(source)
-    tape = owner._read().tape
+    role = owner._read().role
     capture = ambient().capture
     found_anew = capture is not None and not capture.is_inside(owner._read())
-    if path or (isinstance(tape, Leaf)) or found_anew:
+    if path or (isinstance(role, Leaf)) or found_anew:
         attach(target, Alias(owner, path, False))
     else:
         _move_storage(owner, target)
@@ -47,15 +47,15 @@ def share(target: TensorBase, source: TensorBase) -> None:
 def set_data(target: TensorBase, source: TensorBase) -> None:
     """`target.data = source`: share its elements, but keep the handle, its place in the graph and its gradient."""
     old = target._read()
-    tape = old.tape
+    role = old.role
     aval = source._read().aval
-    if tape is not None and not aval.dtype.is_differentiable:
+    if role is not None and not aval.dtype.is_differentiable:
         raise GradientError("data set to a tensor that requires gradients must be floating point or complex dtype")
     if owner_of(source) is owner_of(target) and path_of(source) == path_of(target):
         return
     _leave_storage(target)
     share(target, source)
-    if tape is not None and (isinstance(tape, Leaf) or aval is old.aval):
+    if role is not None and (isinstance(role, Leaf) or aval is old.aval):
         target._value = placed(old, target._read())
     if target._alias is not None:
         active_capture().needs_value("an assignment to `.data` of a part of another tensor")
@@ -71,9 +71,9 @@ def rebind(target: T, result: TensorBase) -> T:
     _leave_storage(target)
     alias = result._alias
     assert alias is not None, "only views are taken on"
-    if isinstance(old.tape, Leaf):
-        value.tape = old.tape
-    elif old.tape is not None and value.tape is None:
+    if isinstance(old.role, Leaf):
+        value.role = old.role
+    elif old.role is not None and value.role is None:
         value = _in_graph(old, value, alias.steps[-1])
     attach(target, Alias(alias.base, alias.steps, alias.tracked, hidden=hidden))
     target._value = value
@@ -159,8 +159,8 @@ def resize_storage(owner: TensorBase, count: int) -> None:
         needed = (layout.offset + layout.extent) * layout.dtype.itemsize if layout.extent else 0
         if needed > value.aval.nbytes:
             view._value = unreadable = Value(aval, Absent(partial(_refuse, aval, needed, value.aval.nbytes)))
-            if place is not None and isinstance(place.tape, Leaf):
-                unreadable.tape = place.tape
+            if place is not None and isinstance(place.role, Leaf):
+                unreadable.role = place.role
 
 
 def _refuse(aval: Aval, needed: int, room: int) -> None:

@@ -29,7 +29,7 @@ def strided_view(
     _check(places, owner_of(input).nbytes)
     alias = input._alias
     start = input if alias is None or not alias.tracked else alias.base
-    if start._alias is not None and not (ambient().grad and start._read().tape is not None):
+    if start._alias is not None and not (ambient().grad and start._read().role is not None):
         start = owner_of(start)
     tracked = ambient().grad and (start is input or (alias is not None and alias.tracked))
     view = Alias(start, path_to(start, places), tracked)

@@ -155,7 +155,7 @@ def _assigned(x: Tensor, plan: IndexPlan, values: Any) -> bool:
     state, alias = ambient(), x._alias
     base = x if alias is None else alias.base
     old = base._read()
-    if state.watched or state.inference or state.context.transform or old.tape is not None or old.aval.inference:
+    if state.watched or state.inference or state.context.transform or old.role is not None or old.aval.inference:
         return False
     aval = x._read().aval  # a distributed tensor may be a view of a plain one, and the reverse
     if old.aval.owner is not None or aval.owner is not None or old.aval.names is not None:
@@ -172,7 +172,7 @@ def _assigned(x: Tensor, plan: IndexPlan, values: Any) -> bool:
         steps = (*steps, (call, others))
     if isinstance(values, Tensor):
         value = values._read()
-        if value.aval is not aval or value.tape is not None or owner_of(values) is owner_of(x):
+        if value.aval is not aval or value.role is not None or owner_of(values) is owner_of(x):
             return False
     else:
         fill = call_of(TABLE["full"], (tuple(aval.shape), ONE, aval.dtype), aval.device)

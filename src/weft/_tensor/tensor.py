@@ -17,7 +17,7 @@ from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user, warn_user
 from weft._base.size import Size
 from weft._base.state import ambient
-from weft._lazy import realize
+from weft._lazy import flushing
 from weft._lazy.infer import Call
 from weft._lazy.moving import moved_array
 from weft._lazy.owner import Owner
@@ -135,7 +135,7 @@ class Tensor(TensorBase):
     @property
     def requires_grad(self) -> bool:
         """Whether gradients flow to this tensor. It can be set on leaves only."""
-        return self._read().tape is not None
+        return self._read().role is not None
 
     @requires_grad.setter
     def requires_grad(self, wanted: bool) -> None:
@@ -154,7 +154,7 @@ class Tensor(TensorBase):
                 f"requires_grad_(): argument 'requires_grad' must be bool, not {type(requires_grad).__name__}"
             )
         value = self._read()
-        if isinstance(value.tape, Interior):
+        if isinstance(value.role, Interior):
             if not requires_grad:
                 raise GradientError(
                     "you can only change requires_grad flags of leaf variables. If you want to use a computed variable "
@@ -163,7 +163,7 @@ class Tensor(TensorBase):
             return self
         if requires_grad and not value.aval.dtype.is_differentiable:
             raise GradientError(f"{refusal}, this one is {self.dtype}")
-        if requires_grad is (value.tape is not None):
+        if requires_grad is (value.role is not None):
             return self
         if requires_grad and value.aval.inference and not ambient().inference:
             raise GradientError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")
@@ -172,17 +172,17 @@ class Tensor(TensorBase):
             sharing.detach_view(self)
         self._value = fresh = own(value)
         if requires_grad:
-            if self._tape is None:
-                self._tape = Leaf()
-            self._tape.owner = weakref.ref(self)
-            fresh.tape = self._tape
+            if self._role is None:
+                self._role = Leaf()
+            self._role.owner = weakref.ref(self)
+            fresh.role = self._role
         return self
 
     @property
     def is_leaf(self) -> bool:
         """Whether this is not a result of an operator through which gradients flow."""
-        tape = self._read().tape
-        return not isinstance(tape, Interior)
+        role = self._read().role
+        return not isinstance(role, Interior)
 
     @property
     def grad(self) -> Tensor | None:
@@ -206,23 +206,23 @@ class Tensor(TensorBase):
     @property
     def _grad(self) -> Tensor | None:
         """As `grad`, without a warning."""
-        tape = self._tape
-        if tape is not None and (capture := ambient().capture) is not None:
-            capture.reads_grad(tape)
-        return None if tape is None else tape.grad
+        role = self._role
+        if role is not None and (capture := ambient().capture) is not None:
+            capture.reads_grad(role)
+        return None if role is None else role.grad
 
     @_grad.setter
     def _grad(self, grad: Tensor | None) -> None:
         if grad is not None:
             require_gradient(grad, self)
-        elif self._tape is None:
+        elif self._role is None:
             return
-        if self._tape is None:
-            self._tape = Leaf()
+        if self._role is None:
+            self._role = Leaf()
         capture = ambient().capture
         if capture is not None:
-            capture.writes_grad(self._tape, reads=False)
-        self._tape.grad = grad
+            capture.writes_grad(self._role, reads=False)
+        self._role.grad = grad
 
     def retain_grad(self) -> None:
         """Accumulate the gradient in `.grad` even if the tensor is not a leaf."""
@@ -230,7 +230,7 @@ class Tensor(TensorBase):
             raise GradientError("can't retain_grad on Tensor that has requires_grad=False")
         if self.is_leaf or self.retains_grad:
             return
-        kept = self._tape = self._tape or Retained()
+        kept = self._role = self._role or Retained()
 
         aval = self._read().aval
 
@@ -244,7 +244,7 @@ class Tensor(TensorBase):
     @property
     def retains_grad(self) -> bool:
         """Whether `retain_grad` was called."""
-        return self._tape is not None and self._tape.hooks is not None and not self.is_leaf
+        return self._role is not None and self._role.hooks is not None and not self.is_leaf
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Handle:
         """Call `hook(grad)` when the gradient is complete; a result other than None replaces the gradient."""
@@ -267,14 +267,14 @@ class Tensor(TensorBase):
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> Handle:
         """Call `hook(tensor)` when a leaf's gradient has been added to `.grad`."""
-        tape = self._read().tape
-        if tape is None:
+        role = self._read().role
+        if role is None:
             raise GradientError("cannot register a hook on a tensor that doesn't require gradient")
-        if not isinstance(tape, Leaf):
+        if not isinstance(role, Leaf):
             raise GradientError("post accumulate grad hooks cannot be registered on non-leaf tensors")
-        if tape.post_hooks is None:
-            tape.post_hooks = {}
-        return Handle(tape.post_hooks, hook)
+        if role.post_hooks is None:
+            role.post_hooks = {}
+        return Handle(role.post_hooks, hook)
 
     def detach(self) -> Tensor:
         """A view of the same elements through which no gradient flows."""
@@ -291,9 +291,9 @@ class Tensor(TensorBase):
         if self._is_view():
             raise GradientError("Can't detach views in-place. Use detach() instead.")
         value = self._read()
-        if value.tape is not None:
+        if value.role is not None:
             active_capture().changes(self, "whether a tensor requires a gradient")
-            grad, self._value, self._tape = self._grad, own(value), None
+            grad, self._value, self._role = self._grad, own(value), None
             self._grad = grad
             if self._alias is not None and self._alias.tracked:
                 sharing.detach_view(self)
@@ -345,13 +345,13 @@ class Tensor(TensorBase):
 
     def _array(self) -> Any:
         """The jax array, computed now if necessary."""
-        return realize.array_of(self._read_concrete())
+        return flushing.array_of(self._read_concrete())
 
     def _host(self, *, decides: bool = False) -> np.ndarray[Any, Any]:
         """The elements as a read-only NumPy array, after all index checks so far; `decides` is for control flow."""
-        array = realize.host_array(self._read_concrete(decides=decides))
+        array = flushing.host_array(self._read_concrete(decides=decides))
         array.flags.writeable = False
-        realize.report(ambient().pending)
+        flushing.report(ambient().pending)
         return array
 
     def item(self) -> Any:

@@ -85,21 +85,21 @@ def refresh(view: TensorBase) -> Value:
         value = placed(place, value)
         alias.place = None
     view._value = value
-    if view._tape is not None:
+    if view._role is not None:
         _move_retain_grad(view, value)
     return value
 
 
 def _drop_retain_grad(tensor: TensorBase, old: Value) -> None:
-    kept = tensor._tape
-    if isinstance(kept, Retained) and old.tape is not None and old.tape.hooks:
-        old.tape.hooks.pop(Role.KEEP, None)
+    kept = tensor._role
+    if isinstance(kept, Retained) and old.role is not None and old.role.hooks:
+        old.role.hooks.pop(Role.KEEP, None)
 
 
 def _move_retain_grad(tensor: TensorBase, value: Value) -> None:
     """Let `retain_grad` accumulate the gradient of a tensor's new value instead of that of its old one."""
-    kept = tensor._tape
-    if not isinstance(kept, Retained) or not kept.hooks or value.tape is None:
+    kept = tensor._role
+    if not isinstance(kept, Retained) or not kept.hooks or value.role is None:
         return
     hooks_of(value)[Role.KEEP] = kept.hooks[Role.KEEP]
 
@@ -123,8 +123,8 @@ def entered(value: Value) -> Value:
     """The same contents at a place of its own inside of the tape, to which derivatives can be taken."""
     with using(grad=True):
         result = apply(call_of(TABLE["alias"], (ONE,)), (value,))[0]
-    if result.tape is None:
-        result.tape = Interior()
+    if result.role is None:
+        result.role = Interior()
     return result
 
 
@@ -160,10 +160,10 @@ def write(target: T, value: Value, *, uniform: bool = False) -> T:
         return target
     if alias.base._alias is not None and spreads(target) and _is_scattered(alias.base):
         return _write_to_storage(target, value)
-    in_graph = target._read().tape is not None
+    in_graph = target._read().role is not None
     new = written(_write_path(target, alias), current(alias.base), value)
     put(alias.base, new, state.grad)
-    if value.tape is None and not in_graph:  # else its place in the graph follows from that of the base
+    if value.role is None and not in_graph:  # else its place in the graph follows from that of the base
         _copy_inference_mark(value, alias.base._read())
         target._value = value
     return target
@@ -176,7 +176,7 @@ def _is_scattered(base: TensorBase) -> bool:
 
 def _write_to_storage(target: T, value: Value) -> T:
     """Write to a detached view that shows elements in several places, directly to the storage."""
-    if value.tape is not None:
+    if value.role is not None:
         raise InPlaceError(
             "a view of a detached tensor that shows elements several times takes no value with a gradient; clone() it"
         )
@@ -216,15 +216,15 @@ def put(base: TensorBase, value: Value, grad: bool) -> None:
     """Make `value` the contents of a tensor that owns its storage or is apart; its place in the graph stays."""
     old = base._read()
     _copy_inference_mark(value, old)
-    if old.tape is not None and not grad:
+    if old.role is not None and not grad:
         value = placed(old, value)
-    elif old.tape is not None and value.tape is None:  # the gradient of what was there before is zero
+    elif old.role is not None and value.role is None:  # the gradient of what was there before is zero
         value = apply(call_of(TABLE["copy"], (ONE, ONE)), (old, value))[0]
     alias = base._alias
     capture = ambient().capture
     if alias is None:
         set_value(base, value)
-        if grad and base._tape is not None:
+        if grad and base._role is not None:
             _drop_retain_grad(base, old)
             _move_retain_grad(base, value)
         if capture is not None:
@@ -234,16 +234,16 @@ def put(base: TensorBase, value: Value, grad: bool) -> None:
         shared = written(_write_path(base, alias), current(alias.base), value)
         put(alias.base, own(value) if shared is value else shared, False)
     base._value, alias.place = value, None
-    if capture is not None and isinstance(value.tape, Interior):
+    if capture is not None and isinstance(value.role, Interior):
         capture.wrote(base, old)
 
 
 def placed(old: Value | Role, value: Value) -> Value:
     """`value`, placed in the graph where `old` is; the graph does not see that the contents have changed."""
-    tape = old.tape
-    assert tape is not None, "only what requires a gradient has a place"
-    if isinstance(old, Role) or isinstance(tape, (Freed, Leaf)):
-        value.tape = tape
+    role = old.role
+    assert role is not None, "only what requires a gradient has a place"
+    if isinstance(old, Role) or isinstance(role, (Freed, Leaf)):
+        value.role = role
     else:
         with using(grad=True):
             value = apply(call_of(TABLE["carry"], (ONE, ONE)), (old, value))[0]
@@ -272,13 +272,13 @@ def _mark_views_stale(base: TensorBase) -> None:
         alias = view._alias
         if alias is None or alias.base is not base:  # it is a view of another base now
             continue
-        if view._tape is not None:
+        if view._role is not None:
             _drop_retain_grad(view, old)
-        tape = old.tape
-        if tape is not None and not alias.tracked and alias.place is None:
-            if isinstance(tape, Leaf):  # the contents are not needed any more
+        role = old.role
+        if role is not None and not alias.tracked and alias.place is None:
+            if isinstance(role, Leaf):  # the contents are not needed any more
                 old = Value(old.aval)
-                old.tape = tape
+                old.role = role
             alias.place = old
         view._value = None
         if view._views is not None:
@@ -289,9 +289,9 @@ def replace_value(target: TensorBase, value: Value) -> None:
     """`write` outside the tape; a shortcut if the target owns its storage and the type stays."""
     old = target._value
     if target._alias is None and old is not None and old.aval is value.aval and ambient().capture is None:
-        tape = old.tape
-        if not isinstance(tape, Interior):
-            value.tape = tape
+        role = old.role
+        if not isinstance(role, Interior):
+            value.role = role
             set_value(target, value)
             return
     with using(grad=False):
@@ -320,15 +320,15 @@ def check_writable(target: TensorBase, grad: bool) -> None:
 
 
 def _check_leaf(target: TensorBase) -> None:
-    tape = target._read().tape
-    if isinstance(tape, Leaf):
+    role = target._read().role
+    if isinstance(role, Leaf):
         raise InPlaceError(
             "a leaf Variable that requires grad is being used in an in-place operation. "
             "Write inside torch.no_grad(), or to a clone()"
         )
     alias = target._alias
     if alias is not None and alias.tracked:
-        root = alias.base._read().tape
+        root = alias.base._read().role
         if isinstance(root, Leaf):
             raise InPlaceError(
                 "a view of a leaf Variable that requires grad is being used in an in-place operation. "

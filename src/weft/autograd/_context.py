@@ -90,7 +90,7 @@ def _saved(tensors: tuple[Tensor | None, ...]) -> tuple[SavedTensor | None, ...]
 
 def _saved_tensor(tensor: Tensor) -> SavedTensor:
     value = tensor._read()
-    return SavedTensor(value, None if value.tape is None else links_to((value,))[0], tensor)
+    return SavedTensor(value, None if value.role is None else links_to((value,))[0], tensor)
 
 
 class BackwardCFunction(FunctionCtx, Node):

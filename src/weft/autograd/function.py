@@ -199,8 +199,8 @@ def _linked(
 
     outputs = plain
     for tensor, value in zip(smooth, values, strict=True):
-        assert isinstance(value.tape, Interior), "it has just entered the tape"
-        value.tape.forward = forward
+        assert isinstance(value.role, Interior), "it has just entered the tape"
+        value.role.forward = forward
         if id(tensor) in ctx._dirty:
             if tensor.requires_grad and tensor.is_leaf:
                 raise InPlaceError("a leaf Variable that requires grad has been used in an in-place operation.")
@@ -232,8 +232,8 @@ class _Derivative:
     def enter(self, values: Sequence[Value]) -> None:
         """Give the results of the call, which are on the tape, tapes of their own with this derivative."""
         for value in values:
-            site = value.tape.site if isinstance(value.tape, Interior) else ""
-            value.tape = Interior(site=site, custom=self, release=self.node._release)
+            site = value.role.site if isinstance(value.role, Interior) else ""
+            value.role = Interior(site=site, custom=self, release=self.node._release)
             self.node.put(value)
 
     def __call__(self, cotangents: dict[int, Value], members: list[Arg]) -> list[Value | None]:

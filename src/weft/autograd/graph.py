@@ -117,8 +117,8 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
         raise GradientError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
     value = tensor._read()
     node = node_of(value)
-    tape = value.tape
-    is_users = custom_of(tape) is not None
+    role = value.role
+    is_users = custom_of(role) is not None
     with using(grad=True):
         token = grad_fn_of(tensor.view_as(tensor)) if is_users else None
     return GradientEdge(node, tensor.output_nr, token)

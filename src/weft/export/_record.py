@@ -17,9 +17,9 @@ from weft._dispatch import apply
 from weft._interop.trace import TensorTrace
 from weft._lazy.aval import Aval, aval_of
 from weft._lazy.call import ONE
+from weft._lazy.flushing import array_of
 from weft._lazy.infer import call_of
 from weft._lazy.outline import form_of, outline
-from weft._lazy.realize import array_of
 from weft._lazy.role import Leaf, Role
 from weft._lazy.value import Value
 from weft._tensor.alias import owner_of
@@ -46,7 +46,7 @@ GENERATOR = "generator"
 
 
 @dataclass(frozen=True)
-class Source:
+class InputSource:
     """Where an input of the recorded computation comes from.
 
     kind   "state", "input", "option" (a number of an optimizer), "seed", "draw", "number", "constant"
@@ -59,7 +59,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Recording:
+class ProgramRecording:
     """What a function has recorded.
 
     closed           the operators, as a jaxpr; the results are the outputs, then the new values of `changed`
@@ -73,7 +73,7 @@ class Recording:
     """
 
     closed: ClosedJaxpr
-    sources: tuple[Source, ...]
+    sources: tuple[InputSource, ...]
     outputs: Structure
     count: int
     changed: tuple[str, ...]
@@ -177,8 +177,8 @@ class ExportTrace(TensorTrace):
         """Restore gradients, optimizers, and the values of tensors from outside that were written in place."""
         for tensor, old in self.written_outside(region):
             set_value(tensor, old)
-        for tape, before in self._grads.values():
-            tape.grad = before
+        for role, before in self._grads.values():
+            role.grad = before
         for stepper in self._steppers:
             kind = type(stepper.optimizer).__name__
             self._state.changed_numbers |= dict.fromkeys(stepper.changed_numbers(kind))
@@ -215,7 +215,7 @@ def record(
     state: NamedState,
     name: str,
     names: Sequence[str],
-) -> Recording:
+) -> ProgramRecording:
     """Run a function on placeholders for its inputs (each a type, and whether it requires a gradient) and its state.
 
     Nothing is computed, and afterwards all tensors are as before. `rebuilt` makes args and kwargs from the tensors of
@@ -227,13 +227,13 @@ def record(
     sources: dict[int, tuple[str, Any]] = {}
     leaves: list[Value] = []
 
-    def placeholder(aval: Aval, kind: str, key: object, tape: Role | None) -> Value:
+    def placeholder(aval: Aval, kind: str, key: object, role: Role | None) -> Value:
         leaf = Value(aval, _PlaceholderArray())
         leaves.append(leaf)  # keeps it alive, so that its id stays its own
         sources[id(leaf)] = (kind, key)
         # unlike the leaf, its alias can be written to, and has no array that a check could read
         value = apply(_ALIAS, (leaf,))[0]
-        value.tape = tape
+        value.role = role
         return value
 
     modes = {"inference": False, "anomaly": False, "eager": False, "autocast": ambient().autocast.apart()}
@@ -265,16 +265,16 @@ def record(
     signature, needed = outline(results_and_state, region, f"export({name})")
     inside = {id(value) for value in region if value.is_pending}
     form, _, _ = form_of(results_and_state, lambda x: id(x) in inside)
-    input_sources: list[Source] = []
+    input_sources: list[InputSource] = []
     for value in needed:
         kind, key = sources.get(id(value)) or trace.draw_sources.get(value) or ("", None)
         if value in trace.options:
             kind, key = "option", trace.options[value]
         elif not kind:
             kind, key = ("number", value.number) if value.aval.weak else ("constant", array_of(value))
-        input_sources.append(Source(kind, key, value.aval))
+        input_sources.append(InputSource(kind, key, value.aval))
     draws = len(trace.draw_sources) // 2
-    return Recording(
+    return ProgramRecording(
         signature.trace.closed, tuple(input_sources), outputs, len(output_values), tuple(changed), draws,
         applications(form), form.leaves, form.wanted,
     )  # fmt: skip
@@ -284,9 +284,9 @@ def record(
 def _in_place(state: NamedState, values: dict[str, Value]) -> Generator[None]:
     """Give the tensors of the state other values for the block, in which they are no views and have no `.grad`."""
     held = [(tensor, tensor._alias, tensor._read(), values[name]) for name, tensor in state.tensors.items()]
-    grads = [(tape, tape.grad) for tensor in state.tensors.values() if (tape := _leaf_tape(tensor)) is not None]
-    for tape, _ in grads:
-        tape.grad = None
+    grads = [(role, role.grad) for tensor in state.tensors.values() if (role := _leaf_tape(tensor)) is not None]
+    for role, _ in grads:
+        role.grad = None
     for tensor, _, _, value in held:
         tensor._alias = None
         set_value(tensor, value)
@@ -296,14 +296,14 @@ def _in_place(state: NamedState, values: dict[str, Value]) -> Generator[None]:
         for tensor, alias, old, _ in held:
             set_value(tensor, old)
             tensor._alias = alias
-        for tape, grad in grads:
-            tape.grad = grad
+        for role, grad in grads:
+            role.grad = grad
 
 
 def _leaf_tape(tensor: Tensor) -> Leaf | None:
-    """The tape that collects the gradient of a leaf; None for other tensors."""
-    tape = tensor._read().tape
-    return tape if isinstance(tape, Leaf) else None
+    """The role that collects the gradient of a leaf; None for other tensors."""
+    role = tensor._read().role
+    return role if isinstance(role, Leaf) else None
 
 
 def _refuse_writes(trace: ExportTrace, region: Pending, state: NamedState, name: str) -> None:

@@ -408,7 +408,7 @@ def _pass(
     behind = op.pass_through([items[i] for i in at])
     for i, tensor in zip(at, behind if isinstance(behind, tuple) else (behind,), strict=True):
         value = tensor._read()
-        if value.tape is not None:  # it is None outside of grad mode
-            value.tape = Interior(custom=on_values)
+        if value.role is not None:  # it is None outside of grad mode
+            value.role = Interior(custom=on_values)
         passed[i] = tensor
     return at, tuple(passed)

@@ -122,7 +122,7 @@ def _within(packing: Packing) -> using:
 
 def _saved(tensor: Tensor) -> SavedTensor:
     value = tensor._read()
-    return SavedTensor(value, None if value.tape is None else links_to((value,))[0], tensor)
+    return SavedTensor(value, None if value.role is None else links_to((value,))[0], tensor)
 
 
 def _behind_a_barrier(args: list[Arg]) -> list[Arg]:

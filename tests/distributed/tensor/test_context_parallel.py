@@ -15,7 +15,7 @@ from tests.distributed.tensor.test_dtensor import Block
 from tests.distributed.tensor.threads import WHOLE, on_mesh
 from weft import nn
 from weft._base.state import ambient, using
-from weft.distributed._observers import observers
+from weft.distributed._observers import observe, stop_observing
 from weft.distributed.tensor import Shard, distribute_tensor
 from weft.distributed.tensor.experimental import context_parallel
 from weft.distributed.tensor.experimental._attention import _cp_options, context_parallel_unshard, set_rotate_method
@@ -148,11 +148,11 @@ def test_no_rank_has_all_scores_or_sends_for_all_keys_at_once():
             if origin is not None and origin.signature.name.startswith("attention"):
                 sizes.extend(max(v.aval.shape[2] for v in values[0].inputs) for _ in values)
 
-        observers().append(counting)
+        observe(counting)
         with context_parallel(mesh), using(observers=(note,)):
             query, key, value = parts
             scaled_dot_product_attention(query, key, value, is_causal=True).sum().backward()
-        observers().remove(counting)
+        stop_observing(counting)
         return max(sizes), max(counting.alive)
 
     for most, alive in on_mesh((ranks,), program):

@@ -30,7 +30,7 @@ from weft.ops._table import TABLE
 Arguments = Sequence[Tensor]
 Locator = Callable[[Arguments], TensorBase]
 """Finds a tensor, given the tensor arguments of a call."""
-TapeLocator = Callable[[Arguments], Leaf]
+LeafLocator = Callable[[Arguments], Leaf]
 """Finds the `Leaf` in which a leaf accumulates its gradient."""
 
 
@@ -61,8 +61,8 @@ class FunctionCapture(Capture):
         self.kinds: dict[int, Any] = {}
         self.same: list[tuple[Any, Any]] = []
         self.written: dict[int, TensorBase] = {}
-        self.held: dict[int, tuple[TapeLocator, TensorBase | None]] = {}
-        self.left: dict[int, tuple[TapeLocator, Leaf, TensorBase | None, bool]] = {}
+        self.held: dict[int, tuple[LeafLocator, TensorBase | None]] = {}
+        self.left: dict[int, tuple[LeafLocator, Leaf, TensorBase | None, bool]] = {}
         self.keys: dict[int, tuple[str, Callable[[], Any], Any]] = {}
         self.repeated: list[Callable[[], object]] = []
         self.calls: list[DeferredCall] = []
@@ -158,33 +158,33 @@ class FunctionCapture(Capture):
 
     # --- gradients ----------------------------------------------------------------------------------------------
 
-    def reads_grad(self, tape: Leaf) -> None:
+    def reads_grad(self, role: Leaf) -> None:
         """Called when a leaf's `.grad` is read. A replay may find another tensor there."""
-        grad = tape.grad
+        grad = role.grad
         if (
-            self._is_inner_leaf(tape)
-            or id(tape) in self.left
-            or id(tape) in self.held
+            self._is_inner_leaf(role)
+            or id(role) in self.left
+            or id(role) in self.held
             or (grad is not None and self.is_inside(grad._read()))
         ):
             return
-        holder = self._holder_of(tape)
-        self.held[id(tape)] = (holder, grad)
+        holder = self._holder_of(role)
+        self.held[id(role)] = (holder, grad)
         if grad is not None:
             self._find_anew(grad, lambda arguments: holder(arguments).grad)
 
-    def writes_grad(self, tape: Leaf, *, reads: bool) -> None:
+    def writes_grad(self, role: Leaf, *, reads: bool) -> None:
         """Called when a leaf's `.grad` will change; `reads` if the result depends on the present gradient."""
         if reads:
-            self.reads_grad(tape)
-        self.left.setdefault(id(tape), (self._holder_of(tape), tape, tape.grad, reads))
+            self.reads_grad(role)
+        self.left.setdefault(id(role), (self._holder_of(role), role, role.grad, reads))
 
-    def _holder_of(self, tape: Leaf) -> TapeLocator:
+    def _holder_of(self, role: Leaf) -> LeafLocator:
         for tensor in self._kept:
-            if tensor._tape is tape:
+            if tensor._role is role:
                 locator = self.locators[id(tensor)]
-                return lambda arguments: _tape_of(locator(arguments))
-        return lambda _: tape
+                return lambda arguments: _leaf_of(locator(arguments))
+        return lambda _: role
 
     # --- everything else ----------------------------------------------------------------------------------------
 
@@ -315,26 +315,26 @@ class FunctionCapture(Capture):
 
     # --- at the end ---------------------------------------------------------------------------------------------
 
-    def new_grads(self) -> list[tuple[TapeLocator, Leaf]]:
+    def new_grads(self) -> list[tuple[LeafLocator, Leaf]]:
         """The leaves whose `.grad` a replay sets; leaves created by the function that nobody holds are left out."""
-        changed = [(h, tape) for h, tape, before, reads in self.left.values() if not reads or tape.grad is not before]
-        return [(holder, tape) for holder, tape in changed if not self._is_inner_leaf(tape)]
+        changed = [(h, role) for h, role, before, reads in self.left.values() if not reads or role.grad is not before]
+        return [(holder, role) for holder, role in changed if not self._is_inner_leaf(role)]
 
-    def _is_inner_leaf(self, tape: Leaf) -> bool:
-        if tape.owner is None:
+    def _is_inner_leaf(self, role: Leaf) -> bool:
+        if role.owner is None:
             return False
-        owner = tape.owner()
+        owner = role.owner()
         return owner is None or self._is_new(owner)
 
     def trains_what_it_wrote(self) -> bool:
         """Whether gradients still flow to a new value of a written leaf. A replay passes them to its inputs only."""
-        tapes = {id(v): v.tape for v in self.region if isinstance(v.tape, Leaf)}
-        new = {key for key, tape in tapes.items() if not self._is_inner_leaf(tape)}
+        tapes = {id(v): v.role for v in self.region if isinstance(v.role, Leaf)}
+        new = {key for key, role in tapes.items() if not self._is_inner_leaf(role)}
         return bool(new) and any(id(x) in new for value in self.region if is_taped(value) for x in value.inputs)
 
 
-def _tape_of(tensor: TensorBase) -> Leaf:
+def _leaf_of(tensor: TensorBase) -> Leaf:
     """The `Leaf` in which a leaf accumulates its gradient."""
-    if tensor._tape is None:
-        tensor._tape = Leaf()
-    return tensor._tape
+    if tensor._role is None:
+        tensor._role = Leaf()
+    return tensor._role

@@ -24,8 +24,8 @@ from weft._base.logs import ARTIFACTS
 from weft._base.site import end_at_user, line_of, warn_user
 from weft._base.state import Ambient, ambient, enter, leave, set_field
 from weft._base.usage import log_api_usage_once
+from weft._lazy.flushing import escaping, flush
 from weft._lazy.outline import has_user_derivatives
-from weft._lazy.realize import escaping, flush
 from weft._lazy.role import Leaf
 from weft._tensor.alias import owner_of
 from weft._tensor.compile.capture import FunctionCapture
@@ -375,15 +375,15 @@ def _refresh(result: Any, capture: FunctionCapture) -> None:
     """Read views that outlive the function, so that what they show after the last write is captured, too."""
     left: list[Tensor] = []
     flatten_result(result, left, [], lambda thing: thing in capture.snapshot)
-    for tensor in (*left, *[tape.grad for _, tape in capture.new_grads() if tape.grad is not None]):
+    for tensor in (*left, *[role.grad for _, role in capture.new_grads() if role.grad is not None]):
         tensor._read()
 
 
 def _leaves_tensors_behind(capture: FunctionCapture, results: Sequence[Tensor]) -> bool:
     """Whether values of the region are still held that a replay would not produce."""
-    tapes = {id(v.tape): v.tape for v in capture.region if isinstance(v.tape, Leaf)}  # of its own leaves
-    tapes.update([(id(tape), tape) for _, tape in capture.new_grads()])
-    grads = [tape.grad for tape in tapes.values() if tape.grad is not None]
+    tapes = {id(v.role): v.role for v in capture.region if isinstance(v.role, Leaf)}  # of its own leaves
+    tapes.update([(id(role), role) for _, role in capture.new_grads()])
+    grads = [role.grad for role in tapes.values() if role.grad is not None]
     handles = [*results, *capture.written.values(), *grads]
     roots = {id(tensor): tensor for tensor in [*handles, *map(owner_of, handles)]}
     views = [ref() for root in roots.values() for ref in root._views or ()]

@@ -17,8 +17,8 @@ def kind_of(tensor: TensorBase) -> Any:
         value = tensor._read()
     except ValueRangeError:  # a parameter that has no elements yet
         return type(tensor)
-    tape = value.tape
-    own = (value.aval, None if tape is None else isinstance(tape, Leaf), tensor._tape is None, type(tensor))
+    role = value.role
+    own = (value.aval, None if role is None else isinstance(role, Leaf), tensor._role is None, type(tensor))
     alias = tensor._alias
     if alias is None:
         return own

@@ -9,7 +9,7 @@ from typing import Any
 
 from weft._base.interrupts import uninterrupted
 from weft._base.state import ambient
-from weft._lazy.realize import flush
+from weft._lazy.flushing import flush
 from weft._lazy.role import Leaf
 from weft._lazy.value import Value, is_taped
 from weft._tensor.alias import owner_of
@@ -50,10 +50,10 @@ class _Maker:
         value = outputs[self.output]
         tensor = wrap(value)
         if self.leaf:
-            tensor._tape = value.tape = Leaf()
-            tensor._tape.owner = weakref.ref(tensor)
+            tensor._role = value.role = Leaf()
+            tensor._role.owner = weakref.ref(tensor)
             if self.grad is not None:
-                tensor._tape.grad = tables[self.grad[0]][self.grad[1]]
+                tensor._role.grad = tables[self.grad[0]][self.grad[1]]
         if self.base is not None:
             base = tables[self.base[0]][self.base[1]]
             path = tuple([(call, tuple([find(outputs, arguments) for find in others])) for call, others in self.steps])
@@ -98,7 +98,7 @@ class _Outputs:
         if type(tensor) is not Tensor:
             capture.prevent(f"returns a {type(tensor).__name__} that it has made, which a replay cannot")
         capture.read(tensor, value)  # one of unknown origin is read anew
-        leaf = value.tape if isinstance(value.tape, Leaf) else None
+        leaf = value.role if isinstance(value.role, Leaf) else None
         grad = None if leaf is None else leaf.grad
         return _Maker(
             output=self.number(value),
@@ -132,7 +132,7 @@ class Replay:
         self._results = [left.refer(tensor) for tensor in results]
         self._written = [(left.refer(t), left.number(t._read()), _is_leaf(t)) for t in capture.written.values()]
         grads = capture.new_grads()
-        self._grads = [(holder, None if tape.grad is None else left.refer(tape.grad)) for holder, tape in grads]
+        self._grads = [(holder, None if role.grad is None else left.refer(role.grad)) for holder, role in grads]
         self._locators, self._makers = left.locators, left.makers
         self._stages = Stages(left.values, capture.region, capture.calls, name)
         inputs = self._stages.inputs
@@ -198,7 +198,7 @@ class Replay:
         outputs = self._stages.run(inputs)
         for (_, n), at, leaf in self._written:
             if leaf:
-                outputs[at].tape = outside[n]._read().tape
+                outputs[at].role = outside[n]._read().role
             set_value(outside[n], outputs[at])
         tables: tuple[Sequence[TensorBase], list[Tensor]] = (outside, [])
         for maker in self._makers:
@@ -214,15 +214,15 @@ class Replay:
 
 def _loses_gradients(left: _Outputs, region: Sequence[Value], inputs: Sequence[Value]) -> bool:
     """Whether gradients should flow to leaves created by the function: a replay passes them only to its inputs."""
-    if any(map(is_taped, left.values)) and all(x.tape is None for x in inputs):
+    if any(map(is_taped, left.values)) and all(x.role is None for x in inputs):
         return True
     leaves = {left.values[maker.output] for maker in left.makers if maker.leaf}
     return bool(leaves) and any(x in leaves for value in region if is_taped(value) for x in value.inputs)
 
 
 def _is_leaf(tensor: TensorBase) -> bool:
-    tape = tensor._read().tape
-    return isinstance(tape, Leaf)
+    role = tensor._read().role
+    return isinstance(role, Leaf)
 
 
 def _constant(value: Value, capture: FunctionCapture) -> Callable[[Arguments], Value]:

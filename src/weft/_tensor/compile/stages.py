@@ -66,8 +66,8 @@ class LinkedDerivative(Protocol):
 
 def is_linked(value: Value) -> bool:
     """Whether a value has a derivative in Python that a replay can give to its own value."""
-    tape = value.tape
-    return is_taped(value) and tape is not None and not tape.hooks and hasattr(custom_of(tape), "link")
+    role = value.role
+    return is_taped(value) and role is not None and not role.hooks and hasattr(custom_of(role), "link")
 
 
 # --- steps ------------------------------------------------------------------------------------------------------
@@ -80,16 +80,16 @@ class _Operator:
         self._make, leaves = outline_later(wanted, region, name)
         self._signature: Signature | None = None
         self.inputs, self.outputs = tuple(leaves), tuple(wanted)
-        self._untaped = [n for n, value in enumerate(wanted) if not isinstance(value.tape, Interior)]
-        on_tape = ((n, value) for n, value in enumerate(wanted) if isinstance(value.tape, Interior))
+        self._untaped = [n for n, value in enumerate(wanted) if not isinstance(value.role, Interior)]
+        on_tape = ((n, value) for n, value in enumerate(wanted) if isinstance(value.role, Interior))
         self._freed = [n for n, value in on_tape if not is_taped(value)]
 
     def run(self, inputs: tuple[Value, ...]) -> Values:
         outputs = record(self._signature or self._outlined(), inputs, ambient())
         for at in self._untaped:
-            outputs[at].tape = None
+            outputs[at].role = None
         for at in self._freed:
-            outputs[at].tape = FREED
+            outputs[at].role = FREED
         return outputs
 
     def _outlined(self) -> Signature:
@@ -123,13 +123,13 @@ class _Link:
         self.inputs, self.outputs = tuple(first.inputs), outputs
         self._signature = first.origin.signature
         self._avals = [value.aval for value in outputs]
-        self._derivative: LinkedDerivative = custom_of(first.tape)
+        self._derivative: LinkedDerivative = custom_of(first.role)
 
     def run(self, inputs: tuple[Value, ...]) -> Values:
         results = record(self._signature, inputs, ambient())
         for value, aval in zip(results, self._avals, strict=True):
             value.aval = aval  # with its names
-        if results[0].tape is not None:
+        if results[0].role is not None:
             self._derivative.link(results)
         return results
 

@@ -19,7 +19,7 @@ from weft.errors import OptionError
 def has_sparse_gradient(weight: Tensor) -> bool:
     """Whether the gradient of a table can be sparse: of a leaf. What a table is computed from gets a dense one."""
     value = operand(weight)
-    return ambient().grad and isinstance(value.tape, Leaf) and value.aval.owner is None
+    return ambient().grad and isinstance(value.role, Leaf) and value.aval.owner is None
 
 
 def embedded(input: Tensor, weight: Tensor, padding_idx: int | None, scale_grad_by_freq: bool, sparse: bool) -> Tensor:
@@ -47,6 +47,6 @@ def embedded(input: Tensor, weight: Tensor, padding_idx: int | None, scale_grad_
         return [None, coo(size, own.long()[None], rows)._read()]
 
     value = result._read()
-    if isinstance(value.tape, Interior):
-        value.tape = Interior(site=value.tape.site, custom=derivative)
+    if isinstance(value.role, Interior):
+        value.role = Interior(site=value.role.site, custom=derivative)
     return result

@@ -70,7 +70,7 @@ def backward(
 def get_gradients(context_id: int) -> dict[Tensor, Tensor]:
     """The gradients of this worker's leaves in a context. `RuntimeError` for an unknown context."""
     gradients = current_agent().contexts.existing(context_id).gradients
-    gradients_by_tensor = {tape.owner(): grad for tape, grad in list(gradients.items())}
+    gradients_by_tensor = {role.owner(): grad for role, grad in list(gradients.items())}
     return {tensor: wrap(grad) for tensor, grad in gradients_by_tensor.items() if tensor is not None}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft._base.state import ambient
-from weft._lazy.realize import flush_pending
+from weft._lazy.flushing import flush_pending
 from weft._lazy.role import Leaf
 from weft._lazy.value import Value
 from weft._tensor.composite.create import zeros
@@ -165,9 +165,9 @@ class ParameterGroup:
         # Gradients of earlier passes without reduction wait here although no gradient of this pass has come.
         if self.reduces and not self._reached and (waits or self.reduces_unused):
             for at, part in self._reduced({}).items():
-                tape = self.parameters[at].sharded._read().tape
-                if isinstance(tape, Leaf):
-                    accumulate(tape, part._read(), create_graph=False)
+                role = self.parameters[at].sharded._read().role
+                if isinstance(role, Leaf):
+                    accumulate(role, part._read(), create_graph=False)
         if is_last and self.reshards_after_backward:
             gathered = self.reshard()
             if gathered is not None:

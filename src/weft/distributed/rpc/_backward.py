@@ -26,14 +26,14 @@ from weft._autograd.graph import Vertex
 from weft._autograd.incremental import IncrementalBackwardPass
 from weft._base.state import ambient
 from weft._base.timeline import Listeners, Phase, spanned, tell
-from weft._lazy.realize import flush_pending
+from weft._lazy.flushing import flush_pending
 from weft._lazy.role import Leaf
 from weft._lazy.runtime import filled_array
 from weft._lazy.value import Value, inputs_first
 from weft._tensor.gradients import accumulate
 from weft._tensor.tensor import Tensor, wrap
 from weft.distributed.rpc._call import PendingCall
-from weft.distributed.rpc._contexts import Context, origin_of, use_context
+from weft.distributed.rpc._contexts import PassContext, origin_of, use_context
 from weft.distributed.rpc._protocol import Reply, Request, request
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import ArgumentError, GradientError, WeftError
@@ -68,50 +68,50 @@ class _CollectedGradients:
     `.grad` of leaves with such hooks is the context's gradient.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: PassContext) -> None:
         self._context = context
         self._hooked: set[Leaf] = set()
         self._own: dict[Leaf, Any] = {}  # the real `.grad` of leaves whose `.grad` is replaced
 
-    def add(self, tape: Leaf, grad: Value) -> None:
+    def add(self, role: Leaf, grad: Value) -> None:
         """Add to the gradient of a leaf."""
         gradients = self._context.gradients
         # Only hooks can see `.grad`; leaves without them need neither the exchange nor the lock.
-        if tape.post_hooks:
-            self._set_grad(tape)
-            accumulate(tape, grad, create_graph=False)
+        if role.post_hooks:
+            self._set_grad(role)
+            accumulate(role, grad, create_graph=False)
         else:
-            before = gradients.get(tape)
-            gradients[tape] = grad if before is None else add_values(before, grad, ambient())
+            before = gradients.get(role)
+            gradients[role] = grad if before is None else add_values(before, grad, ambient())
 
     def __enter__(self) -> None:
-        for tape in self._hooked:
-            self._set_grad(tape)
+        for role in self._hooked:
+            self._set_grad(role)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._own:
-            for tape, own in self._own.items():
-                if tape.grad is not None:
-                    self._context.gradients[tape] = tape.grad._read()
-                tape.grad = own
+            for role, own in self._own.items():
+                if role.grad is not None:
+                    self._context.gradients[role] = role.grad._read()
+                role.grad = own
             self._own = {}
             _grad_lock.release()
 
-    def _set_grad(self, tape: Leaf) -> None:
-        if tape in self._own:
+    def _set_grad(self, role: Leaf) -> None:
+        if role in self._own:
             return
         if not self._own:
             _grad_lock.acquire()
-        self._hooked.add(tape)
-        held = self._context.gradients.get(tape)
-        self._own[tape], tape.grad = tape.grad, None if held is None else wrap(held)
+        self._hooked.add(role)
+        held = self._context.gradients.get(role)
+        self._own[role], role.grad = role.grad, None if held is None else wrap(held)
 
 
 class LocalPass:
     """One worker's part of a backward pass."""
 
     def __init__(
-        self, context: Context, backward_pass: DistributedPass, roots: Sequence[tuple[Value, Value]] = ()
+        self, context: PassContext, backward_pass: DistributedPass, roots: Sequence[tuple[Value, Value]] = ()
     ) -> None:
         self._context = context
         self._pass = backward_pass
@@ -157,7 +157,7 @@ class LocalPass:
         return 0 if self._engine is None else self._engine.awaited
 
     def _is_unmarked(self, value: Value) -> bool:
-        return value.tape is not None and value not in self._marked_values
+        return value.role is not None and value not in self._marked_values
 
     def _sent_value(self, number: int) -> Value:
         sent = self._context.sends.get(number)
@@ -294,7 +294,7 @@ def _root(tensor: Tensor) -> tuple[Value, Value]:
 def _ask(
     agent: Agent,
     what: Request[int, DistributedPass, Any],
-    context: Context,
+    context: PassContext,
     backward_pass: DistributedPass,
     onward: Mapping[WorkerInfo, Any],
 ) -> list[PendingCall]:
@@ -342,7 +342,7 @@ def _advance(
     )
 
 
-def _local_pass(agent: Agent, context_id: int, backward_pass: DistributedPass) -> tuple[Context, LocalPass]:
+def _local_pass(agent: Agent, context_id: int, backward_pass: DistributedPass) -> tuple[PassContext, LocalPass]:
     """A context, and this worker's local pass, which is created by the first message about it."""
     context = agent.contexts.existing(context_id)
     with context.lock:

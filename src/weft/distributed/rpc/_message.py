@@ -162,7 +162,7 @@ def _reduce_tensor(tensor: Tensor, to: Receiver, undo: list[Callable[[], object]
     target_device = to.map_device(aval.device)
     device_name = None if target_device is CPU else str(target_device)
     origin = None
-    if to.message is not None and value.tape is not None and ambient().grad:
+    if to.message is not None and value.role is not None and ambient().grad:
         origin = to.message.send(value, to.worker)
         undo.append(partial(to.message.context.sends.pop, origin.number, None))
     rest = (origin or tensor.requires_grad, extras_of(tensor))

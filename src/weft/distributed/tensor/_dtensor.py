@@ -137,7 +137,7 @@ class DTensor(Tensor):
         parts of it where this is split, and equal elsewhere.
         """
         value = operand(self)
-        if grad_placements is None or value.tape is None:
+        if grad_placements is None or value.role is None:
             return local_view(self, self._sharding)
         wanted = placements_for(grad_placements, self.device_mesh, self.ndim, self)
         partial = [at for at, p in enumerate(wanted) if p.is_partial()]

@@ -86,7 +86,7 @@ class Plan:
 
     def sends_nothing(self, inputs: Sequence[Value], grad: bool) -> bool:
         """Whether nothing is sent for these inputs, now or for their gradients."""
-        return self.is_local and not (grad and any(inputs[at].tape is not None for at in self.summed))
+        return self.is_local and not (grad and any(inputs[at].role is not None for at in self.summed))
 
     def recorded(self, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
         """Record the call on inputs that lie as planned; returns the values of its outputs."""
@@ -104,7 +104,7 @@ def apply(call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
     """Record a call on inputs of which some are sharded, after moving what is not where it is needed."""
     state = ambient()
     # With gradients, pending maxima or products are no choice, so there may be two plans for the same types.
-    grad = state.grad and any(x.tape is not None for x in inputs)
+    grad = state.grad and any(x.role is not None for x in inputs)
     # What sends nothing and yet has no signature of its own (`_keep`): rows that draw, or whose gradients are sent.
     plan = _plans.get((call, tuple([x.aval for x in inputs]), grad))
     if plan is not None and plan.sends_nothing(inputs, grad):

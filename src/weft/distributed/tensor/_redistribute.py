@@ -30,7 +30,7 @@ def redistributed(value: Value, sharding: Sharding, spread: Sequence[int] = ()) 
     Along the mesh dims `spread`, each rank uses the result, which is replicated there, for something of its own:
     gradients of it are added up over the ranks.
     """
-    if value.tape is None or not spread:
+    if value.role is None or not spread:
         return value if value.aval.owner is sharding else _redistributed(value, sharding, ())
     # A value that several operators use is moved once, and the gradients of its uses are sent once, as their sum.
     results = _spread.get(value)
@@ -98,7 +98,7 @@ def _redistributed(value: Value, sharding: Sharding, spread: Sequence[int]) -> V
     for group in _groups(now.mesh, [at for at in spread if not isinstance(now.placements[at], Shard)]):
         plain = transfers.transferred(plain, transfers.spread(group))
     result = retyped(plain, type_of(value.aval, sharding))
-    if result.tape is not None and steps and not spread:
+    if result.role is not None and steps and not spread:
         _moves[result] = _Move(value, tuple(after))
     return result
 

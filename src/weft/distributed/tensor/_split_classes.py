@@ -71,7 +71,7 @@ def over_split_classes(call: Call, inputs: Sequence[Value]) -> tuple[Value, ...]
 
 def _wants_gradients_of_targets(inputs: Sequence[Value]) -> bool:
     """Whether gradients flow to targets that are probabilities: where these are 0, they depend on all scores."""
-    return len(inputs) > 1 and inputs[1].aval.dtype.is_floating_point and inputs[1].tape is not None
+    return len(inputs) > 1 and inputs[1].aval.dtype.is_floating_point and inputs[1].role is not None
 
 
 def _distributed(x: Value, scores: Sharding, dim: int, at: int) -> Value:

@@ -49,7 +49,7 @@ class Transfer:
 
 def transferred(value: Value, transfer: Transfer, past: Value | None = None) -> Value:
     """The result of a transfer on a plain value. Unless it was in the `past`, it is computed now: others take part."""
-    is_linked = value.tape is not None and ambient().grad
+    is_linked = value.role is not None and ambient().grad
     if transfer.run is None and not is_linked:
         return value
     if transfer.run is None or past is not None:
@@ -78,7 +78,7 @@ class _Derivative:
     def link(self, values: Sequence[Value]) -> None:
         """Make it the derivative of a result of this transfer."""
         for value in values:
-            value.tape = Interior(custom=self)
+            value.role = Interior(custom=self)
 
     def __call__(self, cotangents: dict[int, Value], members: list[Value]) -> list[Value | None]:
         """The gradients of the result's own elements and of what was transferred."""

@@ -279,7 +279,7 @@ def pad_sequence(
 def _on_host(sequence: Tensor) -> bool:
     """Whether the elements can be read without waiting for a computation or losing a gradient."""
     value = sequence._read()
-    ready = not value.is_pending and value.tape is None and value.aval.device.type == "cpu"
+    ready = not value.is_pending and value.role is None and value.aval.device.type == "cpu"
     return ready and ambient().capture is None
 
 

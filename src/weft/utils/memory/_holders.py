@@ -73,7 +73,7 @@ def _holders() -> dict[int, tuple[str, str]]:
                     if tensor is not None:
                         holders.setdefault(id(_value_of(tensor)), (kind, f"{path}.{name}"))
     for tensor in tensors:
-        grad = None if tensor._tape is None else tensor._tape.grad
+        grad = None if tensor._role is None else tensor._role.grad
         if isinstance(grad, Tensor):
             name = holders.get(id(_value_of(tensor)), ("", "a tensor"))[1]
             holders.setdefault(id(_value_of(grad)), ("gradient", f"grad of {name}"))
