@@ -12,6 +12,7 @@ import pytest
 
 import weft
 from weft import nn
+from weft._checkpoint.torch_names import name_in_torch
 from weft.errors import CheckpointError
 
 FILES = Path(__file__).parent / "files"
@@ -135,6 +136,46 @@ def test_attributes_names_and_kinds_come_back():
     assert (found[1].note, found[1].names) == ("n", ("N", "C"))
     assert (type(found[2]), found[2].persistent) == (nn.Buffer, False)
     assert (type(found[3]), found[3].dtype) == (nn.parameter.UninitializedParameter, weft.float64)
+
+
+def test_pytorchs_names_are_those_of_its_modules():
+    names = {
+        nn.Linear: "torch.nn.modules.linear.Linear",
+        nn.parameter.UninitializedBuffer: "torch.nn.parameter.UninitializedBuffer",
+        weft.optim.AdamW: "torch.optim.adamw.AdamW",
+        weft.optim.SGD: "torch.optim.sgd.SGD",
+        weft.optim.lr_scheduler.StepLR: "torch.optim.lr_scheduler.StepLR",
+        weft.distributions.Normal: "torch.distributions.normal.Normal",
+        weft.Size: "torch.Size",
+        nn.functional.relu: "torch.nn.functional.relu",
+        weft.utils.hooks.RemovableHandle: "torch.utils.hooks.RemovableHandle",
+        nn.attention.SDPBackend: "torch.nn.attention.SDPBackend",
+        weft.owners.Stored: "weft._lazy.owner.Stored",  # which PyTorch has not
+    }
+    for thing, name in names.items():
+        assert ".".join(name_in_torch(thing.__module__, thing.__qualname__)) == name
+
+
+def test_modules_are_trusted_by_their_classes():
+    layers = [nn.Sequential, nn.Conv2d, nn.BatchNorm2d, nn.ReLU, nn.MaxPool2d, nn.Flatten, nn.Linear]
+    with weft.serialization.safe_globals(layers):
+        assert weft.serialization.get_safe_globals() == layers
+        net, wanted = weft.load(FILES / "whole.pt")
+        for module in (net, again(net)):
+            weft.testing.assert_close(module(weft.ones(1, 1, 6, 6)), wanted)
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules")
+def test_modules_have_in_files_what_pytorchs_need():
+    recurrent, lazy, layer = nn.LSTM(2, 3), nn.LazyLinear(3), nn.TransformerEncoderLayer(4, 2, 8, activation="gelu")
+    state = recurrent.__getstate__()
+    assert [state["_flat_weights_names"][0], state["_flat_weights"][0]] == ["weight_ih_l0", recurrent.weight_ih_l0]
+    assert layer.__getstate__()["activation_relu_or_gelu"] == 2
+    recurrent, lazy = weft.load(io.BytesIO(saved([recurrent, lazy])), weights_only=False)
+    assert "_flat_weights" not in vars(recurrent)
+    assert lazy(weft.ones(2, 4)).shape == (2, 3)
+    assert not lazy._forward_pre_hooks
+    assert not lazy._load_state_dict_pre_hooks
 
 
 class Counted(weft.Tensor):

@@ -20,7 +20,8 @@ class RemovableHandle:
         self, hooks_dict: dict[int, Any], *, extra_dict: dict[int, Any] | Sequence[dict[int, Any]] = ()
     ) -> None:
         self.id = next(key for key in _keys if key not in hooks_dict)  # an unpickled dict has keys of another process
-        self._tables = [hooks_dict, *([extra_dict] if isinstance(extra_dict, dict) else extra_dict or ())]
+        extras = [extra_dict] if isinstance(extra_dict, dict) else extra_dict or ()
+        self._tables: list[dict[int, Any]] = [hooks_dict, *extras]
 
     def remove(self) -> None:
         """Remove the hook; further calls do nothing."""

@@ -104,8 +104,8 @@ def _nothing(*_: object) -> None:
     """Stands for the functions that build tensors, while only the storages are looked for."""
 
 
-def _with_storages(obj: Unpickled, made: Callable[[Storage], TypedStorage | UntypedStorage]) -> PyTree:
-    """`obj` with a storage, as `made` makes it, in place of each that the pickle refers to by itself.
+def _with_storages(obj: Unpickled, build: Callable[[Storage], TypedStorage | UntypedStorage]) -> PyTree:
+    """`obj` with a storage, as `build` makes it, in place of each that the pickle refers to by itself.
 
     `PickleError` if it holds functions or classes.
     """
@@ -113,7 +113,7 @@ def _with_storages(obj: Unpickled, made: Callable[[Storage], TypedStorage | Unty
 
     def resolved(x: Unpickled) -> PyTree:
         if isinstance(x, Storage):
-            return made(x)
+            return build(x)
         if isinstance(x, Global):
             raise PickleError(f"it holds {x.name} by itself; classes and functions are not loaded")
         if type(x) is tuple:  # seldom deep, so it may recurse

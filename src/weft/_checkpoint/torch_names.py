@@ -29,6 +29,7 @@ class TorchGlobal:
         return self.path[1]
 
 
+# no cell: filled when the library is imported
 _globals: dict[str, TorchGlobal] = {}
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from weft._base.device import device
 from weft._base.dtype import DType, uint8
+from weft._base.layout import named
 from weft._base.size import Size
 from weft._checkpoint.buffers import Bytes, array_on, tensor_of, without_data
 from weft._checkpoint.keys import Unpickled
@@ -42,7 +43,7 @@ _REFUSED = {
     "_rebuild_wrapper_subclass": "a tensor of a subclass without elements; save a plain tensor",
 }
 
-_OWNED, _STORED = (f"{x.__module__}.{x.__qualname__}" for x in (rebuild_owned, Stored))
+_NAMED, _OWNED, _STORED = (f"{x.__module__}.{x.__qualname__}" for x in (named, rebuild_owned, Stored))
 
 FUNCTIONS = (
     *(
@@ -66,6 +67,7 @@ FUNCTIONS = (
     "torch.serialization._get_layout",
     "torch.nn.parameter.UninitializedBuffer",
     "torch.nn.parameter.UninitializedParameter",
+    _NAMED,
     _OWNED,
     _STORED,
     "torch.Tensor",
@@ -124,6 +126,7 @@ class TensorBuilder:
             "torch.serialization._get_layout": layout_named,
             "torch.nn.parameter.UninitializedBuffer": partial(_lazy, UninitializedBuffer),
             "torch.nn.parameter.UninitializedParameter": partial(_lazy, UninitializedParameter),
+            _NAMED: layout_named,
             _OWNED: _owned,
             _STORED: _stored,
         }

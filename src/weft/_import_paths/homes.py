@@ -12,9 +12,9 @@ from weft._import_paths.table import TABLE
 
 _ROOT = "weft"
 _SHOWN_IN = {
-    "weft._base.handles": "weft.utils.hooks",
-    "weft.backends._sdp": "weft.nn.attention",
-    "weft.distributions._constraint": "weft.distributions.constraints",
+    "weft._base.handles": ("weft.utils.hooks",),
+    "weft.backends._sdp": ("weft.nn.attention",),
+    "weft.distributions._constraint": ("weft.distributions.constraints",),
 }
 """Public modules that show what private modules of other folders hold."""
 
@@ -28,18 +28,16 @@ def home_in_torch(module: str, name: str) -> tuple[str, str]:
     first, dot, rest = name.partition(".")
     own = module.split(".")
     obj = getattr(sys.modules.get(module), first, None)
-    listed = _listed().get(first, {})
+    entries = _index().get(first, {})
     if _is_public(own):
-        homes = [path for path in listed if path.rpartition(".")[0] == module.rpartition(".")[0]]
+        homes = [path for path in entries if path.rpartition(".")[0] == module.rpartition(".")[0]]
         homes.append(module)
     else:
         packages = (".".join(own[:count]) for count in range(len(own) - 1, 0, -1) if _is_public(own[:count]))
-        shown = [_SHOWN_IN[module]] if module in _SHOWN_IN else []
-        homes = sorted(
-            [*listed, *shown, *packages], key=lambda path: (path.count("."), _shared(path, module)), reverse=True
-        )
+        homes = [*entries, *_SHOWN_IN.get(module, ()), *packages]
+        homes.sort(key=lambda path: (path.count("."), _shared(path, module)), reverse=True)
     for path in homes:
-        origin, new = listed.get(path, (path, first))
+        origin, new = entries.get(path, (path, first))
         if obj is not None and getattr(import_module(origin), first, None) is obj:
             return "torch" + path.removeprefix(_ROOT), new + dot + rest
     return module, name
@@ -56,11 +54,11 @@ def _shared(path: str, other: str) -> int:
 
 
 @cache
-def _listed() -> dict[str, dict[str, tuple[str, str]]]:
+def _index() -> dict[str, dict[str, tuple[str, str]]]:
     """By name: the table's modules that have what is called so, each with the module from which, and its name there."""
-    listed: dict[str, dict[str, tuple[str, str]]] = {}
+    entries: dict[str, dict[str, tuple[str, str]]] = {}
     for path in TABLE:
         for new, (origin, old) in names_of(f"{_ROOT}.{path}")[0].items():
-            if new == old or f"{_ROOT}.{path}" not in listed.get(old, {}):
-                listed.setdefault(old, {})[f"{_ROOT}.{path}"] = origin, new
-    return listed
+            if new == old or f"{_ROOT}.{path}" not in entries.get(old, {}):
+                entries.setdefault(old, {})[f"{_ROOT}.{path}"] = origin, new
+    return entries
