@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from weft._comm.transport.authentication import trusted_session_pair
 from weft._comm.transport.chunks import Chunks, PendingFrame
-from weft._comm.transport.pipe import Pipe
+from weft._comm.transport.pipe import CallPipe
 from weft.errors import DistNetworkError
 
 CHUNK, CUT = 1, 2
@@ -62,8 +62,8 @@ class Way:
     def _pair(self, main=None, far=None):
         (one, other), (near, away) = socket.socketpair(), trusted_session_pair()
         return (
-            Pipe(one, self.receiver, "far", near, None, main),
-            Pipe(other, self.receiver, "near", away, None, far),
+            CallPipe(one, self.receiver, "far", near, None, main),
+            CallPipe(other, self.receiver, "near", away, None, far),
         )
 
     def __enter__(self):

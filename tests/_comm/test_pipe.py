@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft._comm.transport.authentication import trusted_session_pair
-from weft._comm.transport.pipe import MOST_BYTES, Pipe
+from weft._comm.transport.pipe import MOST_BYTES, CallPipe
 
 
 class Keeper:
@@ -37,7 +37,7 @@ class Pair:
     def __init__(self):
         (one, other), (here, there) = socket.socketpair(), trusted_session_pair()
         self.near, self.far = Keeper(), Keeper()
-        self.pipes = Pipe(one, self.near, "far", here), Pipe(other, self.far, "near", there)
+        self.pipes = CallPipe(one, self.near, "far", here), CallPipe(other, self.far, "near", there)
 
     def __enter__(self):
         return self

@@ -12,7 +12,7 @@ import pytest
 
 from tests.waiting import until
 from weft._comm.transport.authentication import trusted_session_pair
-from weft._comm.transport.pipe import Pipe
+from weft._comm.transport.pipe import CallPipe
 from weft._comm.transport.reactor import Reactor
 from weft.futures import Future
 
@@ -49,7 +49,7 @@ def served(workers, functions):
     (one, other), (here, there) = socket.socketpair(), trusted_session_pair()
     reactor = Reactor("test", workers)
     server = Server(reactor, functions)
-    near, far = Pipe(one, server, "far", here), Pipe(other, server, "near", there)
+    near, far = CallPipe(one, server, "far", here), CallPipe(other, server, "near", there)
     reactor.add(near, serve=False)
     reactor.add(far, serve=True)
     try:

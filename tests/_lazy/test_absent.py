@@ -6,7 +6,7 @@ import numpy as np
 
 import weft as torch
 from weft._base.state import ambient
-from weft._lazy.realize import flush_pending
+from weft._lazy.flushing import flush_pending
 from weft._lazy.value import Absent
 
 

@@ -8,7 +8,7 @@ import pytest
 import weft
 from weft import linalg, nn
 from weft._base.state import ambient, using
-from weft._lazy import realize
+from weft._lazy import flushing
 from weft.nn import functional as F
 
 
@@ -110,9 +110,9 @@ def test_what_has_nothing_to_do_with_a_bad_index_can_be_read():
 def test_all_that_was_computed_from_a_bad_index_is_refused_in_any_later_program():
     x = weft.arange(3.0)
     y = x[computed([7])]
-    realize.flush(ambient().pending)
+    flushing.flush(ambient().pending)
     z = y + 1
-    realize.flush(ambient().pending)
+    flushing.flush(ambient().pending)
     w, good = (z * x).sum(), x.sum()
     for _ in range(2):
         with pytest.raises(IndexError, match="index 7 is out of bounds"):
@@ -129,7 +129,7 @@ def test_gradients_that_pass_a_bad_index_are_refused(flush_between):
     v = weft.ones(2, requires_grad=True)
     (F.embedding(computed([1, 5]), w).sum() + (v * v).sum()).backward()
     if flush_between:
-        realize.flush(ambient().pending)
+        flushing.flush(ambient().pending)
     assert v.grad.tolist() == [2, 2]
     for _ in range(2):
         with pytest.raises(IndexError, match="index out of range in self: 5"):
@@ -239,7 +239,7 @@ def test_unread_checks_are_bounded():
     x, index = weft.ones(3), computed([1])
     for _ in range(100):
         y = x[index]
-        realize.flush(ambient().pending)
+        flushing.flush(ambient().pending)
     assert len(ambient().pending.checks) <= 64
     assert y.tolist() == [1]
 

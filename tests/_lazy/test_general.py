@@ -187,7 +187,7 @@ def test_nothing_of_the_caller_is_held(families):
     value = x._read()
     before = getrefcount(value)
     x + 1
-    weft._lazy.realize.flush_pending()
+    weft._lazy.flushing.flush_pending()
     assert getrefcount(value) == before
 
 

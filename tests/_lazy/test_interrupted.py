@@ -14,7 +14,7 @@ from weft import nn
 from weft._base import config
 from weft._base.interrupts import keep_ignored_interrupts
 from weft._base.site import end_at_user
-from weft._lazy import realize, trace
+from weft._lazy import flushing, trace
 from weft._lazy.plan import plan
 
 INPUTS = weft.linspace(-1, 1, 16 * 24).reshape(16, 24).tolist()
@@ -100,7 +100,7 @@ def test_an_endless_loop_without_reads_forgets_nothing_that_it_has_recorded(monk
             done += 1
 
     compilations = []
-    monkeypatch.setattr(realize, "plan", lambda *args: compilations.append(plan(*args)) or compilations[-1])
+    monkeypatch.setattr(flushing, "plan", lambda *args: compilations.append(plan(*args)) or compilations[-1])
     with Interrupts(0, 0.05) as interrupts:
         while caught < 20:
             caught += interrupts.interrupts(add)

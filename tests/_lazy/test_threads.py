@@ -10,7 +10,7 @@ import pytest
 
 import weft
 from weft._base.state import ambient
-from weft._lazy import infer, realize
+from weft._lazy import flushing, infer
 
 
 def in_threads(count, work):
@@ -70,7 +70,7 @@ def two_flushes(monkeypatch):
     @contextmanager
     def begin(outcome=lambda: None):
         running, go_on = threading.Event(), threading.Event()
-        run = realize.execute
+        run = flushing.execute
 
         def held(*args):
             if not running.is_set():
@@ -79,7 +79,7 @@ def two_flushes(monkeypatch):
                 outcome()
             return run(*args)
 
-        monkeypatch.setattr(realize, "execute", held)
+        monkeypatch.setattr(flushing, "execute", held)
         shared = weft.ones(3) + 1
         with ThreadPoolExecutor(2) as pool:
             first = pool.submit(shared.tolist)

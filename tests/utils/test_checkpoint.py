@@ -11,7 +11,7 @@ import pytest
 import weft
 from weft._autograd.derive import derivative_of
 from weft._base.state import ambient
-from weft._lazy import realize
+from weft._lazy import flushing
 from weft._lazy.interpreter.flatten import flattened
 from weft.utils.checkpoint import (
     CheckpointError,
@@ -38,7 +38,7 @@ def block(x, weight):
 def gradients(run):
     x, weight = leaf(0.1, 0.2), leaf(0.3, -0.4)
     loss = run(x, weight).sum()
-    realize.flush(ambient().pending)
+    flushing.flush(ambient().pending)
     loss.backward()
     return loss.item(), x.grad.tolist(), weight.grad.tolist()
 
@@ -54,14 +54,14 @@ def test_gradients_are_the_same():
 def kept_by(run, monkeypatch):
     """How many values a flush in front of the backward pass keeps."""
     counts = []
-    execute = realize.execute
+    execute = flushing.execute
 
     def spy(program, graph, *rest):
         counts.append(len(graph.wanted))
         return execute(program, graph, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(realize, "execute", spy)
+        patch.setattr(flushing, "execute", spy)
         gradients(run)
     return counts[0]
 

@@ -40,7 +40,7 @@ class _Watch:
 class Pending(list[Any]):
     """Values recorded in one thread and not computed yet, in order of recording.
 
-    limit    length beyond which a recording calls `realize.at_limit`: `room`, or where the next operator is shown
+    limit    length beyond which a recording calls `flushing.at_limit`: `room`, or where the next operator is shown
     room     length at which dead values are removed, and, if too many are alive, all are computed
     checks   checks recorded in this thread whose outcome has not been read (`_lazy/checks.py`)
     kept     whether the values stay pending at the end of a step, until one is needed

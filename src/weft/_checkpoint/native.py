@@ -31,8 +31,8 @@ from weft._checkpoint.extra_files import is_extra, members_of_extra
 from weft._checkpoint.map_location import Locate
 from weft._checkpoint.storages import is_shape, placed, view_of_storage
 from weft._lazy.aval import AnyOwner
+from weft._lazy.flushing import array_of, flush, report
 from weft._lazy.owner import Stored
-from weft._lazy.realize import array_of, flush, report
 from weft._tensor.alias import layout_of, owner_of, path_of
 from weft._tensor.copying import require_whole, restored
 from weft._tensor.dim_names import checked_names, set_names

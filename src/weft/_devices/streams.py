@@ -6,7 +6,7 @@ from time import perf_counter
 
 from weft._base.device import CPU, DeviceLike, canonical
 from weft._base.device import device as Device
-from weft._lazy.realize import flush_pending
+from weft._lazy.flushing import flush_pending
 from weft._lazy.runtime import finish, has_started, jax_device
 from weft.errors import ArgumentError, DeviceError
 

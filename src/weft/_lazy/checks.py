@@ -20,7 +20,7 @@ from weft._base.state import Ambient
 from weft._lazy.general import with_letters
 from weft._lazy.signature import Output, Signature, structs_of
 from weft._lazy.trace import Trace, restricted, traced, with_unread
-from weft._lazy.value import Check, Doubt, Value, error_of, first_failure, recorded
+from weft._lazy.value import Doubt, RecordedCheck, Value, error_of, first_failure, recorded
 
 
 def begin(signature: Signature, inputs: tuple[Value, ...], ambient: Ambient) -> Doubt:
@@ -35,7 +35,7 @@ def begin(signature: Signature, inputs: tuple[Value, ...], ambient: Ambient) -> 
     if failure is not None:
         raise error_of(signature, failure, "")
     code = recorded(recipe.output, tuple([inputs[i] for i in recipe.inputs]), ambient)
-    check = Check(code, signature, passed=at_hand is not None)
+    check = RecordedCheck(code, signature, passed=at_hand is not None)
     if not check.passed:
         ambient.pending.checks.append(check)
     doubt = Doubt(check)

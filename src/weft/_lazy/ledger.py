@@ -24,7 +24,7 @@ from weft._lazy.value import Value
 _MOST_RUNS = 4096
 
 
-class Run(NamedTuple):
+class MeasuredRun(NamedTuple):
     """A program that has run: when, for which line of the user's, the bytes alive after it, and its peak."""
 
     seconds: float
@@ -45,7 +45,7 @@ class Ledger:
         self.device = target
         self.peak = 0
         self._last_peak = 0
-        self.runs: deque[Run] = deque(maxlen=_MOST_RUNS)
+        self.runs: deque[MeasuredRun] = deque(maxlen=_MOST_RUNS)
         self._held: dict[int, tuple[weakref.ref[Any], int]] = {}  # arrays by identity, where XLA does not count
         self._xlas_peak = -1  # when the peak was reset
         self.current()
@@ -82,7 +82,7 @@ class Ledger:
         """Note what is left of the program that has run last, if lines are noted."""
         if Noting.on:
             now = self._total() if self._held else xlas_figures(self.device).get("bytes_in_use", 0)
-            self.runs.append(Run(time.perf_counter(), user_site(), operators, now, max(now, self._last_peak)))
+            self.runs.append(MeasuredRun(time.perf_counter(), user_site(), operators, now, max(now, self._last_peak)))
 
     def _meet(self, current: int, peak: int) -> None:
         """XLA's peak counts if it has grown since the last reset, else the figures that were read since."""

@@ -19,7 +19,7 @@ from weft._lazy.value import Value
 _MOST_LISTED = 5
 
 
-class Block(NamedTuple):
+class LiveBlock(NamedTuple):
     """An array in memory, and the values that have it or a part of it, in the order of their recording."""
 
     nbytes: int
@@ -57,12 +57,12 @@ def living_values() -> list[Value]:
     return [x for x in gc.get_objects() if type(x) is Value and array_in_memory(x) is not None]
 
 
-def blocks(values: Iterable[Value]) -> list[Block]:
+def blocks(values: Iterable[Value]) -> list[LiveBlock]:
     """The arrays of values, the largest first; each of them once."""
-    held: dict[int, Block] = {}
+    held: dict[int, LiveBlock] = {}
     for value in values:
         owner = owner_of(array_in_memory(value))
-        held.setdefault(id(owner), Block(owner.nbytes, [])).values.append(value)
+        held.setdefault(id(owner), LiveBlock(owner.nbytes, [])).values.append(value)
     for block in held.values():
         block.values.sort(key=lambda value: value.time)
     return sorted(held.values(), key=lambda block: -block.nbytes)

@@ -1,6 +1,6 @@
 """Arrays that are gone: a program was to overwrite them, and has failed before its results were there.
 
-Nothing of this package leaves one behind on purpose (`realize`), but an error within XLA can. What does not need the
+Nothing of this package leaves one behind on purpose (`flushing`), but an error within XLA can. What does not need the
 elements works all the same, such as `copy_` and `load_state_dict`, which write all of them; all else says what to do.
 """
 

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 
 from weft._base.state import Pending
+from weft._lazy.flushing import escaping
 from weft._lazy.form import Application
 from weft._lazy.outline import form_of
-from weft._lazy.realize import escaping
 from weft._lazy.replicated import of_one_replica
 from weft._lazy.signature import Arrays, structs_of
 from weft._lazy.sites import site_of

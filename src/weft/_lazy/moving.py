@@ -13,7 +13,7 @@ from weft._base.device import CPU, META, device
 from weft._base.state import ambient
 from weft._lazy import metrics
 from weft._lazy.aval import aval_of, named, owned
-from weft._lazy.realize import array_of
+from weft._lazy.flushing import array_of
 from weft._lazy.role import Interior
 from weft._lazy.runtime import jax_device
 from weft._lazy.signature import Signature

@@ -19,7 +19,7 @@ from weft._lazy.program import Graph, Program, program_of
 from weft._lazy.role import FREED
 from weft._lazy.runtime import is_ready
 from weft._lazy.signature import Output
-from weft._lazy.value import PENDING, Check, Computing, Doubt, StandIn, Value, inputs_first, is_taped
+from weft._lazy.value import PENDING, Computing, Doubt, RecordedCheck, StandIn, Value, inputs_first, is_taped
 from weft.ops._native import LEAST_DONATION
 
 Reads = Callable[[Value], tuple[Sequence[int], Sequence[int]]]
@@ -255,7 +255,7 @@ def _mask(doubts: list[Doubt], some: Sequence[Doubt | None]) -> int:
     return mask
 
 
-def _is_settled(check: Check) -> bool:
+def _is_settled(check: RecordedCheck) -> bool:
     """Whether a check is known to have passed; does not wait."""
     code = check.code
     codes = None if code is None else code.available

@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft._base.device import META
 from weft._base.site import Noting, user_site
 from weft._base.state import Ambient
-from weft._lazy import checks, realize, sites
+from weft._lazy import checks, flushing, sites
 from weft._lazy.aval import marked
 from weft._lazy.plan import read_inputs
 from weft._lazy.role import Interior
@@ -46,7 +46,7 @@ def record(
             value.doubt = doubt
     pending = ambient.pending
     if len(pending) > pending.limit:
-        realize.at_limit(pending)
+        flushing.at_limit(pending)
     if precondition is not None and precondition.waits and doubt is not None and ambient.capture is None:
         doubt.check.confirm(at_the_call=True)
     if ambient.watched:
@@ -77,7 +77,7 @@ def _serve_modes(values: tuple[Value, ...], inputs: tuple[Value, ...], ambient: 
             if value.role is not None:
                 value.role = Interior(site=site)
     if ambient.watchers.eager and ambient.capture is None:
-        realize.flush(ambient.pending)
+        flushing.flush(ambient.pending)
         for value in values[: values[0].aval.device is not META]:
             value.read()  # raises its check's failure
-        realize.report(ambient.pending)
+        flushing.report(ambient.pending)

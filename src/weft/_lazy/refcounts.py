@@ -2,7 +2,7 @@
 
 The counted object is in a local variable and is passed to `getrefcount`. The number of references that this adds
 depends on the interpreter: CPython 3.14 borrows some that older versions take. So it is measured at import, on objects
-whose references are known, in the same ways in which `realize` counts. It is at most two. If it is larger or varies,
+whose references are known, in the same ways in which `flushing` counts. It is at most two. If it is larger or varies,
 counts cannot be trusted. Then it is `UNKNOWN`, less than any count, so that everything appears to be in use: nothing is
 dropped and nothing is donated.
 """

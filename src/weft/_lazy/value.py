@@ -73,7 +73,7 @@ class StandIn:
 class NotComputed(StandIn):
     """The type of `PENDING`.
 
-    compute  computes a value with all that it depends on; set by `realize`, which is above
+    compute  computes a value with all that it depends on; set by `flushing`, which is above
     """
 
     __slots__ = ("compute",)
@@ -340,7 +340,7 @@ def inputs_first(
     return order
 
 
-class Check:
+class RecordedCheck:
     """A recorded check.
 
     code      the value of its codes, one int64 for each template; None once they are known
@@ -390,7 +390,7 @@ class Doubt:
 
     __slots__ = ("__weakref__", "check")
 
-    def __init__(self, check: Check) -> None:
+    def __init__(self, check: RecordedCheck) -> None:
         self.check = check
 
 

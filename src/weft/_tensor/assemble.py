@@ -17,7 +17,7 @@ from weft._tensor.base import TensorBase
 from weft._tensor.convert import as_tensor, tensor
 from weft._tensor.derived import Derived
 from weft._tensor.dunders import dunders_of
-from weft._tensor.functions import FUNCTIONS, Function, with_inplace_argument
+from weft._tensor.functions import FUNCTIONS, PublicFunction, with_inplace_argument
 from weft._tensor.inplace import inplace_of
 from weft._tensor.overriding import MEMBERS, NOT_WRAPPED, by_default, twin
 from weft._tensor.tensor import Tensor
@@ -50,7 +50,7 @@ def _export(module: str, name: str, function: Callable[..., Any]) -> None:
     functions[name] = function
 
 
-def _export_also(entry: Function) -> None:
+def _export_also(entry: PublicFunction) -> None:
     """Export a function from its further modules, which may give it other names."""
     for path in entry.public.also:
         module, name = (path, entry.name) if path in PUBLIC else path.rpartition(".")[::2]
@@ -109,7 +109,7 @@ def _attach_functions() -> None:
         _export_also(entry)
 
 
-def _attach_inplace(entry: Function) -> None:
+def _attach_inplace(entry: PublicFunction) -> None:
     name, public, spelled = entry.name, entry.public, f"{entry.name}_"
     form = inplace_of(entry.function, spelled, uniform=public.uniform, separate=public.separate)
     if public.method or not public.function:

@@ -12,8 +12,8 @@ from weft._base.dtype import DType
 from weft._base.state import ambient, using
 from weft._dispatch import apply
 from weft._lazy.aval import AnyOwner, aval_of, marked
+from weft._lazy.flushing import array_of
 from weft._lazy.owner import Stored
-from weft._lazy.realize import array_of
 from weft._lazy.value import NO_DATA, Value
 from weft._tensor.alias import owner_of, path_of
 from weft._tensor.base import new_handle, value_of

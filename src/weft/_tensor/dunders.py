@@ -17,7 +17,7 @@ from weft._tensor import fast_path
 from weft._tensor.arguments import not_implemented
 from weft._tensor.codegen import default_static, is_plain, led_to
 from weft._tensor.convert import from_host
-from weft._tensor.functions import Function
+from weft._tensor.functions import PublicFunction
 from weft._tensor.inplace import inplace_of
 from weft._tensor.overriding import dispatched, twin
 from weft._tensor.tensor import Tensor
@@ -31,7 +31,7 @@ def _as_operand(other: Any) -> Any:
     return from_host(other, CPU) if isinstance(other, np.ndarray) else other
 
 
-def dunders_of(entry: Function) -> dict[str, Callable[..., Any]]:
+def dunders_of(entry: PublicFunction) -> dict[str, Callable[..., Any]]:
     """The special methods that a function is."""
     op, function, public = entry.row, entry.function, entry.public
     if op is None or len(op.params) == 1:

@@ -13,8 +13,8 @@ from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user
 from weft._base.state import peek
 from weft._dispatch import apply
+from weft._lazy.flushing import at_limit
 from weft._lazy.infer import Call
-from weft._lazy.realize import at_limit
 from weft._lazy.value import PENDING, Value, tick
 from weft._tensor.base import NO_FACTS
 from weft._tensor.overriding import dispatched

@@ -21,7 +21,7 @@ from weft.ops._table import PLAIN, TABLE, OpDef, Public
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class PublicFunction:
     """A function over tensors and the forms in which it is public; `row` is that which it calls, if it is no more."""
 
     name: str
@@ -31,11 +31,11 @@ class Function:
 
 
 # no cell: filled when the library is imported
-FUNCTIONS: dict[tuple[str, str], Function] = {}
+FUNCTIONS: dict[tuple[str, str], PublicFunction] = {}
 """The public functions, by module ("" is the package) and name."""
 
 
-def _register(entry: Function) -> None:
+def _register(entry: PublicFunction) -> None:
     public = entry.public
     module = public.module if public.function or not public.also else public.also[0]
     key = (module, entry.name)
@@ -49,7 +49,7 @@ def _register(entry: Function) -> None:
 
 for _row in TABLE.values():
     if _row.public.has_forms():
-        _register(Function(_row.name, getattr(op, _row.name), _row.public, _row))
+        _register(PublicFunction(_row.name, getattr(op, _row.name), _row.public, _row))
 
 
 def _bound(
@@ -142,7 +142,7 @@ def composite(
             documented(body, name, doc or body.__doc__ or "")
         forms = public.named(own, body.__code__.co_varnames[: body.__code__.co_argcount])
         bound = _bound(body, forms.method or own, forms.module, forms.out, forms.separate, cast, rest)
-        _register(Function(own, bound, forms))
+        _register(PublicFunction(own, bound, forms))
         return body
 
     return make

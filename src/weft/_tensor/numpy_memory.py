@@ -18,7 +18,7 @@ import numpy as np
 
 from weft._base.capture import active_capture
 from weft._base.site import warn_user
-from weft._lazy.realize import host_array
+from weft._lazy.flushing import host_array
 from weft._lazy.value import Value
 from weft._tensor.base import TensorBase
 

@@ -17,7 +17,7 @@ from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user, warn_user
 from weft._base.size import Size
 from weft._base.state import ambient
-from weft._lazy import realize
+from weft._lazy import flushing
 from weft._lazy.infer import Call
 from weft._lazy.moving import moved_array
 from weft._lazy.owner import Owner
@@ -345,13 +345,13 @@ class Tensor(TensorBase):
 
     def _array(self) -> Any:
         """The jax array, computed now if necessary."""
-        return realize.array_of(self._read_concrete())
+        return flushing.array_of(self._read_concrete())
 
     def _host(self, *, decides: bool = False) -> np.ndarray[Any, Any]:
         """The elements as a read-only NumPy array, after all index checks so far; `decides` is for control flow."""
-        array = realize.host_array(self._read_concrete(decides=decides))
+        array = flushing.host_array(self._read_concrete(decides=decides))
         array.flags.writeable = False
-        realize.report(ambient().pending)
+        flushing.report(ambient().pending)
         return array
 
     def item(self) -> Any:

@@ -20,7 +20,7 @@ Tensors = tuple[Tensor, ...]
 Function = Callable[..., Any]
 
 
-class Call:
+class FunctionCall:
     """A function called with tensors that stand for the inputs on the tape."""
 
     def __init__(self, name: str, func: Function, inputs: PyTree, create_graph: bool, strict: bool) -> None:

@@ -13,8 +13,8 @@ from weft.autograd._call import (
     INDEPENDENT,
     INDEPENDENT_JACOBIAN,
     LINEAR,
-    Call,
     Function,
+    FunctionCall,
     Tensors,
     as_tuple,
     check_outputs,
@@ -34,7 +34,7 @@ def vjp(
     an input on which the results do not depend is an error instead of a gradient of zeros.
     """
     with using(grad=True):
-        call = Call("vjp", func, inputs, create_graph, strict)
+        call = FunctionCall("vjp", func, inputs, create_graph, strict)
         v = call.vector(v, call.outputs, call.has_outputs, "user-provided function returns a single Tensor")
     gradients = call.gradients(call.outputs, v)
     return call.finished(call.outputs, call.has_outputs), call.finished(
@@ -50,7 +50,7 @@ def jvp(
     The options are those of `vjp`.
     """
     with using(grad=True):
-        call = Call("jvp", func, inputs, create_graph, strict)
+        call = FunctionCall("jvp", func, inputs, create_graph, strict)
         v = call.vector(v, call.inputs, call.is_tuple, "input to the user-provided function is a single Tensor")
     tangents = call.tangents(call.outputs, v)
     return call.finished(call.outputs, call.has_outputs), call.finished(tangents, call.has_outputs)
@@ -96,7 +96,7 @@ def jacobian(
     if strategy == "forward-mode":
         return _forward_jacobian(func, inputs, create_graph, strict, vectorize)
     with using(grad=True):
-        call = Call("jacobian", func, inputs, create_graph, strict)
+        call = FunctionCall("jacobian", func, inputs, create_graph, strict)
         if strict and vectorize:
             raise TransformError(
                 "torch.autograd.functional.jacobian: `strict=True` and `vectorized=True` are not supported together. "
@@ -161,7 +161,7 @@ def _forward_jacobian(func: Function, inputs: PyTree, create_graph: bool, strict
             "`vectorize=True`."
         )
     with using(grad=True):
-        call = Call("jacobian", func, inputs, False, False)
+        call = FunctionCall("jacobian", func, inputs, False, False)
     columns = in_all_directions(lambda *basis: call.tangents(call.outputs, basis), call.inputs)
     parts = [
         call.finished(split_by(column.movedim((0,), (-1,)), call.inputs, y.shape, at_end=True), call.is_tuple)
@@ -172,10 +172,10 @@ def _forward_jacobian(func: Function, inputs: PyTree, create_graph: bool, strict
 
 def _differentiated(
     name: str, func: Function, inputs: PyTree, v: PyTree, create_graph: bool, strict: bool
-) -> tuple[Call, list[Tensor], Tensors | None]:
+) -> tuple[FunctionCall, list[Tensor], Tensors | None]:
     """A call whose result is a single element, its gradients on the tape, and the vector to multiply with."""
     with using(grad=True):
-        call = Call(name, func, inputs, create_graph, strict)
+        call = FunctionCall(name, func, inputs, create_graph, strict)
         v = call.vector(v, call.inputs, call.is_tuple, "input to the user-provided function is a single Tensor")
         single_element(name, call.has_outputs, call.outputs)
         gradients = gradients_of(call.outputs, call.inputs, None, create_graph=True)

@@ -24,7 +24,7 @@ from weft._base.interrupts import uninterrupted
 from weft._base.site import ends_at_user, user_site
 from weft._base.timeline import Listeners, Phase, exchanging, span, spanned
 from weft._lazy.aval import Aval
-from weft._lazy.realize import array_of
+from weft._lazy.flushing import array_of
 from weft._lazy.replicated import replication
 from weft._lazy.value import Value
 from weft._tensor.dim_names import take_names

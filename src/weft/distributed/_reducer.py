@@ -20,7 +20,7 @@ from weft._base.capture import active_capture
 from weft._base.interrupts import uninterrupted
 from weft._base.state import using
 from weft._comm.stores import keys
-from weft._lazy.realize import flush_pending
+from weft._lazy.flushing import flush_pending
 from weft._lazy.role import Interior
 from weft._lazy.value import Value, inputs_first
 from weft._tensor.codegen import op as rows

@@ -7,8 +7,8 @@ from weft.export._draft import draft_export as draft_export
 from weft.export._export import export as export
 from weft.export._file import load as load
 from weft.export._file import save as save
-from weft.export._graph import Graph as Graph
-from weft.export._graph import Node as Node
+from weft.export._graph import ExportNode as ExportNode
+from weft.export._graph import ProgramGraph as ProgramGraph
 from weft.export._missing import __getattr__ as __getattr__
 from weft.export._program import ExportedProgram as ExportedProgram
 from weft.export._program import ExportGraphSignature as ExportGraphSignature

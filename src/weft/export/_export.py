@@ -20,7 +20,7 @@ from weft.export._dims import MOST, Dim, SizeSpec, argument_names, size_spec
 from weft.export._graph import entries_of
 from weft.export._inputs import Inputs, computed
 from weft.export._program import About, ArrayType, ExportedProgram
-from weft.export._record import GENERATOR, Recording, record, with_shape
+from weft.export._record import GENERATOR, ProgramRecording, record, with_shape
 from weft.export._shapes import AdditionalInputs, ShapesCollection
 from weft.export._sizes import Sizes, examples_of, form_of, reason_of, symbols_for
 from weft.export._state import NamedState
@@ -156,7 +156,7 @@ class _Exporter:
         self.signature_of: Callable[..., Any] = mod.forward if isinstance(mod, Module) else mod
         self.name: str = type(mod).__name__ if isinstance(mod, Module) else getattr(mod, "__name__", type(mod).__name__)
         self._platforms = None if platforms is None else tuple(platforms)
-        self._recordings: dict[Any, Recording] = {}
+        self._recordings: dict[Any, ProgramRecording] = {}
         self.examples: list[Tensor] = []
         self._args: Structure = flatten(args, self.examples, "args")
         self._kwargs = flatten(kwargs, self.examples, "kwargs")
@@ -264,14 +264,14 @@ class _Exporter:
             later[name] = (start, high)
         return later if wanted is not None and later != bounds else None
 
-    def _recorded(self, spec: SizeSpec, sizes: Mapping[str, int]) -> Recording:
+    def _recorded(self, spec: SizeSpec, sizes: Mapping[str, int]) -> ProgramRecording:
         """The recording with these sizes of the named dims."""
         key = tuple(spec.shapes_at(sizes))
         if key not in self._recordings:
             self._recordings[key] = self._record(spec, sizes)
         return self._recordings[key]
 
-    def _record(self, spec: SizeSpec, sizes: Mapping[str, int]) -> Recording:
+    def _record(self, spec: SizeSpec, sizes: Mapping[str, int]) -> ProgramRecording:
         inputs: list[tuple[Aval, bool]] = [
             (with_shape(x._read().aval, shape), x.requires_grad)
             for x, shape in zip(self.examples, spec.shapes_at(sizes), strict=True)

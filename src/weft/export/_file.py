@@ -34,7 +34,7 @@ from weft._tensor.convert import from_host
 from weft._tensor.generator import default_generator
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, CheckpointError, NoFileError, ProgramError
-from weft.export._graph import Graph
+from weft.export._graph import ProgramGraph
 from weft.export._program import About, ArrayType, ExportedProgram
 from weft.export._record import GENERATOR
 from weft.export._structure import check_structure
@@ -173,7 +173,7 @@ def _check(about: About, results: int) -> None:
     for structure in (about.args, about.kwargs):
         check_structure(structure, len(about.inputs))
     check_structure(about.outputs, results)
-    Graph(about.name, about.graph)
+    ProgramGraph(about.name, about.graph)
 
 
 def _type(entry: Json) -> ArrayType:

@@ -37,7 +37,7 @@ class Ref:
 
 
 @dataclass(frozen=True)
-class Node:
+class ExportNode:
     """A line of a graph.
 
     op       "placeholder", "call_function" or "output", as in `torch.fx`
@@ -65,30 +65,30 @@ class Node:
         return f"%{self.name} = {self.target}({arguments})"
 
 
-class Graph:
+class ProgramGraph:
     """The nodes of a program, in order. It prints one line for each."""
 
     def __init__(self, name: str, entries: Sequence[Sequence[Entry]]) -> None:
         self.name = name
-        nodes: dict[str, Node] = {}
+        nodes: dict[str, ExportNode] = {}
         for own, op, target, args in entries:  # of a file, which may say anything
             if not type(own) is type(op) is type(target) is str:
                 raise TypeError(f"a node is called {own!r}, {op!r}, {target!r}")
-            nodes[own] = Node(own, op, target, tuple([_argument(arg, nodes) for arg in args]))
+            nodes[own] = ExportNode(own, op, target, tuple([_argument(arg, nodes) for arg in args]))
         self._nodes = list(nodes.values())
 
     @property
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[ExportNode]:
         """The nodes, in order."""
         return list(self._nodes)
 
-    def __iter__(self) -> Iterator[Node]:
+    def __iter__(self) -> Iterator[ExportNode]:
         return iter(self._nodes)
 
     def __len__(self) -> int:
         return len(self._nodes)
 
-    def find_nodes(self, *, op: str, target: str | None = None) -> list[Node]:
+    def find_nodes(self, *, op: str, target: str | None = None) -> list[ExportNode]:
         """The nodes of a kind, or only those with this target."""
         return [node for node in self if node.op == op and target in (None, node.target)]
 
@@ -191,14 +191,14 @@ def entries_of(
     return nodes
 
 
-def _argument(entry: Entry, nodes: dict[str, Node]) -> Any:
+def _argument(entry: Entry, nodes: dict[str, ExportNode]) -> Any:
     if isinstance(entry, dict):
         return nodes[cast("dict[str, str]", entry)["node"]]
     return [_argument(part, nodes) for part in cast("list[Any]", entry)] if isinstance(entry, list) else entry
 
 
 def _text(argument: object) -> str:
-    if isinstance(argument, Node):
+    if isinstance(argument, ExportNode):
         return f"%{argument.name}"
     if isinstance(argument, (list, tuple)):
         parts = [_text(part) for part in cast("Sequence[Any]", argument)]

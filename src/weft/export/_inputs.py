@@ -13,7 +13,7 @@ from weft._tensor.convert import from_jax_array
 from weft._tensor.convert import tensor as new_tensor
 from weft._tensor.tensor import Tensor
 from weft.export._program import CONSTANTS, ArrayType
-from weft.export._record import GENERATOR, Recording
+from weft.export._record import GENERATOR, ProgramRecording
 from weft.export._sizes import Sizes
 from weft.export._state import NamedState
 from weft.ops._jax import jaxpr_as_fun
@@ -25,7 +25,7 @@ PREFIXES = {"parameter": "p", "buffer": "b", "constant": "c"}
 class Inputs:
     """The state of a program: that of the function, options of optimizers, constants, and the generator."""
 
-    def __init__(self, state: NamedState, recordings: Sequence[Recording]) -> None:
+    def __init__(self, state: NamedState, recordings: Sequence[ProgramRecording]) -> None:
         first = recordings[0]
         self.tensors = dict(state.tensors)
         self.kinds = dict(state.kinds)
@@ -58,7 +58,7 @@ class Inputs:
         return structs
 
     def leaves(
-        self, recordings: Sequence[Recording], inputs: Sequence[str], sizes: Sizes
+        self, recordings: Sequence[ProgramRecording], inputs: Sequence[str], sizes: Sizes
     ) -> list[tuple[int, str, Any]]:
         """What the program reads, for its graph: a value's number, with the name and target of its placeholder.
 
@@ -84,7 +84,11 @@ class Inputs:
 
 
 def computed(
-    recordings: Sequence[Recording], sizes: Sizes, state: Inputs, arrays: dict[str, jax.Array], inputs: Sequence[object]
+    recordings: Sequence[ProgramRecording],
+    sizes: Sizes,
+    state: Inputs,
+    arrays: dict[str, jax.Array],
+    inputs: Sequence[object],
 ) -> tuple[tuple[jax.Array, ...], dict[str, jax.Array]]:
     """The outputs, and the state that has changed."""
     first = recordings[0]

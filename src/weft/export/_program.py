@@ -22,7 +22,7 @@ from weft._tensor.gradients import without_derivative
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import replace_value
 from weft.errors import ProgramError
-from weft.export._graph import Graph
+from weft.export._graph import ProgramGraph
 from weft.export._record import GENERATOR
 from weft.export._structure import Structure, matched, paths, rebuild
 from weft.nn._module import Module
@@ -185,7 +185,7 @@ class ExportedProgram:
     @cached_property
     def graph(self) -> Result:
         """The operators that the function has recorded, one node for each, to look at."""
-        return Graph(self.name, self._about.graph)
+        return ProgramGraph(self.name, self._about.graph)
 
     @cached_property
     def graph_module(self) -> ProgramModule:

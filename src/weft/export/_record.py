@@ -17,9 +17,9 @@ from weft._dispatch import apply
 from weft._interop.trace import TensorTrace
 from weft._lazy.aval import Aval, aval_of
 from weft._lazy.call import ONE
+from weft._lazy.flushing import array_of
 from weft._lazy.infer import call_of
 from weft._lazy.outline import form_of, outline
-from weft._lazy.realize import array_of
 from weft._lazy.role import Leaf, Role
 from weft._lazy.value import Value
 from weft._tensor.alias import owner_of
@@ -46,7 +46,7 @@ GENERATOR = "generator"
 
 
 @dataclass(frozen=True)
-class Source:
+class InputSource:
     """Where an input of the recorded computation comes from.
 
     kind   "state", "input", "option" (a number of an optimizer), "seed", "draw", "number", "constant"
@@ -59,7 +59,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Recording:
+class ProgramRecording:
     """What a function has recorded.
 
     closed           the operators, as a jaxpr; the results are the outputs, then the new values of `changed`
@@ -73,7 +73,7 @@ class Recording:
     """
 
     closed: ClosedJaxpr
-    sources: tuple[Source, ...]
+    sources: tuple[InputSource, ...]
     outputs: Structure
     count: int
     changed: tuple[str, ...]
@@ -215,7 +215,7 @@ def record(
     state: NamedState,
     name: str,
     names: Sequence[str],
-) -> Recording:
+) -> ProgramRecording:
     """Run a function on placeholders for its inputs (each a type, and whether it requires a gradient) and its state.
 
     Nothing is computed, and afterwards all tensors are as before. `rebuilt` makes args and kwargs from the tensors of
@@ -265,16 +265,16 @@ def record(
     signature, needed = outline(results_and_state, region, f"export({name})")
     inside = {id(value) for value in region if value.is_pending}
     form, _, _ = form_of(results_and_state, lambda x: id(x) in inside)
-    input_sources: list[Source] = []
+    input_sources: list[InputSource] = []
     for value in needed:
         kind, key = sources.get(id(value)) or trace.draw_sources.get(value) or ("", None)
         if value in trace.options:
             kind, key = "option", trace.options[value]
         elif not kind:
             kind, key = ("number", value.number) if value.aval.weak else ("constant", array_of(value))
-        input_sources.append(Source(kind, key, value.aval))
+        input_sources.append(InputSource(kind, key, value.aval))
     draws = len(trace.draw_sources) // 2
-    return Recording(
+    return ProgramRecording(
         signature.trace.closed, tuple(input_sources), outputs, len(output_values), tuple(changed), draws,
         applications(form), form.leaves, form.wanted,
     )  # fmt: skip

@@ -13,7 +13,7 @@ from weft.ops._kinds import Array
 from weft.ops._reduce import wide
 
 
-class Dropout(NamedTuple):
+class DropoutOptions(NamedTuple):
     """Which of the weights are kept, and the probability with which one is dropped."""
 
     kept: Array
@@ -84,7 +84,7 @@ def gradients(
     mask: Array | None,
     is_causal: bool,
     scale: float,
-    dropout: Dropout | None = None,
+    dropout: DropoutOptions | None = None,
 ) -> tuple[Array | None, ...]:
     """Gradients of query, key, value and mask, from the results of the forward pass and the gradient of the first.
 

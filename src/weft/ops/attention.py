@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
-from weft.ops._attention import Dropout, gradients, operands, scores, softmax
+from weft.ops._attention import DropoutOptions, gradients, operands, scores, softmax
 from weft.ops._cudnn import CUDNN
 from weft.ops._dims import Factors, PartOf, Sizes, broadcast_shapes, shared_letter
 from weft.ops._kernels.attention import ATTENTION, ATTENTION_DROPOUT
@@ -145,7 +145,9 @@ def _attention_dropout_vjp(
     del rng, enable_gqa
     y, logsumexp, kept = out
     factor = attention_scale(query, scale)
-    return gradients(g, y, logsumexp, query, key, value, attn_mask, is_causal, factor, dropout=Dropout(kept, dropout_p))
+    return gradients(
+        g, y, logsumexp, query, key, value, attn_mask, is_causal, factor, dropout=DropoutOptions(kept, dropout_p)
+    )
 
 
 @defop(
@@ -176,7 +178,7 @@ def attention_dropout(
     q, k, v = operands(query, key, value)
     probabilities, logsumexp = softmax(scores(q, k, attn_mask, is_causal, attention_scale(query, scale)))
     kept = dropout_mask(rng, probabilities.shape, dropout_p)
-    y = jnp.einsum("...ts,...se->...te", Dropout(kept, dropout_p).thinned(probabilities), v)
+    y = jnp.einsum("...ts,...se->...te", DropoutOptions(kept, dropout_p).thinned(probabilities), v)
     return y.astype(query.dtype), logsumexp, kept
 
 

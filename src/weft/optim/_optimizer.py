@@ -20,7 +20,7 @@ from weft._base.state import ambient
 from weft._base.timeline import Phase, spanned
 from weft._base.types import AnyCallable, Arg, Args, Kwargs, PyTree, Result, SavedState
 from weft._base.usage import log_api_usage_once
-from weft._lazy.realize import end_optimizer_step, flush_pending
+from weft._lazy.flushing import end_optimizer_step, flush_pending
 from weft._lazy.runtime import accelerator_memory
 from weft._tensor.compile import ByIdentity
 from weft._tensor.gradients import clear_grad

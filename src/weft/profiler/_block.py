@@ -11,7 +11,7 @@ import jax
 
 from weft._base.scopes import begin_scope
 from weft._base.timeline import Exchange, Listeners, Phase, tell, tell_exchange
-from weft._lazy.realize import flush_pending
+from weft._lazy.flushing import flush_pending
 from weft.errors import ArgumentError, OptionError
 from weft.futures import Future
 from weft.profiler._chrome import chrome_events, write_trace

@@ -21,7 +21,7 @@ from weft.profiler._cover import Cover
 from weft.profiler._event import FunctionEvent, FunctionEventAvg
 from weft.profiler._exchanges import exchange_events
 from weft.profiler._names import operator_name
-from weft.profiler._nesting import Nested, nested
+from weft.profiler._nesting import NestedSpan, nested
 from weft.profiler._shares import rest_of, shared, shares_of
 from weft.profiler._table import Style, table
 
@@ -190,7 +190,7 @@ def _events_in(notes: Collector, *, shapes: bool, stack: bool, memory: bool, flo
 
 
 def _spans(
-    entries: Sequence[Nested], start_ns: int, computed: Cover | None, parents: dict[int, FunctionEvent]
+    entries: Sequence[NestedSpan], start_ns: int, computed: Cover | None, parents: dict[int, FunctionEvent]
 ) -> Iterable[FunctionEvent]:
     """The spans of a thread as events. Adds the events around operators to `parents`.
 

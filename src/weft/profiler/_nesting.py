@@ -11,7 +11,7 @@ _WHOLE = frozenset({Phase.DATA, Phase.COLLECTIVE, Phase.CALL})
 _OF_PROGRAMS = frozenset({Phase.INFERENCE, Phase.TRACING, Phase.LOWERING, Phase.COMPILING, Phase.LOADING})
 
 
-class Nested(NamedTuple):
+class NestedSpan(NamedTuple):
     """A span with its own time.
 
     phase   what its own time counts as: of waiting for data, it is that, whatever is done within
@@ -25,10 +25,10 @@ class Nested(NamedTuple):
     outer: int
 
 
-def nested(spans: Sequence[Span], thread: int) -> list[Nested]:
+def nested(spans: Sequence[Span], thread: int) -> list[NestedSpan]:
     """The spans of a thread in order of their start, outer ones first."""
     ordered = sorted([s for s in spans if s.thread == thread], key=lambda span: (span.start, -span.end))
-    result: list[Nested] = []
+    result: list[NestedSpan] = []
     around: list[int] = []
     for span in ordered:
         while around and result[around[-1]].span.end <= span.start:
@@ -43,7 +43,7 @@ def nested(spans: Sequence[Span], thread: int) -> list[Nested]:
                 phase = _counted(phase, over.phase)
             elif over.phase in _WHOLE:
                 phase = over.phase
-        result.append(Nested(span, phase, span.end - span.start, outer))
+        result.append(NestedSpan(span, phase, span.end - span.start, outer))
         around.append(len(result) - 1)
     return result
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from weft._base.types import Json
-from weft._lazy.realize import flush_pending
+from weft._lazy.flushing import flush_pending
 from weft.errors import PreconditionError, UnsupportedCallError
 from weft.profiler._chrome import chrome_events, write_trace
 from weft.profiler._collector import Collector

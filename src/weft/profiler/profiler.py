@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from weft._base.files import make_output_folder
-from weft._lazy.realize import flush_pending
+from weft._lazy.flushing import flush_pending
 from weft.errors import PreconditionError, SettingError
 from weft.profiler._block import record_function
 from weft.profiler._config import Activities, ProfilerActivity

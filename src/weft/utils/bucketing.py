@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from weft._base.types import Arg, PyTree, Result
-from weft._lazy.realize import flush_pending
+from weft._lazy.flushing import flush_pending
 from weft._tensor.codegen import op
 from weft._tensor.convert import from_host
 from weft._tensor.tensor import Tensor

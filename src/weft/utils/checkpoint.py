@@ -11,8 +11,8 @@ from typing import Any
 from weft._base.cell import LocalCell
 from weft._base.state import Pending, ambient, using
 from weft._base.types import AnyCallable, Arg, Args, Result
+from weft._lazy.flushing import flush_pending
 from weft._lazy.outline import has_user_derivatives, outline
-from weft._lazy.realize import flush_pending
 from weft._lazy.record import record
 from weft._tensor.saved import Packing
 from weft._tensor.tensor import Tensor, wrap

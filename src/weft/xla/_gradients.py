@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from weft._base.types import Arg, Result
-from weft._lazy.realize import keeping
+from weft._lazy.flushing import keeping
 from weft._tensor.tensor import Tensor
 from weft.nn._module import Module
 from weft.optim import Optimizer

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from weft._base.state import ambient
 from weft._lazy import metrics
-from weft._lazy.realize import flush_pending
+from weft._lazy.flushing import flush_pending
 from weft.errors import ArgumentError
 from weft.xla._closures import ClosureThread
 from weft.xla._context import DeviceContext, _get_device_context, raise_closure_failures

@@ -46,13 +46,13 @@ class _Origin:
         self._of = weakref.ref(bytes_.of)
         self._place = bytes_.ctypes.data, len(bytes_)
 
-    def is_that_of(self, region: Region) -> bool:
+    def is_that_of(self, region: LoanRegion) -> bool:
         """Whether a region holds these bytes."""
         held = region.holds
         return held is not None and held._place == self._place and held._of() is self._of()
 
 
-class Region:
+class LoanRegion:
     """A piece of shared memory."""
 
     def __init__(self, size: int) -> None:
@@ -74,8 +74,8 @@ class Lender:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._free: list[Region] = []
-        self._lent: dict[int, tuple[object, Region]] = {}
+        self._free: list[LoanRegion] = []
+        self._lent: dict[int, tuple[object, LoanRegion]] = {}
         self._numbers = 0
 
     def lend(self, borrower: object, data: memoryview) -> bytes:
@@ -115,16 +115,16 @@ class Lender:
                     region.loans -= 1
                     region.lost = True
 
-    def _region(self, size: int, origin: _Origin | None) -> Region:
+    def _region(self, size: int, origin: _Origin | None) -> LoanRegion:
         """A region to lend: one that already has the bytes, else a free one, else a new one."""
         with self._lock:
-            region = self._reusable(size, origin) or Region(-(-size // _STEP) * _STEP)
+            region = self._reusable(size, origin) or LoanRegion(-(-size // _STEP) * _STEP)
             if not region.loans and region in self._free:
                 self._free.remove(region)
             region.loans += 1
             return region
 
-    def _reusable(self, size: int, origin: _Origin | None) -> Region | None:
+    def _reusable(self, size: int, origin: _Origin | None) -> LoanRegion | None:
         if origin is not None:
             for region in (*self._free, *(region for _, region in self._lent.values())):
                 if origin.is_that_of(region) and not region.lost:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._comm.transport.pipe import Bytes, Pipe
+from weft._comm.transport.pipe import Bytes, CallPipe
 from weft.errors import DistNetworkError
 
 Array = np.ndarray[Any, Any]
@@ -29,7 +29,7 @@ class PendingFrame:
 
     __slots__ = ("body", "buffers", "kind", "missing", "number", "pipe")
 
-    def __init__(self, pipe: Pipe, kind: int, number: int, body: Bytes) -> None:
+    def __init__(self, pipe: CallPipe, kind: int, number: int, body: Bytes) -> None:
         self.pipe, self.kind, self.number, self.body = pipe, kind, number, body
         self.buffers: list[Any] = []
         self.missing = 0
@@ -56,9 +56,9 @@ class Chunks:
         self._allocate = allocate
         self._numbers = count()
         self._lock = threading.Lock()
-        self._partial: dict[Pipe, dict[int, _PartialBuffer]] = {}
+        self._partial: dict[CallPipe, dict[int, _PartialBuffer]] = {}
 
-    def put(self, pipe: Pipe, kind: int, buffer: memoryview) -> bytes:
+    def put(self, pipe: CallPipe, kind: int, buffer: memoryview) -> bytes:
         """Queue a buffer to be sent in frames of a kind; returns the descriptor by which a frame names it."""
         number, size = next(self._numbers), len(buffer)
         lanes = pipe.lanes or (pipe,)
@@ -90,7 +90,7 @@ class Chunks:
             del self._partial[frame.pipe][number]
         return arrival.data
 
-    def take(self, pipe: Pipe, number: int, position: Bytes, buffers: list[memoryview]) -> PendingFrame | None:
+    def take(self, pipe: CallPipe, number: int, position: Bytes, buffers: list[memoryview]) -> PendingFrame | None:
         """Store a chunk of a buffer that belongs to a frame of `pipe`; returns the frame if that completes it.
 
         `DistNetworkError` for an invalid chunk.
@@ -116,12 +116,12 @@ class Chunks:
             frame.missing -= 1
             return None if frame.missing else frame
 
-    def forget(self, pipe: Pipe) -> None:
+    def forget(self, pipe: CallPipe) -> None:
         """Drop the incomplete buffers of a pipe that is lost."""
         with self._lock:
             self._partial.pop(pipe, None)
 
-    def _partial_buffer(self, pipe: Pipe, number: int, size: int) -> _PartialBuffer:
+    def _partial_buffer(self, pipe: CallPipe, number: int, size: int) -> _PartialBuffer:
         arrivals = self._partial.setdefault(pipe, {})
         partial = arrivals.get(number)
         # Chunks travel by other connections than the frame that names them, so they may come first.

@@ -64,16 +64,16 @@ class Cipher(Protocol):
 class FrameHandler(Protocol):
     """Receives what comes through pipes. Neither method may raise."""
 
-    def received(self, pipe: Pipe, kind: int, number: int, body: Bytes, buffers: list[memoryview]) -> None:
+    def received(self, pipe: CallPipe, kind: int, number: int, body: Bytes, buffers: list[memoryview]) -> None:
         """A frame has arrived."""
         ...
 
-    def lost(self, pipe: Pipe) -> None:
+    def lost(self, pipe: CallPipe) -> None:
         """The pipe is closed; `pipe.close_reason` says why."""
         ...
 
 
-class Pipe:
+class CallPipe:
     """One connection. `peer` is the name of the other end, for messages; `main` the pipe that this one is a lane of."""
 
     def __init__(
@@ -83,12 +83,12 @@ class Pipe:
         peer: str,
         session: Session,
         cipher: Cipher | None = None,
-        main: Pipe | None = None,
+        main: CallPipe | None = None,
     ) -> None:
         self._sock = sock
         sock.settimeout(None)
         self._main = main
-        self.lanes: tuple[Pipe, ...] = ()
+        self.lanes: tuple[CallPipe, ...] = ()
         self.peer = peer
         self.close_reason: str | None = None
         self.calls: dict[int, Any] = {}
@@ -120,7 +120,7 @@ class Pipe:
         self._filled = 0  # bytes of it that have arrived
 
     @property
-    def main(self) -> Pipe:
+    def main(self) -> CallPipe:
         """The pipe that this one is a lane of; itself if it is no lane."""
         return self._main or self
 

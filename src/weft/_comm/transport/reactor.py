@@ -22,7 +22,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from weft._comm.spin import spin
-from weft._comm.transport.pipe import Pipe
+from weft._comm.transport.pipe import CallPipe
 from weft._comm.transport.reader_lock import Waiter
 
 _log = logging.getLogger(__name__)
@@ -57,8 +57,8 @@ class Reactor:
         self._epoll = select.epoll()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wake_fd, _READ)
-        self._pipes: dict[int, Pipe] = {}
-        self._served: set[Pipe] = set()  # pipes that are always read here, and not by waiting callers
+        self._pipes: dict[int, CallPipe] = {}
+        self._served: set[CallPipe] = set()  # pipes that are always read here, and not by waiting callers
         self._tasks: deque[Callable[[], None]] = deque()
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
@@ -79,14 +79,14 @@ class Reactor:
 
     # --- pipes ---
 
-    def add(self, pipe: Pipe, *, serve: bool) -> None:
+    def add(self, pipe: CallPipe, *, serve: bool) -> None:
         """Watch a pipe: with `serve` for all that arrives, else only for its end, until it is passed to `poll`."""
         self._pipes[pipe.fileno()] = pipe
         if serve:
             self._served.add(pipe)
         self._epoll.register(pipe.fileno(), _END | _ONCE | (_READ if serve else 0))
 
-    def remove(self, pipe: Pipe) -> None:
+    def remove(self, pipe: CallPipe) -> None:
         """Stop watching a pipe."""
         if self._pipes.get(pipe.fileno()) is pipe:
             del self._pipes[pipe.fileno()]
@@ -94,7 +94,7 @@ class Reactor:
                 self._epoll.unregister(pipe.fileno())
         self._served.discard(pipe)
 
-    def flush(self, pipe: Pipe) -> None:
+    def flush(self, pipe: CallPipe) -> None:
         """Send the queued frames of a pipe; bytes that the system does not take follow when there is room."""
         pipe.flush()
         if pipe.backlog:
@@ -114,7 +114,7 @@ class Reactor:
                 return  # the housekeeping thread has taken it
             _run_logged(callback)
 
-    def poll(self, pipe: Pipe) -> None:
+    def poll(self, pipe: CallPipe) -> None:
         """Send the queued frames of a pipe, and have it read, unless a thread reads it already."""
         pipe.flush()
         if pipe.close_reason is None and not pipe.reader.held:
@@ -126,7 +126,7 @@ class Reactor:
             self._housekeeping_idle = False
             self._housekeeping_wakeups.put(None)
 
-    def watch(self, pipe: Pipe) -> None:
+    def watch(self, pipe: CallPipe) -> None:
         """Arm a pipe for its next event: its end, room to write if frames are queued, and bytes to read.
 
         It is read if no other thread reads it, and if it is always read here or answers are due.
@@ -138,7 +138,7 @@ class Reactor:
             self._epoll.modify(pipe.fileno(), _END | _ONCE | (_READ if read else 0) | (_WRITE if pipe.backlog else 0))
 
     def read_until(
-        self, pipe: Pipe, done: Callable[[], bool], notify_with: Callable[[Waiter], None], deadline: float | None
+        self, pipe: CallPipe, done: Callable[[], bool], notify_with: Callable[[Waiter], None], deadline: float | None
     ) -> None:
         """Read a pipe until `done()`, until it is closed, or until `deadline`, which is a `time.monotonic()`.
 
@@ -175,7 +175,7 @@ class Reactor:
         if waiter is not None and pipe.reader.withdraw(waiter):
             self.watch(pipe)
 
-    def _release_reader(self, pipe: Pipe) -> None:
+    def _release_reader(self, pipe: CallPipe) -> None:
         """Let a waiting caller read next, or, if there is none and answers are due, a thread of the reactor."""
         if not pipe.reader.release() and (pipe.calls or pipe.reader.missed):
             self.watch(pipe)

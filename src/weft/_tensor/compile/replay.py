@@ -9,7 +9,7 @@ from typing import Any
 
 from weft._base.interrupts import uninterrupted
 from weft._base.state import ambient
-from weft._lazy.realize import flush
+from weft._lazy.flushing import flush
 from weft._lazy.role import Leaf
 from weft._lazy.value import Value, is_taped
 from weft._tensor.alias import owner_of

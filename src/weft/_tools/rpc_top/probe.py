@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 from weft._comm.deadline import Deadline
-from weft._comm.transport.pipe import Bytes, Pipe
+from weft._comm.transport.pipe import Bytes, CallPipe
 from weft.distributed.rpc._errors import remote_error
 from weft.distributed.rpc._listener import OBSERVER, ConnectOptions, Endpoint, connect
 from weft.distributed.rpc._message import unpack
@@ -29,7 +29,7 @@ class Probe:
         self.now: WorkerStatus | None = None
         self.state = self.note = ""
         self._options = options
-        self._pipe: Pipe | None = None
+        self._pipe: CallPipe | None = None
         self._numbers = count(1)
         self._answers: dict[int, Any] = {}
 
@@ -57,7 +57,7 @@ class Probe:
     def _request(self, endpoint: Endpoint, deadline: Deadline) -> WorkerStatus:
         if self._pipe is None:
             channel = connect(endpoint, self._options, OBSERVER, deadline)
-            self._pipe = Pipe(channel.sock, self, self.worker.name, channel.session, channel.tls)
+            self._pipe = CallPipe(channel.sock, self, self.worker.name, channel.session, channel.tls)
         pipe, number = self._pipe, next(self._numbers)
         pipe.put(status.kind, number, pickle.dumps((status.name, ())))
         pipe.flush()
@@ -75,12 +75,12 @@ class Probe:
 
     # --- the handler of the pipe ---
 
-    def received(self, pipe: Pipe, kind: int, number: int, body: Bytes, buffers: list[memoryview]) -> None:
+    def received(self, pipe: CallPipe, kind: int, number: int, body: Bytes, buffers: list[memoryview]) -> None:
         """Handle a received frame."""
         if kind == Frame.ANSWER:
             self._answers[number] = unpack(body, buffers, None)
         elif kind == Frame.ERROR:
             self._answers[number] = remote_error(body, buffers)
 
-    def lost(self, pipe: Pipe) -> None:
+    def lost(self, pipe: CallPipe) -> None:
         """Handle the end of the connection; `pipe.close_reason` is the reason."""

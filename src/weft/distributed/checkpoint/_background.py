@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from weft.distributed._group import ProcessGroup
 from weft.distributed._objects import recv_object_list, send_object_list
 from weft.distributed._world import new_group, rank_setter
-from weft.distributed.checkpoint._exchange import COORDINATOR, Exchange
+from weft.distributed.checkpoint._exchange import COORDINATOR, StepExchange
 from weft.errors import DistError
 
 _log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ class Background:
     def __init__(self, group: ProcessGroup | None) -> None:
         self._ranks = None if group is None else list(group.ranks)
         self._timeout = None if group is None else group.timeout
-        self._exchange: Exchange | None = None
+        self._exchange: StepExchange | None = None
         self._future: Future[Any] | None = None
 
     def wait(self) -> None:
@@ -33,10 +33,10 @@ class Background:
         if self._future is not None:
             wait([self._future])
 
-    def start(self, save: Callable[[Exchange], Any]) -> Future[Any]:
+    def start(self, save: Callable[[StepExchange], Any]) -> Future[Any]:
         """The future of a save in a new thread. The interpreter waits for it before it ends."""
         if self._exchange is None:
-            self._exchange = Exchange(None) if self._ranks is None else _exchange_of(self._new_group())
+            self._exchange = StepExchange(None) if self._ranks is None else _exchange_of(self._new_group())
         future = self._future = Future()
         future.set_running_or_notify_cancel()
         target, arguments = _run, (save, self._exchange, rank_setter(), future)
@@ -49,7 +49,7 @@ class Background:
         )
 
 
-class _MessageExchange(Exchange):
+class _MessageExchange(StepExchange):
     """An exchange by messages, for backends that run the collectives of all their groups in one order."""
 
     def __init__(self, group: ProcessGroup) -> None:
@@ -86,12 +86,12 @@ class _MessageExchange(Exchange):
         return contents[0]
 
 
-def _exchange_of(group: ProcessGroup) -> Exchange:
-    return _MessageExchange(group) if group._backend.one_order else Exchange(group)
+def _exchange_of(group: ProcessGroup) -> StepExchange:
+    return _MessageExchange(group) if group._backend.one_order else StepExchange(group)
 
 
 def _run(
-    save: Callable[[Exchange], Any], exchange: Exchange, enter_rank: Callable[[], None], future: Future[Any]
+    save: Callable[[StepExchange], Any], exchange: StepExchange, enter_rank: Callable[[], None], future: Future[Any]
 ) -> None:
     enter_rank()
     try:

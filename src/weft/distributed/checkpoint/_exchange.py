@@ -18,7 +18,7 @@ Failure = tuple[BaseException, StackSummary]
 COORDINATOR = 0
 
 
-class Exchange:
+class StepExchange:
     """What the ranks of a group do together; without a group, this process is the only rank."""
 
     def __init__(self, group: ProcessGroup | None) -> None:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.distributed.checkpoint._exchange import Exchange
+from weft.distributed.checkpoint._exchange import StepExchange
 from weft.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
 from weft.distributed.checkpoint.filesystem import FileSystemReader
 from weft.distributed.checkpoint.metadata import TensorStorageMetadata
@@ -28,7 +28,7 @@ def dcp_to_torch_save(dcp_checkpoint_dir: CheckpointId, torch_save_path: str | o
     The checkpoint may be one of PyTorch's.
     """
     state: dict[str, Any] = {}
-    load_planned(state, FileSystemReader(dcp_checkpoint_dir), _EmptyStateDictLoadPlanner(), Exchange(None))
+    load_planned(state, FileSystemReader(dcp_checkpoint_dir), _EmptyStateDictLoadPlanner(), StepExchange(None))
     save(state, torch_save_path)
 
 
@@ -53,7 +53,7 @@ def dcp_to_safetensors(
         lambda key: isinstance(entries[key], TensorStorageMetadata), flatten_state_dict=False
     )
     state: dict[str, Any] = {}
-    load_planned(state, reader, planner, Exchange(None))
+    load_planned(state, reader, planner, StepExchange(None))
     save_file(state, path, {"format": "pt"})
 
 

@@ -11,7 +11,7 @@ from weft._base.site import warn_user
 from weft._base.usage import log_api_usage_once
 from weft.distributed._group import ProcessGroup
 from weft.distributed._world import is_initialized, require_group
-from weft.distributed.checkpoint._exchange import Exchange
+from weft.distributed.checkpoint._exchange import StepExchange
 from weft.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from weft.distributed.checkpoint.filesystem import FileSystemReader
 from weft.distributed.checkpoint.planner import LoadPlan, LoadPlanner
@@ -69,7 +69,7 @@ def load(
     cannot be read. Nothing has been loaded then, on any rank.
     """
     reader = reader_of(storage_reader, checkpoint_id)
-    exchange = Exchange(group_of(process_group, no_dist=no_dist))
+    exchange = StepExchange(group_of(process_group, no_dist=no_dist))
     load_planned(state_dict, reader, planner or DefaultLoadPlanner(), exchange)
 
 
@@ -92,7 +92,9 @@ def load_state_dict(
     load(state_dict, storage_reader=storage_reader, planner=planner, process_group=process_group, no_dist=no_dist)
 
 
-def load_planned(state_dict: dict[str, Any], reader: StorageReader, planner: LoadPlanner, exchange: Exchange) -> None:
+def load_planned(
+    state_dict: dict[str, Any], reader: StorageReader, planner: LoadPlanner, exchange: StepExchange
+) -> None:
     """Load with a reader and a planner that are given."""
     states: dict[str, Any] = {}
 

@@ -15,7 +15,7 @@ from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import own
 from weft.distributed._group import ProcessGroup
 from weft.distributed.checkpoint._background import background_of
-from weft.distributed.checkpoint._exchange import Exchange
+from weft.distributed.checkpoint._exchange import StepExchange
 from weft.distributed.checkpoint._nested_dict import flatten_state_dict
 from weft.distributed.checkpoint.default_planner import DefaultSavePlanner
 from weft.distributed.checkpoint.filesystem import FileSystemWriter
@@ -51,7 +51,7 @@ def save(
     group = group_of(process_group, no_dist=no_dist)
     background_of(group).wait()
     writer = _writer(storage_writer, checkpoint_id)
-    return _save(lambda: _states(state_dict), writer, planner or DefaultSavePlanner(), Exchange(group))
+    return _save(lambda: _states(state_dict), writer, planner or DefaultSavePlanner(), StepExchange(group))
 
 
 def save_state_dict(
@@ -141,7 +141,7 @@ def _raising(error: BaseException) -> Callable[[], Any]:
 
 
 def _save(
-    states: Callable[[], dict[str, Any]], writer: StorageWriter, planner: SavePlanner, exchange: Exchange
+    states: Callable[[], dict[str, Any]], writer: StorageWriter, planner: SavePlanner, exchange: StepExchange
 ) -> Metadata:
     """Save what `states()` returns, with a writer and a planner that are given."""
     metadata = Metadata({})

@@ -17,7 +17,7 @@ from weft.distributed.tensor._placements import part
 
 
 @dataclass(frozen=True)
-class Slot:
+class FlatSlot:
     """How a tensor of a shape is divided into `parts` along a dim; this rank has the one at `index`."""
 
     shape: tuple[int, ...]
@@ -45,12 +45,12 @@ class Slot:
         return prod(self.with_size(self.step))
 
 
-def joined_parts(parts: Sequence[Tensor], slots: Sequence[Slot]) -> Tensor:
+def joined_parts(parts: Sequence[Tensor], slots: Sequence[FlatSlot]) -> Tensor:
     """This rank's buffer: its parts."""
     return rows.cat([_padded(x, slot.dim, slot.step).reshape(-1) for x, slot in zip(parts, slots, strict=True)])
 
 
-def wholes_of(flat: Tensor, slots: Sequence[Slot]) -> list[Tensor]:
+def wholes_of(flat: Tensor, slots: Sequence[FlatSlot]) -> list[Tensor]:
     """The whole tensors, from the buffers of all ranks."""
     count = slots[0].parts
     by_rank = flat.reshape(count, -1)
@@ -64,7 +64,7 @@ def wholes_of(flat: Tensor, slots: Sequence[Slot]) -> list[Tensor]:
     return results
 
 
-def joined_wholes(wholes: Sequence[Tensor], slots: Sequence[Slot]) -> Tensor:
+def joined_wholes(wholes: Sequence[Tensor], slots: Sequence[FlatSlot]) -> Tensor:
     """The buffers of all ranks, from whole tensors."""
     pieces: list[Tensor] = []
     for x, slot in zip(wholes, slots, strict=True):
@@ -74,7 +74,7 @@ def joined_wholes(wholes: Sequence[Tensor], slots: Sequence[Slot]) -> Tensor:
     return rows.cat(pieces, 1).reshape(-1)
 
 
-def parts_of(flat: Tensor, slots: Sequence[Slot]) -> list[Tensor]:
+def parts_of(flat: Tensor, slots: Sequence[FlatSlot]) -> list[Tensor]:
     """This rank's parts, from its buffer."""
     results: list[Tensor] = []
     offset = 0
@@ -85,7 +85,7 @@ def parts_of(flat: Tensor, slots: Sequence[Slot]) -> list[Tensor]:
     return results
 
 
-def own_part(whole: Tensor, slot: Slot) -> Tensor:
+def own_part(whole: Tensor, slot: FlatSlot) -> Tensor:
     """This rank's part of a whole tensor."""
     return whole.narrow(slot.dim, *slot.own).clone()
 

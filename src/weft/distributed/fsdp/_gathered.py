@@ -21,7 +21,7 @@ from weft._tensor.tensor import Tensor, wrap
 from weft.distributed import _collectives
 from weft.distributed._observers import collective, requested
 from weft.distributed.fsdp._data_parallel import DataParallel
-from weft.distributed.fsdp._flat import Slot, joined_parts, wholes_of
+from weft.distributed.fsdp._flat import FlatSlot, joined_parts, wholes_of
 from weft.distributed.tensor._sharding import local_part
 
 
@@ -32,7 +32,7 @@ class own_program(using):
         super().__init__(grad=grad, inference=False, pending=Pending(), autocast=NO_AUTOCAST)
 
 
-class Derivative(Protocol):
+class GatherDerivative(Protocol):
     """Gradients of the parts, from those of the whole parameters (by position)."""
 
     def __call__(self, gathered: Gathered, cotangents: dict[int, Value]) -> list[Value | None]: ...
@@ -49,7 +49,7 @@ class Gathered:
     """
 
     def __init__(
-        self, parts: Sequence[Value], types: Sequence[Aval], slots: Sequence[Slot], ranks: DataParallel, comm: Any
+        self, parts: Sequence[Value], types: Sequence[Aval], slots: Sequence[FlatSlot], ranks: DataParallel, comm: Any
     ) -> None:
         self.parts = list(parts)
         self._types = list(types)
@@ -63,7 +63,7 @@ class Gathered:
         self.on_return: Callable[[Gathered], None] = lambda gathered: None
         self.is_here = False
 
-    def record(self, derivative: Derivative, trained: Sequence[bool]) -> list[Value]:
+    def record(self, derivative: GatherDerivative, trained: Sequence[bool]) -> list[Value]:
         """The values, absent so far. Gradients flow to the parts that are `trained`."""
         signature = _signature(tuple([plain_type(part.aval) for part in self.parts]), tuple(self._types))
         with own_program(grad=True):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft._base.state import ambient
-from weft._lazy.realize import flush_pending
+from weft._lazy.flushing import flush_pending
 from weft._lazy.role import Leaf
 from weft._lazy.value import Value
 from weft._tensor.composite.create import zeros

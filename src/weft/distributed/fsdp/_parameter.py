@@ -13,7 +13,7 @@ from weft._tensor.base import new_handle
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft.distributed.device_mesh import DeviceMesh
 from weft.distributed.fsdp._data_parallel import DataParallel
-from weft.distributed.fsdp._flat import Slot, own_part
+from weft.distributed.fsdp._flat import FlatSlot, own_part
 from weft.distributed.tensor._dtensor import DTensor
 from weft.distributed.tensor._placements import Placements, Replicate, Shard, in_order
 from weft.distributed.tensor._sharding import labelled, local_part, sharding_of
@@ -40,7 +40,7 @@ class ShardedParameter:
         value = operand(original)
         self._aval = value.aval
         dim = _dim_of(shard, original)
-        self.slot = Slot(value.aval.shape, dim, ranks.parts, ranks.index)
+        self.slot = FlatSlot(value.aval.shape, dim, ranks.parts, ranks.index)
         with using(grad=False):
             part = own_part(wrap(local_part(value)), self.slot)
             sharding = sharding_of(*_layout(original, ranks, dim), original.shape)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft._base.usage import log_api_usage_once
-from weft._lazy.realize import flush_pending, keeping
+from weft._lazy.flushing import flush_pending, keeping
 from weft._tensor.tensor import Tensor
 from weft.distributed.autograd import get_gradients
 from weft.distributed.optim._functional import lent_gradients

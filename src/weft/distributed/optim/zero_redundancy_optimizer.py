@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from weft._lazy.realize import keeping
+from weft._lazy.flushing import keeping
 from weft._tensor.tensor import Tensor
 from weft.distributed._broadcast_coalesced import broadcast_coalesced
 from weft.distributed._group import ProcessGroup

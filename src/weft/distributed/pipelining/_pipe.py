@@ -11,7 +11,14 @@ import jax
 from weft._base.device import DeviceLike
 from weft._base.state import ambient, using
 from weft._tensor.tensor import Tensor
-from weft.distributed.pipelining._tracing import Call, Recording, Slot, SplitPoint, State, recorded
+from weft.distributed.pipelining._tracing import (
+    SplitPoint,
+    StageRecording,
+    StageCall,
+    TracedSlot,
+    TracingState,
+    recorded,
+)
 from weft.distributed.pipelining._transfers import map_tensors
 from weft.distributed.pipelining.stage import PipelineStage
 from weft.errors import LacksAttributeError, ProgramError, ValueRangeError
@@ -36,7 +43,7 @@ class _Part(Module):
 
     def __init__(
         self,
-        calls: Sequence[Call],
+        calls: Sequence[StageCall],
         inputs: tuple[Any, dict[str, Any] | None],
         results: Any,
         modules: Mapping[str, Module],
@@ -46,12 +53,12 @@ class _Part(Module):
         for call in calls:
             if isinstance(call.target, str):
                 _place(self, call.target, modules[call.target])
-        for state in _leaves_of(([(call.args, call.kwargs) for call in calls], results), State):
+        for state in _leaves_of(([(call.args, call.kwargs) for call in calls], results), TracingState):
             _place_state(self, state.name, modules)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Call the submodules. Keyword arguments are for the first part, and ignored by others."""
-        values: dict[Slot, Any] = {}
+        values: dict[TracedSlot, Any] = {}
         positional, named = self._inputs
         _bind(values, "the model's arguments", (positional, named), (args, None if named is None else kwargs))
         for call in self._calls:
@@ -62,14 +69,14 @@ class _Part(Module):
             _bind(values, f"the results of {call.name!r}", call.results, results)
         return self._filled(values, self._results)
 
-    def _filled(self, values: Mapping[Slot, Any], structure: Any) -> Any:
+    def _filled(self, values: Mapping[TracedSlot, Any], structure: Any) -> Any:
         """The structure with tensors in place of slots and of states."""
 
         def tensor(leaf: Any) -> Any:
-            if isinstance(leaf, State):
+            if isinstance(leaf, TracingState):
                 owner, _, name = leaf.name.rpartition(".")
                 return getattr(self.get_submodule(owner), name)
-            return values[leaf] if isinstance(leaf, Slot) else leaf
+            return values[leaf] if isinstance(leaf, TracedSlot) else leaf
 
         return jax.tree.map(tensor, structure)
 
@@ -106,17 +113,17 @@ def _owner(root: Module, name: str) -> Module:
     return root
 
 
-def _bind(values: dict[Slot, Any], what: str, expected: Any, actual: Any) -> None:
+def _bind(values: dict[TracedSlot, Any], what: str, expected: Any, actual: Any) -> None:
     """Keep the tensors of a structure by their slots; `RuntimeError` if it is another one than was recorded."""
     slots, tree = jax.tree.flatten(expected)
     leaves, own_tree = jax.tree.flatten(actual)
-    constants = [(slot, leaf) for slot, leaf in zip(slots, leaves, strict=False) if not isinstance(slot, Slot)]
+    constants = [(slot, leaf) for slot, leaf in zip(slots, leaves, strict=False) if not isinstance(slot, TracedSlot)]
     if tree != own_tree or any(isinstance(leaf, Tensor) or leaf != constant for constant, leaf in constants):
         raise ProgramError(
             f"{what} must be like those that pipeline() has recorded, but for the elements of tensors: they were "
-            f"{expected}, where slots are tensors, and are {map_tensors(lambda x: Slot(-1), actual)}"
+            f"{expected}, where slots are tensors, and are {map_tensors(lambda x: TracedSlot(-1), actual)}"
         )
-    values.update({slot: leaf for slot, leaf in zip(slots, leaves, strict=True) if isinstance(slot, Slot)})
+    values.update({slot: leaf for slot, leaf in zip(slots, leaves, strict=True) if isinstance(slot, TracedSlot)})
 
 
 class Pipe(Module):
@@ -193,7 +200,7 @@ def pipeline(
     return Pipe(parts)
 
 
-def _parts(recording: Recording, modules: Mapping[str, Module]) -> list[_Part]:
+def _parts(recording: StageRecording, modules: Mapping[str, Module]) -> list[_Part]:
     count = len(recording.stages)
     crossing = [_crossing(recording, at) for at in range(1, count)]
     inputs: list[tuple[Any, dict[str, Any] | None]] = [recording.arguments, *((slots, None) for slots in crossing)]
@@ -201,7 +208,7 @@ def _parts(recording: Recording, modules: Mapping[str, Module]) -> list[_Part]:
     return [_Part(*part, modules) for part in zip(recording.stages, inputs, results, strict=True)]
 
 
-def _crossing(recording: Recording, at: int) -> tuple[Slot, ...]:
+def _crossing(recording: StageRecording, at: int) -> tuple[TracedSlot, ...]:
     """The tensors that stages from `at` on need from those before it."""
     later = recording.stages[at:]
     used = {slot for calls in later for call in calls for slot in _slots((call.args, call.kwargs))}
@@ -210,8 +217,8 @@ def _crossing(recording: Recording, at: int) -> tuple[Slot, ...]:
     return tuple(sorted((used | set(_slots(recording.results))) & before, key=lambda slot: slot.number))
 
 
-def _slots(structure: Any) -> list[Slot]:
-    return _leaves_of(structure, Slot)
+def _slots(structure: Any) -> list[TracedSlot]:
+    return _leaves_of(structure, TracedSlot)
 
 
 def _leaves_of(structure: Any, kind: type[L]) -> list[L]:

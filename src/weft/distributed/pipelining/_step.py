@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft._lazy.realize import flush_pending
+from weft._lazy.flushing import flush_pending
 from weft._tensor.tensor import Tensor
 from weft.distributed.pipelining._actions import Action, Kind
 from weft.distributed.pipelining._transfers import Transfers, map_tensors

@@ -33,21 +33,21 @@ class SplitPoint(Enum):
 
 
 @dataclass(frozen=True)
-class Slot:
+class TracedSlot:
     """A tensor that goes from one call to others, by its number."""
 
     number: int
 
 
 @dataclass(frozen=True)
-class State:
+class TracingState:
     """A parameter, a buffer or another tensor of a module, by its name in the model."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class Call:
+class StageCall:
     """A call of a submodule, by name, or of a function: its arguments and results, with slots in place of tensors.
 
     grad   whether it records gradients, if the call of the model does
@@ -66,14 +66,14 @@ class Call:
 
 
 @dataclass
-class Recording:
+class StageRecording:
     """The calls of a model, in order, in groups between split points; its arguments and its results.
 
     splitting   the names of the modules in which `pipe_split` was called
     """
 
     arguments: tuple[Any, dict[str, Any]]
-    stages: list[list[Call]]
+    stages: list[list[StageCall]]
     results: Any
     splitting: set[str]
 
@@ -96,7 +96,7 @@ def pipe_split() -> None:
 
 def recorded(
     module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], split_spec: Mapping[str, SplitPoint]
-) -> Recording:
+) -> StageRecording:
     """What a model calls. `RuntimeError` if it passes on tensors of unknown origin.
 
     Random numbers and buffers are as before.
@@ -125,20 +125,22 @@ class _Recorder:
         self._module = module
         self._opened = opened
         self._spec = split_spec
-        self._slots_by_id: dict[int, tuple[Slot, int, Tensor]] = {}  # by identity: slot, version, and a reference to it
+        self._slots_by_id: dict[
+            int, tuple[TracedSlot, int, Tensor]
+        ] = {}  # by identity: slot, version, and a reference to it
         self._numbers = count()
         self._stack: list[str] = []
-        self._stages: list[list[Call]] = [[]]
+        self._stages: list[list[StageCall]] = [[]]
         self._arguments: list[tuple[tuple[Any, ...], dict[str, Any]]] = []  # those of the call that is recorded
         self._splitting: set[str] = set()
         self._states = {
-            id(x): State(f"{prefix}.{name}" if prefix else name)
+            id(x): TracingState(f"{prefix}.{name}" if prefix else name)
             for prefix, submodule in module.named_modules()
             for name, x in [*submodule._parameters.items(), *submodule._buffers.items(), *vars(submodule).items()]
             if isinstance(x, Tensor)
         }
 
-    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Recording:
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> StageRecording:
         arguments = self._new_slots((args, kwargs))
         with ExitStack() as stack:
             stack.enter_context(_untouched(self._module))
@@ -151,7 +153,7 @@ class _Recorder:
             _running.recorder = self
             stack.enter_context(_FunctionMode(self))
             results = self._module(*args, **kwargs)
-        return Recording(arguments, self._stages, self._slots_of(results, "the model returns"), self._splitting)
+        return StageRecording(arguments, self._stages, self._slots_of(results, "the model returns"), self._splitting)
 
     def split_here(self) -> None:
         self._splitting.update(self._stack)
@@ -172,7 +174,7 @@ class _Recorder:
             for tensor in written:  # the same tensor, with other contents
                 if (entry := self._slots_by_id.get(id(tensor))) is not None:
                     self._slots_by_id[id(tensor)] = entry[0], tensor._version, tensor
-            self._stages[-1].append(Call(function, positional, named, self._new_slots(result), grad))
+            self._stages[-1].append(StageCall(function, positional, named, self._new_slots(result), grad))
         return result
 
     def _is_recorded(self) -> bool:
@@ -194,7 +196,7 @@ class _Recorder:
         def hook(_: Module, args: tuple[Any, ...], kwargs: dict[str, Any], results: Any) -> None:
             if self._is_recorded():
                 positional, named = self._arguments.pop()
-                self._stages[-1].append(Call(name, positional, named, self._new_slots(results), ambient().grad))
+                self._stages[-1].append(StageCall(name, positional, named, self._new_slots(results), ambient().grad))
             self._stack.pop()
             if self._spec.get(name) is SplitPoint.END:
                 self._stages.append([])
@@ -208,7 +210,7 @@ class _Recorder:
             if not isinstance(leaf, Tensor):
                 return leaf
             if not self._is_known(leaf):
-                self._slots_by_id[id(leaf)] = Slot(next(self._numbers)), leaf._version, leaf
+                self._slots_by_id[id(leaf)] = TracedSlot(next(self._numbers)), leaf._version, leaf
             return self._slots_by_id[id(leaf)][0]
 
         return jax.tree.map(slot, structure)

@@ -31,7 +31,7 @@ FindMesh = Callable[[tuple[str, ...] | None, tuple[int, ...]], DeviceMesh]
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TensorDescription:
     """How a distributed tensor lies on a mesh; the receiver has another mesh of this form."""
 
     placements: tuple[Placement, ...]
@@ -48,7 +48,7 @@ class TensorSpec:
     dtype: DType
     requires_grad: bool
     names: tuple[str | None, ...] | None
-    layout: Layout | None = None
+    layout: TensorDescription | None = None
 
 
 def _described(leaf: Any) -> Any:
@@ -69,11 +69,11 @@ def _part_of(x: Tensor) -> Tensor:
     return part.rename(None) if part.has_names() else part
 
 
-def _layout_of(x: Tensor) -> Layout | None:
+def _layout_of(x: Tensor) -> TensorDescription | None:
     if not isinstance(x, DTensor):
         return None
     mesh = x.device_mesh
-    return Layout(x.placements, tuple(x.shape), mesh.mesh_dim_names, mesh.shape)
+    return TensorDescription(x.placements, tuple(x.shape), mesh.mesh_dim_names, mesh.shape)
 
 
 def tensors_of(structure: Any) -> list[Tensor]:

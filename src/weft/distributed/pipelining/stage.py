@@ -8,7 +8,7 @@ from typing import Any
 from weft._base.device import DeviceLike
 from weft._base.device import device as device_class
 from weft._base.state import Pending, ambient, using
-from weft._lazy.realize import flush_pending
+from weft._lazy.flushing import flush_pending
 from weft._tensor.gradients import backward
 from weft._tensor.tensor import Tensor
 from weft.distributed._world import require_group

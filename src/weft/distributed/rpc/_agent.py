@@ -12,10 +12,10 @@ from typing import Any, TypeVarTuple
 
 from weft._base.capture import active_capture
 from weft._base.timeline import Phase, spanned
-from weft._comm.transport.pipe import Bytes, Pipe
+from weft._comm.transport.pipe import Bytes, CallPipe
 from weft._comm.transport.reactor import Reactor
 from weft._comm.transport.reader_lock import Waiter
-from weft._lazy.realize import flush_pending
+from weft._lazy.flushing import flush_pending
 from weft.distributed.rpc._call import NEVER, PendingCall, PendingCalls
 from weft.distributed.rpc._call_counts import CallCounter, Counts
 from weft.distributed.rpc._context_release import check_creators, release
@@ -31,7 +31,7 @@ from weft.distributed.rpc._protocol import Control, Frame, Mark, Note, Reply, Re
 from weft.distributed.rpc._references import OwnedValue, References
 from weft.distributed.rpc._service import serve
 from weft.distributed.rpc._shutdown_state import ShutdownState
-from weft.distributed.rpc._trace.recording import Tracer
+from weft.distributed.rpc._trace.recording import CallTracer
 from weft.distributed.rpc._workers import WorkerInfo, Workers
 from weft.errors import DistNetworkError, RpcError, RpcTimeoutError
 from weft.futures import Future, waiting_for
@@ -81,7 +81,7 @@ class Agent:
         self.devices = DeviceMaps(self.me, device_maps)
         self.shutdown_state = ShutdownState(self)
         self.call_counts = CallCounter()
-        self.tracing = Tracer(self.me, self.tell)
+        self.tracing = CallTracer(self.me, self.tell)
         self._controls = controls
         self._closing = threading.Lock()
         self.reactor.on_timer = self._run_timers
@@ -119,7 +119,7 @@ class Agent:
         """Start a call of a control, which the other worker runs at once."""
         return self._begin(to, request, (request.name, args), self.seconds if limit is None else limit)
 
-    def tell(self, to: WorkerInfo, note: Note[Any, *Args], *args: *Args, sending: Pipe | None = None) -> None:
+    def tell(self, to: WorkerInfo, note: Note[Any, *Args], *args: *Args, sending: CallPipe | None = None) -> None:
         """Call a control that sends no answer: within a moment, or together with the next frames of `sending`.
 
         Does nothing if the worker is lost.
@@ -193,7 +193,9 @@ class Agent:
             self.calls.watch(call.end)
         return call
 
-    def _put(self, pipe: Pipe, to: WorkerInfo, kind: int, number: int, body: bytes, buffers: list[memoryview]) -> None:
+    def _put(
+        self, pipe: CallPipe, to: WorkerInfo, kind: int, number: int, body: bytes, buffers: list[memoryview]
+    ) -> None:
         """Queue the frame of a pending call."""
         try:
             self.payloads.put(pipe, kind, number, body, buffers)
@@ -208,7 +210,7 @@ class Agent:
             self._fail_calls(pipe)
             self.references.lost(to[1:])
 
-    def _send_device_map(self, to: WorkerInfo, pipe: Pipe) -> None:
+    def _send_device_map(self, to: WorkerInfo, pipe: CallPipe) -> None:
         """Queue the first frame for a callee: the device map with which it sends its answers."""
         if device_map := self.devices.map_as_text(to):
             pipe.put(Frame.DEVICES, 0, pack(device_map, self.devices.receiver_of_call(to))[0])
@@ -247,7 +249,7 @@ class Agent:
 
     # --- receiving ---
 
-    def received(self, pipe: Pipe, kind: int, number: int, body: Bytes, buffers: list[memoryview]) -> None:
+    def received(self, pipe: CallPipe, kind: int, number: int, body: Bytes, buffers: list[memoryview]) -> None:
         """Handle a received frame."""
         if kind & LONG_FLAGS or kind == _CHUNK:
             # The pipe is closed after the `except` block. Otherwise the errors of its calls would have this one as
@@ -272,7 +274,7 @@ class Agent:
         """The contents of a message to this worker."""
         return unpack(body, buffers, self)
 
-    def _dispatch(self, pipe: Pipe, kind: int, number: int, body: Bytes, buffers: list[Any]) -> None:
+    def _dispatch(self, pipe: CallPipe, kind: int, number: int, body: Bytes, buffers: list[Any]) -> None:
         if kind in _ANSWERS:
             self.calls.answer(pipe, kind, number, body, buffers)
         # The trace is the last buffer. A peer that marks a call as traced without one is told that the kind is unknown,
@@ -294,7 +296,7 @@ class Agent:
         name, args = self.read(body, ())
         self._control(name, Frame.NOTE).function(self, *args)
 
-    def _try(self, pipe: Pipe, follow: Callable[[], object]) -> bool:
+    def _try(self, pipe: CallPipe, follow: Callable[[], object]) -> bool:
         wrong = None
         try:
             follow()
@@ -304,7 +306,7 @@ class Agent:
             pipe.close(wrong)
         return pipe.close_reason is None
 
-    def _serve(self, pipe: Pipe | None, kind: int, number: int, body: Bytes, buffers: Sequence[Any]) -> None:
+    def _serve(self, pipe: CallPipe | None, kind: int, number: int, body: Bytes, buffers: Sequence[Any]) -> None:
         """Run a request: a user's function in the pool of threads, a control at once."""
         caller, span = self.me if pipe is None else self.peers.at(pipe), None
         if kind & _TRACED:
@@ -364,7 +366,7 @@ class Agent:
 
     # --- lost workers ---
 
-    def lost(self, pipe: Pipe) -> None:
+    def lost(self, pipe: CallPipe) -> None:
         """Handle the end of a connection: the calls to its peer fail."""
         # Each end of a connection closes by itself, and several threads may notice it; only the first one goes on.
         peer = self.peers.forget(pipe)
@@ -384,7 +386,7 @@ class Agent:
         check_creators(self)
         self.shutdown_state.lost(peer)
 
-    def _fail_calls(self, pipe: Pipe) -> None:
+    def _fail_calls(self, pipe: CallPipe) -> None:
         self.calls.fail(
             pipe,
             f"{self.me} has left the job before worker {pipe.peer} answered"

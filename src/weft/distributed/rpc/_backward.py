@@ -26,14 +26,14 @@ from weft._autograd.graph import Vertex
 from weft._autograd.incremental import IncrementalBackwardPass
 from weft._base.state import ambient
 from weft._base.timeline import Listeners, Phase, spanned, tell
-from weft._lazy.realize import flush_pending
+from weft._lazy.flushing import flush_pending
 from weft._lazy.role import Leaf
 from weft._lazy.runtime import filled_array
 from weft._lazy.value import Value, inputs_first
 from weft._tensor.gradients import accumulate
 from weft._tensor.tensor import Tensor, wrap
 from weft.distributed.rpc._call import PendingCall
-from weft.distributed.rpc._contexts import Context, origin_of, use_context
+from weft.distributed.rpc._contexts import PassContext, origin_of, use_context
 from weft.distributed.rpc._protocol import Reply, Request, request
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import ArgumentError, GradientError, WeftError
@@ -68,7 +68,7 @@ class _CollectedGradients:
     `.grad` of leaves with such hooks is the context's gradient.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: PassContext) -> None:
         self._context = context
         self._hooked: set[Leaf] = set()
         self._own: dict[Leaf, Any] = {}  # the real `.grad` of leaves whose `.grad` is replaced
@@ -111,7 +111,7 @@ class LocalPass:
     """One worker's part of a backward pass."""
 
     def __init__(
-        self, context: Context, backward_pass: DistributedPass, roots: Sequence[tuple[Value, Value]] = ()
+        self, context: PassContext, backward_pass: DistributedPass, roots: Sequence[tuple[Value, Value]] = ()
     ) -> None:
         self._context = context
         self._pass = backward_pass
@@ -294,7 +294,7 @@ def _root(tensor: Tensor) -> tuple[Value, Value]:
 def _ask(
     agent: Agent,
     what: Request[int, DistributedPass, Any],
-    context: Context,
+    context: PassContext,
     backward_pass: DistributedPass,
     onward: Mapping[WorkerInfo, Any],
 ) -> list[PendingCall]:
@@ -342,7 +342,7 @@ def _advance(
     )
 
 
-def _local_pass(agent: Agent, context_id: int, backward_pass: DistributedPass) -> tuple[Context, LocalPass]:
+def _local_pass(agent: Agent, context_id: int, backward_pass: DistributedPass) -> tuple[PassContext, LocalPass]:
     """A context, and this worker's local pass, which is created by the first message about it."""
     context = agent.contexts.existing(context_id)
     with context.lock:

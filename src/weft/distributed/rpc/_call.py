@@ -10,9 +10,9 @@ from time import monotonic, perf_counter
 from typing import Any, Self
 
 from weft._base.timeline import Phase, spanned
-from weft._comm.transport.pipe import Bytes, Pipe
+from weft._comm.transport.pipe import Bytes, CallPipe
 from weft._comm.transport.reactor import Reactor
-from weft.distributed.rpc._contexts import Context, current_context, use_context
+from weft.distributed.rpc._contexts import PassContext, current_context, use_context
 from weft.distributed.rpc._errors import remote_error, timeout_error
 from weft.distributed.rpc._protocol import Frame
 from weft.distributed.rpc._workers import WorkerInfo
@@ -33,7 +33,7 @@ class PendingCall(Future[Any]):
 
     _is_remote = True
 
-    def __init__(self, calls: PendingCalls, pipe: Pipe | None, seconds: float) -> None:
+    def __init__(self, calls: PendingCalls, pipe: CallPipe | None, seconds: float) -> None:
         super().__init__()
         self.seconds = seconds
         self.end = monotonic() + seconds if seconds else None
@@ -94,7 +94,7 @@ class PendingCalls:
         self,
         me: WorkerInfo,
         reactor: Reactor,
-        outgoing: Callable[[], list[Pipe]],
+        outgoing: Callable[[], list[CallPipe]],
         read: Callable[[Bytes, Sequence[Any]], Any],
     ) -> None:
         self.numbers = count(1)
@@ -106,7 +106,7 @@ class PendingCalls:
         self._local: dict[int, PendingCall] = {}
         self._lock = threading.Lock()
 
-    def at(self, pipe: Pipe | None) -> dict[int, PendingCall]:
+    def at(self, pipe: CallPipe | None) -> dict[int, PendingCall]:
         """The calls through a pipe, by number; for None, those to this worker itself."""
         return self._local if pipe is None else pipe.calls
 
@@ -138,7 +138,7 @@ class PendingCalls:
         for call in late:
             self._finish(call, call.set_exception, timeout_error(call.seconds))
 
-    def answer(self, pipe: Pipe | None, kind: int, number: int, body: Bytes, buffers: Sequence[Any]) -> None:
+    def answer(self, pipe: CallPipe | None, kind: int, number: int, body: Bytes, buffers: Sequence[Any]) -> None:
         """Handle the answer to a call."""
         call = self.at(pipe).pop(number, None)
         if call is None:
@@ -153,7 +153,7 @@ class PendingCalls:
             failed, outcome = True, error
         self._finish(call, call.set_exception if failed else call.set_result, outcome)
 
-    def fail(self, pipe: Pipe | None, why: str) -> None:
+    def fail(self, pipe: CallPipe | None, why: str) -> None:
         """Fail all calls through a pipe, which is closed."""
         calls = self.at(pipe)
         while calls:
@@ -175,6 +175,6 @@ class PendingCalls:
             finish(outcome)
 
 
-def _run_within(context: Context, callback: Callable[[Future[Any]], Any], done: Future[Any]) -> None:
+def _run_within(context: PassContext, callback: Callable[[Future[Any]], Any], done: Future[Any]) -> None:
     with use_context(context):
         callback(done)

@@ -49,7 +49,7 @@ class ReceivedTensor(NamedTuple):
         )
 
 
-class Context:
+class PassContext:
     """One worker's part of a context.
 
     sends      tensors that this worker has sent, by number
@@ -102,7 +102,7 @@ class Context:
 class ContextMessage(NamedTuple):
     """A call or an answer in a context."""
 
-    context: Context
+    context: PassContext
     number: int
 
     def send(self, value: Value, to: WorkerInfo) -> ReceivedTensor:
@@ -140,19 +140,19 @@ class Contexts:
         self._lost: dict[int, WorkerInfo] = {}  # workers that have ended, by the upper bits of their contexts' ids
         self._lock = threading.Lock()
         self._numbers = count(_first_id(me))
-        self._all: dict[int, Context] = {}
+        self._all: dict[int, PassContext] = {}
         self._released: dict[int, None] = {}  # the latest ones, since calls in them may still arrive
 
-    def make(self) -> Context:
+    def make(self) -> PassContext:
         """Create a context."""
         return self.at(next(self._numbers))
 
-    def at(self, number: int) -> Context:
+    def at(self, number: int) -> PassContext:
         """The context with an id; created here if this is the first message in it. It may be over."""
         with self._lock:
             context = self._all.get(number)
             if context is None:
-                context = Context(number, self._me)
+                context = PassContext(number, self._me)
                 creator = self._lost.get(number >> _INCARNATION_BITS)
                 # A late message must not bring a released context back: nobody would release it again. Ids of a lost
                 # creator count as released, unless that worker is connected again.
@@ -161,14 +161,14 @@ class Contexts:
                     self._all[number] = context
             return context
 
-    def existing(self, number: Any) -> Context:
+    def existing(self, number: Any) -> PassContext:
         """The context with an id; `RuntimeError` if there is none."""
         context = self._all.get(number)
         if context is None:
             raise GradientError(f"Could not find autograd context with id: {number}")
         return context
 
-    def release(self, number: int) -> Context | None:
+    def release(self, number: int) -> PassContext | None:
         """Release a context; returns it, None if it was released before."""
         with self._lock:
             context = self._all.pop(number, None)
@@ -211,20 +211,20 @@ class Contexts:
 
 
 class _ThreadLocal(threading.local):
-    context: Context | None = None
+    context: PassContext | None = None
 
 
 _thread_local = _ThreadLocal()
 
 
-def current_context() -> Context | None:
+def current_context() -> PassContext | None:
     """The context that this thread is in; None once it is released."""
     context = _thread_local.context
     return None if context is None or context.over else context
 
 
 @contextmanager
-def use_context(context: Context | None) -> Iterator[None]:
+def use_context(context: PassContext | None) -> Iterator[None]:
     """Set this thread's context within the block; None means no context."""
     before, _thread_local.context = _thread_local.context, context
     try:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from weft._base.device import CPU, canonical
 from weft._base.device import device as Device
-from weft._comm.transport.pipe import Pipe
+from weft._comm.transport.pipe import CallPipe
 from weft._tensor.convert import existing
 from weft.distributed.rpc._listener import Endpoint
 from weft.distributed.rpc._message import Receiver
@@ -119,7 +119,7 @@ class DeviceMaps:
         self._me = me
         self._maps = {to: dict(device_map) for to, device_map in maps.items()}
         self._callees: dict[WorkerInfo, Receiver] = {}
-        self._callers: dict[Pipe | None, Map] = {None: _inverse(self.to(me))}
+        self._callers: dict[CallPipe | None, Map] = {None: _inverse(self.to(me))}
         self._unmapped: dict[WorkerInfo, Receiver] = {}  # callers without a map
 
     def to(self, callee: WorkerInfo) -> Map:
@@ -130,11 +130,11 @@ class DeviceMaps:
         """The map for a callee, as texts."""
         return _map_as_text(self.to(callee))
 
-    def set_caller_map(self, pipe: Pipe, text: Mapping[str, str]) -> None:
+    def set_caller_map(self, pipe: CallPipe, text: Mapping[str, str]) -> None:
         """Store a caller's map for this worker."""
         self._callers[pipe] = _inverse(_map_from_text(text))
 
-    def forget(self, pipe: Pipe) -> None:
+    def forget(self, pipe: CallPipe) -> None:
         """Forget the map of a caller that is lost."""
         self._callers.pop(pipe, None)
 
@@ -145,7 +145,7 @@ class DeviceMaps:
             receiver = self._callees[to] = self._receiver("Request", to, self.to(to))
         return receiver
 
-    def receiver_of_answer(self, to: WorkerInfo, pipe: Pipe | None) -> Receiver:
+    def receiver_of_answer(self, to: WorkerInfo, pipe: CallPipe | None) -> Receiver:
         """The receiver of an answer, given the pipe of its call; None for this worker itself."""
         if device_map := self._callers.get(pipe):
             return self._receiver("Response", to, device_map)

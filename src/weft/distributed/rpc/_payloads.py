@@ -8,7 +8,7 @@ from functools import partial
 from weft._comm.shared_memory.loans import Lender
 from weft._comm.transport import wire
 from weft._comm.transport.chunks import Chunks, PendingFrame
-from weft._comm.transport.pipe import Bytes, Pipe
+from weft._comm.transport.pipe import Bytes, CallPipe
 from weft._comm.transport.reactor import Reactor
 from weft._tensor.convert import room
 from weft.distributed.rpc._protocol import Frame, Mark
@@ -23,13 +23,13 @@ _MIN_LONG = 1 << 16  # bytes from which on a buffer is lent or cut into chunks
 class Payloads:
     """The long buffers that a worker lends, borrows, sends and receives. `add_lanes(pipe)` opens lanes."""
 
-    def __init__(self, reactor: Reactor, add_lanes: Callable[[Pipe], None]) -> None:
+    def __init__(self, reactor: Reactor, add_lanes: Callable[[CallPipe], None]) -> None:
         self._reactor = reactor
         self._add_lanes = add_lanes
         self._lender = Lender()
         self._chunks = Chunks(room)
 
-    def put(self, pipe: Pipe, kind: int, number: int, body: Bytes, buffers: Sequence[memoryview]) -> None:
+    def put(self, pipe: CallPipe, kind: int, number: int, body: Bytes, buffers: Sequence[memoryview]) -> None:
         """Queue a frame, after the returns of loans."""
         self._queue_returns(pipe)
         if not any(len(buffer) >= _MIN_LONG for buffer in buffers):
@@ -55,7 +55,7 @@ class Payloads:
             self._lender.forget(pipe)
 
     def receive(
-        self, pipe: Pipe, kind: int, number: int, body: Bytes, buffers: list[memoryview]
+        self, pipe: CallPipe, kind: int, number: int, body: Bytes, buffers: list[memoryview]
     ) -> PendingFrame | None:
         """Handle a frame with long buffers, or a chunk; returns a frame that is complete now, else None.
 
@@ -77,26 +77,26 @@ class Payloads:
         pipe.bytes_in += sum(len(buffer) for handle, buffer in zip(handles, frame.buffers, strict=True) if handle)
         return frame
 
-    def take_back(self, pipe: Pipe, number: int) -> None:
+    def take_back(self, pipe: CallPipe, number: int) -> None:
         """A peer has returned a loan."""
         self._lender.take_back(pipe, number)
 
-    def forget(self, pipe: Pipe) -> None:
+    def forget(self, pipe: CallPipe) -> None:
         """A peer is lost."""
         self._lender.forget(pipe)
         self._chunks.forget(pipe)
 
-    def _give_back(self, pipe: Pipe, number: int) -> None:
+    def _give_back(self, pipe: CallPipe, number: int) -> None:
         # Called by finalizers, which run anywhere, also while this thread holds the pipe's lock; so sending is left to
         # the reactor.
         pipe.borrower.returns.append(number)
         self._reactor.call_soon(partial(self._return, pipe))
 
-    def _return(self, pipe: Pipe) -> None:
+    def _return(self, pipe: CallPipe) -> None:
         self._queue_returns(pipe)
         self._reactor.flush(pipe)
 
-    def _queue_returns(self, pipe: Pipe) -> None:
+    def _queue_returns(self, pipe: CallPipe) -> None:
         returns = pipe.borrower.returns
         while returns:
             try:

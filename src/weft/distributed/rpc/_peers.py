@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from weft._comm.deadline import Deadline
 from weft._comm.transport.acceptor import Channel
-from weft._comm.transport.pipe import FrameHandler, Pipe
+from weft._comm.transport.pipe import CallPipe, FrameHandler
 from weft._comm.transport.reactor import Reactor
 from weft.distributed.rpc._errors import timeout_error
 from weft.distributed.rpc._listener import OBSERVER, ConnectOptions, Listener, MemoryListener, connect
@@ -36,20 +36,20 @@ class Peers:
         reactor: Reactor,
         owner: FrameHandler,
         options: ConnectOptions,
-        on_connect: Callable[[WorkerInfo, Pipe], None],
+        on_connect: Callable[[WorkerInfo, CallPipe], None],
     ) -> None:
         self._workers = workers
         self._reactor = reactor
         self._owner = owner
-        self._outgoing: dict[WorkerInfo, Pipe] = {}  # pipes to workers that this one calls
-        self._worker_at: dict[Pipe, WorkerInfo] = {}  # the worker at the other end, for all pipes
-        self._workers_of: WeakKeyDictionary[Pipe, WorkerInfo] = WeakKeyDictionary()  # including lost pipes
+        self._outgoing: dict[WorkerInfo, CallPipe] = {}  # pipes to workers that this one calls
+        self._worker_at: dict[CallPipe, WorkerInfo] = {}  # the worker at the other end, for all pipes
+        self._workers_of: WeakKeyDictionary[CallPipe, WorkerInfo] = WeakKeyDictionary()  # including lost pipes
         self._ended: set[WorkerInfo] = set()  # workers that will never answer again
         self._closed = False
-        self._observers: set[Pipe] = set()  # connections of observers, which are not workers
+        self._observers: set[CallPipe] = set()  # connections of observers, which are not workers
         self._closed_bytes = (0, 0)  # bytes received and sent through lost pipes
         self._accepted = threading.Condition()
-        self._with_lanes: set[Pipe] = set()  # pipes that have lanes, or will have them
+        self._with_lanes: set[CallPipe] = set()  # pipes that have lanes, or will have them
         self._connecting: defaultdict[WorkerInfo, threading.Lock] = defaultdict(threading.Lock)  # by callee
         self._options = options
         self._on_connect = on_connect
@@ -58,11 +58,11 @@ class Peers:
     def __len__(self) -> int:
         return len(self._worker_at)
 
-    def outgoing(self) -> list[Pipe]:
+    def outgoing(self) -> list[CallPipe]:
         """The pipes by which this worker calls others."""
         return list(self._outgoing.values())
 
-    def existing(self, to: WorkerInfo) -> Pipe | None:
+    def existing(self, to: WorkerInfo) -> CallPipe | None:
         """The pipe to a worker, if there is one."""
         return self._outgoing.get(to)
 
@@ -70,7 +70,7 @@ class Peers:
         """Whether there is a pipe to or from a worker."""
         return worker in self._worker_at.values()
 
-    def reach(self, to: WorkerInfo, seconds: float) -> Pipe:
+    def reach(self, to: WorkerInfo, seconds: float) -> CallPipe:
         """The pipe to a worker, made within this many seconds (0: the longest time for a connection).
 
         `RuntimeError` if it cannot be reached; `RpcTimeoutError` if the worker exists but does not answer.
@@ -85,11 +85,11 @@ class Peers:
         finally:
             lock.release()
 
-    def at(self, pipe: Pipe) -> WorkerInfo:
+    def at(self, pipe: CallPipe) -> WorkerInfo:
         """The worker at the other end, even of a lost pipe, since frames received before its end are still counted."""
         return self._workers_of.get(pipe) or WorkerInfo(pipe.peer, -1)
 
-    def forget(self, pipe: Pipe) -> WorkerInfo | None:
+    def forget(self, pipe: CallPipe) -> WorkerInfo | None:
         """Remove a lost pipe; returns its worker, or None if it was removed before or is not a worker's pipe."""
         if pipe in self._observers:
             self._observers.discard(pipe)
@@ -114,7 +114,7 @@ class Peers:
         self._reactor.remove(pipe)
         return worker
 
-    def add_lanes(self, pipe: Pipe) -> None:
+    def add_lanes(self, pipe: CallPipe) -> None:
         """Open lanes for long buffers soon, if by this pipe this worker calls one on another host."""
         # Only the caller can open them, since it has the endpoint of the callee. They are made on first use: most
         # connections never carry a long buffer.
@@ -124,14 +124,14 @@ class Peers:
             if worker is not None and self._outgoing.get(worker) is pipe:
                 self._reactor.run(lambda: self._open_lanes(worker, pipe))
 
-    def _open_lanes(self, worker: WorkerInfo, pipe: Pipe) -> None:
+    def _open_lanes(self, worker: WorkerInfo, pipe: CallPipe) -> None:
         deadline, endpoint = Deadline(_MOST_SECONDS), self._workers.endpoint(worker)
         with suppress(DistNetworkError, OSError):  # it then works without lanes
             while endpoint is not None and len(pipe.lanes) < _LANES and pipe.close_reason is None:
                 self._add_lane(pipe, connect(endpoint, self._options, f"{self._me()} lane", deadline))
 
-    def _add_lane(self, pipe: Pipe, channel: Channel) -> None:
-        lane = Pipe(channel.sock, self._owner, pipe.peer, channel.session, channel.tls, pipe)
+    def _add_lane(self, pipe: CallPipe, channel: Channel) -> None:
+        lane = CallPipe(channel.sock, self._owner, pipe.peer, channel.session, channel.tls, pipe)
         pipe.lanes = (*pipe.lanes, lane)
         self._reactor.add(lane, serve=True)
         if pipe.close_reason is not None:  # the connection was lost meanwhile
@@ -157,7 +157,7 @@ class Peers:
             pipe.close("this worker has left")
             pipe.free()
 
-    def _connect(self, to: WorkerInfo, deadline: Deadline) -> Pipe:
+    def _connect(self, to: WorkerInfo, deadline: Deadline) -> CallPipe:
         me = self._workers.me
         if self._closed:
             raise RpcError(f"{me} has left the job, and cannot call {to}")
@@ -179,7 +179,7 @@ class Peers:
             self._ended.add(to)
             self._workers.forget(to)
             raise LostWorkerError(text) from error
-        pipe = Pipe(channel.sock, self._owner, to.name, channel.session, channel.tls)
+        pipe = CallPipe(channel.sock, self._owner, to.name, channel.session, channel.tls)
         self._worker_at[pipe] = self._workers_of[pipe] = to
         self._outgoing[to] = pipe
         self._on_connect(to, pipe)
@@ -202,7 +202,7 @@ class Peers:
         if match and match[4]:
             self._reactor.run(lambda: self._accept_lane(channel, caller))
             return
-        pipe = Pipe(channel.sock, self._owner, match[2] if match else identity, channel.session, channel.tls)
+        pipe = CallPipe(channel.sock, self._owner, match[2] if match else identity, channel.session, channel.tls)
         if caller is None:
             self._observers.add(pipe)
         else:
@@ -214,7 +214,7 @@ class Peers:
     def _accept_lane(self, channel: Channel, caller: WorkerInfo | None) -> None:
         """Accept a lane; its connection may not be accepted yet."""
 
-        def main() -> Pipe | None:
+        def main() -> CallPipe | None:
             # Two workers that call each other have a connection for each direction; lanes belong to the one by which
             # the other calls.
             mine = set(self._outgoing.values())

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any, Protocol
 
-from weft._comm.transport.pipe import Pipe
+from weft._comm.transport.pipe import CallPipe
 from weft.distributed.rpc._call import NEVER
 from weft.distributed.rpc._protocol import Note
 from weft.distributed.rpc._references import Number, References
@@ -50,7 +50,7 @@ class PendingDeletes:
             self.due = monotonic() + _SECONDS
             self._wake()
 
-    def send(self, tell: Callable[..., None], sending: Pipe | None = None) -> None:
+    def send(self, tell: Callable[..., None], sending: CallPipe | None = None) -> None:
         """Tell the owners that know of the forks, by `tell(owner, delete_forks, forks, sending=…)`.
 
         Each of `forks` is the number of a value, and that of the deleted fork. Deletes sent now may go together with

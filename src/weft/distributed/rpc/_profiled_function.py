@@ -8,7 +8,7 @@ from functools import partial, update_wrapper
 from threading import get_ident
 from typing import Any
 
-from weft._lazy.realize import flush_pending
+from weft._lazy.flushing import flush_pending
 from weft.distributed.rpc._profiled_call import ProfiledResult
 from weft.distributed.rpc._service import Method, is_asynchronous
 from weft.distributed.rpc._state import current_agent

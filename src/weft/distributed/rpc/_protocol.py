@@ -18,10 +18,10 @@ from weft.distributed.rpc._workers import WorkerInfo
 from weft.futures import Future
 
 if TYPE_CHECKING:
-    from weft._comm.transport.pipe import Pipe
-    from weft.distributed.rpc._contexts import Context
+    from weft._comm.transport.pipe import CallPipe
+    from weft.distributed.rpc._contexts import PassContext
     from weft.distributed.rpc._devices import DeviceMaps
-    from weft.distributed.rpc._trace.log import Span
+    from weft.distributed.rpc._trace.log import CallSpan
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
@@ -140,10 +140,10 @@ class Reply(Generic[A]):
     __slots__ = ("_span", "agent", "caller", "context", "kind", "number", "pipe")
 
     def __init__(
-        self, agent: A, pipe: Pipe | None, caller: WorkerInfo, kind: int, number: int, span: Span | None
+        self, agent: A, pipe: CallPipe | None, caller: WorkerInfo, kind: int, number: int, span: CallSpan | None
     ) -> None:
         self.agent, self.pipe, self.caller, self.kind, self.number = agent, pipe, caller, kind, number
-        self.context: Context | None = None
+        self.context: PassContext | None = None
         self._span = span
 
     def send(self, value: Any) -> None:

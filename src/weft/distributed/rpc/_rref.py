@@ -13,7 +13,7 @@ from weft.distributed.rpc._agent import Agent
 from weft.distributed.rpc._arguments import checked, seconds, start, worker
 from weft.distributed.rpc._backward import run
 from weft.distributed.rpc._call import PendingCall
-from weft.distributed.rpc._contexts import Context, current_context
+from weft.distributed.rpc._contexts import PassContext, current_context
 from weft.distributed.rpc._message import current_reader
 from weft.distributed.rpc._profiled_call import ProfiledResult, profiled
 from weft.distributed.rpc._protocol import Note, Reply, request
@@ -372,7 +372,7 @@ def create(
 
 
 def _create(
-    reply: Reply[Agent], value: Future[Any], func: Any, args: Any, kwargs: Any, context: Context | None
+    reply: Reply[Agent], value: Future[Any], func: Any, args: Any, kwargs: Any, context: PassContext | None
 ) -> None:
     try:
         result, later = call_function(reply.agent, func, args, kwargs, context)

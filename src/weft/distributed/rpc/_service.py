@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from weft._comm.transport.pipe import Bytes
 from weft._tensor.assemble import PUBLIC
-from weft.distributed.rpc._contexts import Context, Contexts, use_context
+from weft.distributed.rpc._contexts import Contexts, PassContext, use_context
 from weft.distributed.rpc._errors import log_failure
 from weft.distributed.rpc._protocol import Answering, Reply
 from weft.distributed.rpc._references import GloballyUniqueId, OwnedValue, References
@@ -76,7 +76,7 @@ def serve(reply: Reply[ServingAgent], body: Bytes, buffers: Sequence[Any]) -> No
 
 
 def call_function(
-    agent: ValueOwner, function: Any, args: Any, kwargs: Any, context: Context | None
+    agent: ValueOwner, function: Any, args: Any, kwargs: Any, context: PassContext | None
 ) -> tuple[Any, bool]:
     """Call a user's function; returns its result, and whether that is a future of the actual result."""
     try:

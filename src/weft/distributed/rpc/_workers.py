@@ -52,7 +52,7 @@ def check_name(name: Any) -> None:
         )
 
 
-class Entry(NamedTuple):
+class WorkerEntry(NamedTuple):
     """A worker, and its endpoint."""
 
     worker: WorkerInfo
@@ -74,7 +74,7 @@ class Workers:
         """Whether the store has this worker's endpoint."""
         self.names: dict[int, str] = {}
         """The names of all workers of such a job by number, including ended ones; empty until `learn` is called."""
-        self._entries: dict[str | int, Entry] = {}  # removed when a worker is lost
+        self._entries: dict[str | int, WorkerEntry] = {}  # removed when a worker is lost
 
     def register(self, endpoint: Endpoint) -> None:
         """Publish this worker's endpoint.
@@ -107,7 +107,7 @@ class Workers:
                 holder = self.store.compare_set(key, "", mine).decode()
         return holders
 
-    def _is_reachable(self, entry: Entry) -> bool:
+    def _is_reachable(self, entry: WorkerEntry) -> bool:
         try:
             connect(entry.endpoint, self._options, LIVENESS_CHECK, Deadline(_LOOK_SECONDS))[0].close()
         # A worker that is stopped may go on; taking its name would make two workers of one.
@@ -119,7 +119,7 @@ class Workers:
             return False
         return True
 
-    def _require_dead(self, text: str) -> Entry:
+    def _require_dead(self, text: str) -> WorkerEntry:
         entry = _entry(text)
         if not self._is_reachable(entry):
             return entry
@@ -194,7 +194,7 @@ class Workers:
             entry = self._look_up(worker.name)
         return None if entry is None or entry.worker != worker else entry.endpoint
 
-    def _look_up(self, to: str | int) -> Entry | None:
+    def _look_up(self, to: str | int) -> WorkerEntry | None:
         key = _key(to)
         try:
             return self._remember(_entry(self.store.get(key))) if self.store.check([key]) else None
@@ -203,7 +203,7 @@ class Workers:
         except DistError as error:
             raise RpcError(f"{self.me} cannot look for worker {to}: {error}") from error
 
-    def _remember(self, entry: Entry) -> Entry:
+    def _remember(self, entry: WorkerEntry) -> WorkerEntry:
         self._entries[entry.worker.name] = self._entries[entry.worker.id] = entry
         return entry
 
@@ -212,7 +212,7 @@ def _key(to: str | int) -> str:
     return keys.worker_name(to) if isinstance(to, str) else keys.worker_number(to)
 
 
-def _entry(text: str | bytes) -> Entry:
+def _entry(text: str | bytes) -> WorkerEntry:
     fields = json.loads(text)
     endpoint = fields.pop("endpoint")
-    return Entry(WorkerInfo(**fields), endpoint)
+    return WorkerEntry(WorkerInfo(**fields), endpoint)

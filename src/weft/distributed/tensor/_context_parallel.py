@@ -14,7 +14,7 @@ from weft._tensor.dim_names import position
 from weft._tensor.tensor import Tensor
 from weft.distributed._functional_collectives import all_gather_single
 from weft.distributed.device_mesh import DeviceMesh
-from weft.distributed.tensor._ring_attention import Ring
+from weft.distributed.tensor._ring_attention import AttentionRing
 from weft.errors import ArgumentError, DimError, DistError, UnsupportedError, ValueRangeError
 
 
@@ -84,7 +84,7 @@ def context_parallel(
     wholes = [(buffer, buffer.data) for buffer in buffers if id(buffer) not in kept]
     for buffer, part in zip(buffers, parts, strict=True):
         buffer.data = part
-    ring = Ring(mesh, options.enable_load_balance, options.rotate_method == "allgather")
+    ring = AttentionRing(mesh, options.enable_load_balance, options.rotate_method == "allgather")
     try:
         with using(attention=ring):
             yield

@@ -18,7 +18,7 @@ Stated = Callable[..., Sequence[tuple[Sequence[Placement], Sequence[Placement | 
 
 
 @dataclass(frozen=True)
-class TensorMeta:
+class ArgumentMeta:
     """A tensor, as the functions under `register_sharding` get it: its sizes."""
 
     shape: Sizes
@@ -69,7 +69,7 @@ def stated_strategies(
         entry = static[param.name]
         tensor = param.kind in TENSOR_KINDS and entry is not None
         is_tensor.append(tensor)
-        arguments.append(TensorMeta(next(rest)) if tensor else entry)
+        arguments.append(ArgumentMeta(next(rest)) if tensor else entry)
     return [_strategy(op, outs, ins, is_tensor, outputs) for outs, ins in function(*arguments)]
 
 

@@ -26,7 +26,7 @@ from weft.ops._autocast import Cast
 
 
 @dataclass(frozen=True)
-class Block:
+class AttentionBlock:
     """Which of this rank's queries, from the position `start` on, attend to how many of a part's keys."""
 
     start: int
@@ -35,7 +35,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Ring:
+class AttentionRing:
     """Attention over parts of sequences, in place of `scaled_dot_product_attention`.
 
     mesh        one dim of ranks, each with an equal part
@@ -106,14 +106,14 @@ class Ring:
         """What the rank before has given, having sent these to the rank behind."""
         return [_moved(x, rotate(self.mesh, 0)) for x in tensors]
 
-    def block(self, source: int, length: int, keys: int, is_causal: bool) -> Block | None:
+    def block(self, source: int, length: int, keys: int, is_causal: bool) -> AttentionBlock | None:
         """What this rank's queries have to do with the keys of a rank; None if they come before all of them."""
         rank = self.mesh.get_local_rank()
         if not is_causal or source == rank:
-            return Block(0, keys, is_causal)
+            return AttentionBlock(0, keys, is_causal)
         if self.balances and not length % 2:
-            return Block(0, keys // 2, False) if source < rank else Block(length // 2, keys, False)
-        return Block(0, keys, False) if source < rank else None
+            return AttentionBlock(0, keys // 2, False) if source < rank else AttentionBlock(length // 2, keys, False)
+        return AttentionBlock(0, keys, False) if source < rank else None
 
 
 def _moved(x: Tensor, transfer: Transfer) -> Tensor:
@@ -132,7 +132,9 @@ def _first(x: Tensor, length: int) -> Tensor:
 
 class _RingAttention(Function):
     @staticmethod
-    def forward(ctx: Any, ring: Ring, is_causal: bool, options: Any, query: Tensor, key: Tensor, value: Tensor) -> Any:
+    def forward(
+        ctx: Any, ring: AttentionRing, is_causal: bool, options: Any, query: Tensor, key: Tensor, value: Tensor
+    ) -> Any:
         output: Any = None
         logsumexp: Any = None
         for source, (k, v) in ring.around(key, value):
@@ -157,7 +159,7 @@ class _RingAttention(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Any) -> Any:
-        ring: Ring = ctx.ring
+        ring: AttentionRing = ctx.ring
         query, key, value, output, logsumexp = ctx.saved_tensors
         of_queries = (grads[0], output, logsumexp, query)
         grad_query, *sums = (zeros(x.shape, dtype=logsumexp.dtype, device=x.device) for x in (query, key, value))
@@ -182,7 +184,7 @@ def _merge(output: Tensor, logsumexp: Tensor, more: Tensor, more_logsumexp: Tens
 def _add_gradients(
     grad_query: Tensor,
     sums: Sequence[Tensor],
-    block: Block,
+    block: AttentionBlock,
     of_queries: Sequence[Tensor],
     parts: Sequence[Tensor],
     options: Any,
@@ -196,7 +198,9 @@ def _add_gradients(
         target.add_(gradient)
 
 
-def _on_parts(ring: Ring, is_causal: bool, scale: float | None, gqa: bool, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def _on_parts(
+    ring: AttentionRing, is_causal: bool, scale: float | None, gqa: bool, q: Tensor, k: Tensor, v: Tensor
+) -> Tensor:
     return _RingAttention.apply(ring, is_causal, (scale, gqa), q, k, v)
 
 

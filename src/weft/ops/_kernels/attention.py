@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft.errors import ShapeError
-from weft.ops._attention import Dropout, gradients
+from weft.ops._attention import DropoutOptions, gradients
 from weft.ops._kernels.library import Array, is_float32, require_floats, require_shape, struct_like
 from weft.ops._native import Native
 from weft.ops._neural import attention_scale, dropout_mask
@@ -157,7 +157,7 @@ def _serves_dropout(
     return _serves(query, key, value, attn_mask, enable_gqa)
 
 
-def _masks(query: Array, mask: Array | None, dropout: Dropout | None) -> dict[str, Any]:
+def _masks(query: Array, mask: Array | None, dropout: DropoutOptions | None) -> dict[str, Any]:
     """The arguments of the kernels for a mask and for dropout."""
     arguments: dict[str, Any] = {}
     if mask is not None:
@@ -175,7 +175,7 @@ def _attention(
     is_causal: bool,
     scale: float | None,
     *_: Any,
-    dropout: Dropout | None = None,
+    dropout: DropoutOptions | None = None,
 ) -> tuple[Array, Array]:
     q, k, v = (x.reshape(_heads(x.shape)) for x in (query, key, value))
     masks = _masks(query, attn_mask, dropout)
@@ -194,7 +194,7 @@ def _attention_vjp(
     is_causal: bool,
     scale: float | None,
     *_: Any,
-    dropout: Dropout | None = None,
+    dropout: DropoutOptions | None = None,
 ) -> tuple[Array | None, ...]:
     attended, logsumexp = out
     factor = attention_scale(query, scale)
@@ -218,7 +218,7 @@ def _attention_dropout(
     *_: Any,
     rng: Any,
 ) -> tuple[Array, Array, Array]:
-    dropout = Dropout(dropout_mask(rng, (*query.shape[:-1], key.shape[-2]), dropout_p), dropout_p)
+    dropout = DropoutOptions(dropout_mask(rng, (*query.shape[:-1], key.shape[-2]), dropout_p), dropout_p)
     return *_attention(query, key, value, attn_mask, is_causal, scale, dropout=dropout), dropout.kept
 
 
@@ -237,7 +237,7 @@ def _attention_dropout_vjp(
 ) -> tuple[Array | None, ...]:
     del rng
     y, logsumexp, kept = out
-    dropout = Dropout(kept, dropout_p)
+    dropout = DropoutOptions(kept, dropout_p)
     return _attention_vjp(g, (y, logsumexp), query, key, value, attn_mask, is_causal, scale, dropout=dropout)
 
 

@@ -15,7 +15,7 @@ from weft import accelerator
 from weft._base.device import CPU
 from weft._base.types import Arg, Kwargs
 from weft._devices.streams import synchronize
-from weft._lazy.realize import flush_pending
+from weft._lazy.flushing import flush_pending
 from weft.errors import UnsupportedCallError, ValueRangeError
 from weft.utils.benchmark._measurement import Measurement, TaskSpec
 

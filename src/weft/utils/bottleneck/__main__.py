@@ -13,7 +13,7 @@ from pathlib import Path
 
 from weft._base.leaving import leave_all
 from weft._lazy.explain import explain
-from weft._lazy.realize import flush_pending
+from weft._lazy.flushing import flush_pending
 from weft.profiler._collector import Collector
 from weft.profiler._events import EventList, events_of
 from weft.utils.bottleneck._figures import Figures

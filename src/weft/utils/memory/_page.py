@@ -8,7 +8,7 @@ from html import escape
 
 from weft._base.device import DeviceLike
 from weft._base.files import write_output
-from weft._lazy.ledger import Run, ledger_of
+from weft._lazy.ledger import MeasuredRun, ledger_of
 from weft._lazy.living import size_text
 from weft.utils.memory._figures import target_of
 from weft.utils.memory._holders import KINDS, Allocation, allocations
@@ -38,7 +38,9 @@ def write_memory_page(path: str | os.PathLike[str], device: DeviceLike | None = 
     write_output(path, text.encode())
 
 
-def _page(device: str, now: int, peak: int, entries: Sequence[Allocation], runs: Sequence[Run]) -> Iterator[str]:
+def _page(
+    device: str, now: int, peak: int, entries: Sequence[Allocation], runs: Sequence[MeasuredRun]
+) -> Iterator[str]:
     yield f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Memory of {escape(device)}</title>'
     yield f"<style>{_STYLE}</style></head><body><h1>Memory of {escape(device)}</h1>"
     total = sum([one.nbytes for one in entries])
@@ -88,7 +90,7 @@ def _table(group: Iterable[Allocation]) -> str:
     return f"<table>{head}{''.join(rows)}</table>"
 
 
-def _chart(runs: Sequence[Run]) -> str:
+def _chart(runs: Sequence[MeasuredRun]) -> str:
     """A bar for each program: its peak, and within it what was alive afterwards."""
     top = max([run.peak for run in runs]) or 1
     width = _WIDTH / len(runs)

@@ -28,8 +28,8 @@ from weft.ao.quantization.fx.custom_config import ConvertCustomConfig
 from weft.ao.quantization.fx.names import grid_names, numbered
 from weft.ao.quantization.fx.operations import (
     CUSTOM,
-    Mode,
-    Operation,
+    QuantizationMode,
+    QuantizedOperation,
     Results,
     is_tensor,
     mode_of,
@@ -40,7 +40,7 @@ from weft.ao.quantization.fx.operations import (
     type_of_weights,
     users_forms,
 )
-from weft.ao.quantization.fx.prepare import KEY, Plan, is_observer, output_observer, plan_of_part
+from weft.ao.quantization.fx.prepare import KEY, InsertionPlan, is_observer, output_observer, plan_of_part
 from weft.ao.quantization.fx.qconfigs import qconfigs_of
 from weft.ao.quantization.qconfig_mapping import QConfigMapping
 from weft.ao.quantization.quantization_mappings import (
@@ -91,7 +91,7 @@ class _Value:
 class _Conversion:
     """The state of one conversion: the new graph, what its nodes refer to, and the values of nodes so far."""
 
-    def __init__(self, model: GraphModule, plan: Plan, custom: ConvertCustomConfig) -> None:
+    def __init__(self, model: GraphModule, plan: InsertionPlan, custom: ConvertCustomConfig) -> None:
         self.model, self.plan = model, plan
         self.grids = grid_names(model, plan)
         self.custom = custom
@@ -240,7 +240,7 @@ class _Conversion:
         else:
             self._on_floats(node)
 
-    def _part(self, node: Node, part: Plan) -> None:
+    def _part(self, node: Node, part: InsertionPlan) -> None:
         """A call of a standalone module."""
         path = str(node.target)
         module: Any = self.model.get_submodule(path)
@@ -250,27 +250,27 @@ class _Conversion:
         new = self.graph.node_copy(node, lambda x: self._quantized(x) if x in quantized else self._floats(x))
         self.values[node] = _Value(quantized=new) if part.outputs else _Value(floats=new)
 
-    def _mode_of_users(self, node: Node) -> Mode | None:
+    def _mode_of_users(self, node: Node) -> QuantizationMode | None:
         """How a user's module is quantized that needs no observers, so that `prepare_fx` knows nothing of it."""
         own = operation_of(node, self.model, self.users) if node.op == "call_module" else None
         mode = mode_of(self.plan.qconfigs.get(node.name), CUSTOM) if own is CUSTOM else None
-        return None if mode is Mode.STATIC else mode
+        return None if mode is QuantizationMode.STATIC else mode
 
-    def _module(self, node: Node, mode: Mode | None) -> None:
+    def _module(self, node: Node, mode: QuantizationMode | None) -> None:
         """A call of a layer that becomes a quantized one."""
         path = str(node.target)
         module = copy.copy(self.model.get_submodule(path))
         kind = type_before_parametrizations(module)
-        mappings = _DYNAMIC if mode is Mode.DYNAMIC else _STATIC
+        mappings = _DYNAMIC if mode is QuantizationMode.DYNAMIC else _STATIC
         qconfig = self.plan.qconfigs[node.name]
         has_weight = issubclass(mappings.get(kind, Module), WeightedQuantizedModule)
-        is_refused = mode is Mode.STATIC and has_weight and type_of_weights(qconfig) is not qint8
+        is_refused = mode is QuantizationMode.STATIC and has_weight and type_of_weights(qconfig) is not qint8
         users = users_forms(self.custom.observed_to_quantized_mapping, mode).get(kind)
         if users is None and (kind not in mappings or is_refused):
             self._on_floats(node)
             return
         observer = output_observer(relu_after(node, self.model) or node)
-        if mode is Mode.STATIC:
+        if mode is QuantizationMode.STATIC:
             if observer is None:
                 raise PreconditionError(f"convert_fx: {path} has no observer for its results; prepare the model anew")
             module = copy.deepcopy(module)
@@ -281,11 +281,11 @@ class _Conversion:
         if path in self.attributes:  # called before, with results on another grid
             path = self._new_name(path)
         self.attributes[path] = result
-        new = self.graph.node_copy(node, self._quantized if mode is Mode.STATIC else self._floats)
+        new = self.graph.node_copy(node, self._quantized if mode is QuantizationMode.STATIC else self._floats)
         new.target = path
-        self.values[node] = _Value(quantized=new) if mode is Mode.STATIC else _Value(floats=new)
+        self.values[node] = _Value(quantized=new) if mode is QuantizationMode.STATIC else _Value(floats=new)
 
-    def _weighted(self, node: Node, own: Operation, mode: Mode | None) -> None:
+    def _weighted(self, node: Node, own: QuantizedOperation, mode: QuantizationMode | None) -> None:
         """A function with a weight: of an affine layer, or of a convolution."""
         weight, bias = self._argument(node, own.weight or 1, "weight"), self._argument(node, 2, "bias")
         source = weight.args[0] if is_observer(weight) else None
@@ -295,7 +295,7 @@ class _Conversion:
             self._on_floats(node)
             return
         numbers: Tensor = attribute_at(self.model, str(source.target))
-        if mode is Mode.DYNAMIC:
+        if mode is QuantizationMode.DYNAMIC:
             self._dynamic_linear(node, numbers, bias)
             return
         if observer is None:
@@ -352,7 +352,7 @@ def _writes(node: Node) -> bool:
     return node.op in ("call_function", "call_method") and node.is_impure()
 
 
-def _narrowed(plan: Plan, model: GraphModule, mapping: QConfigMapping) -> Plan:
+def _narrowed(plan: InsertionPlan, model: GraphModule, mapping: QConfigMapping) -> InsertionPlan:
     """The plan without what a mapping leaves on floats. `AssertionError` where it asks for something else."""
     scopes = {name: (path, None) for name, path in plan.scopes.items()}
     nodes = [node for node in model.graph.nodes if node.name in plan.qconfigs]
@@ -369,5 +369,5 @@ def _narrowed(plan: Plan, model: GraphModule, mapping: QConfigMapping) -> Plan:
 
 def convert(model: GraphModule, custom: ConvertCustomConfig, mapping: QConfigMapping | None = None) -> GraphModule:
     """The quantized form of a prepared model. What has None in a mapping stays on floats."""
-    plan: Plan = model.meta[KEY].of(model.graph)
+    plan: InsertionPlan = model.meta[KEY].of(model.graph)
     return _Conversion(model, _narrowed(plan, model, mapping) if mapping else plan, custom).run()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from weft._base.dtype import qint8, quint8
 from weft.ao.quantization.fx.operations import name_of
-from weft.ao.quantization.fx.prepare import Plan, is_observer
+from weft.ao.quantization.fx.prepare import InsertionPlan, is_observer
 from weft.fx.graph_module import GraphModule
 from weft.fx.node import Node
 
@@ -28,7 +28,7 @@ def numbered(prefix: str, others: Container[str]) -> str:
     return f"{prefix}_{number}"
 
 
-def _prefix(observer: Node, plan: Plan) -> str:
+def _prefix(observer: Node, plan: InsertionPlan) -> str:
     """The path of the module that computes what is observed.
 
     Where that has no `QConfig`, it is the path of the first layer that takes it, or of a `linear` if there is one.
@@ -41,7 +41,7 @@ def _prefix(observer: Node, plan: Plan) -> str:
     return f"{plan.scopes.get(user.name, '')}_input"
 
 
-def grid_names(model: GraphModule, plan: Plan) -> dict[Node, tuple[str, str]]:
+def grid_names(model: GraphModule, plan: InsertionPlan) -> dict[Node, tuple[str, str]]:
     """For each observer that has a grid, names for its scale and its zero point.
 
     All are numbered in the order of the graph, also those that the converted model does not read.

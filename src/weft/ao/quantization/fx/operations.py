@@ -32,7 +32,7 @@ from weft.nn._module import Module
 from weft.nn.utils.parametrize import type_before_parametrizations
 
 
-class Mode(Enum):
+class QuantizationMode(Enum):
     """How a node is quantized.
 
     STATIC   weights and activations, on grids that are known before the model runs
@@ -45,10 +45,14 @@ class Mode(Enum):
     WEIGHTS = "weights"
 
 
-_QUANT_TYPES = {Mode.STATIC: QuantType.STATIC, Mode.DYNAMIC: QuantType.DYNAMIC, Mode.WEIGHTS: QuantType.WEIGHT_ONLY}
+_QUANT_TYPES = {
+    QuantizationMode.STATIC: QuantType.STATIC,
+    QuantizationMode.DYNAMIC: QuantType.DYNAMIC,
+    QuantizationMode.WEIGHTS: QuantType.WEIGHT_ONLY,
+}
 
 
-def users_forms(by_type: dict[QuantType, dict[type, type]], mode: Mode | None) -> dict[type, type]:
+def users_forms(by_type: dict[QuantType, dict[type, type]], mode: QuantizationMode | None) -> dict[type, type]:
     """What users' modules become if they are quantized in a mode."""
     return by_type.get(_QUANT_TYPES[mode], {}) if mode is not None else {}
 
@@ -62,7 +66,7 @@ class Results(Enum):
 
 
 @dataclass(frozen=True)
-class Operation:
+class QuantizedOperation:
     """What can be done with an operation.
 
     results      the grid of its results
@@ -75,7 +79,7 @@ class Operation:
     """
 
     results: Results = Results.OWN
-    modes: frozenset[Mode] = frozenset({Mode.STATIC})
+    modes: frozenset[QuantizationMode] = frozenset({QuantizationMode.STATIC})
     on_integers: bool = False
     fixed: bool = False
     weight: int | None = None
@@ -83,14 +87,14 @@ class Operation:
     types: tuple[DType, ...] = (quint8,)
 
 
-_OWN = Operation()
-_SHARED = Operation(Results.SHARED, on_integers=True)
-_FIXED = Operation(on_integers=True, fixed=True)
-_NONE = Operation(Results.NONE, on_integers=True)
-_LINEAR = Operation(modes=frozenset({Mode.STATIC, Mode.DYNAMIC}))
-_RECURRENT = Operation(modes=frozenset({Mode.DYNAMIC}))
-_TABLE = Operation(modes=frozenset({Mode.WEIGHTS}))
-CUSTOM = Operation(modes=frozenset(Mode), types=(quint8, qint8))
+_OWN = QuantizedOperation()
+_SHARED = QuantizedOperation(Results.SHARED, on_integers=True)
+_FIXED = QuantizedOperation(on_integers=True, fixed=True)
+_NONE = QuantizedOperation(Results.NONE, on_integers=True)
+_LINEAR = QuantizedOperation(modes=frozenset({QuantizationMode.STATIC, QuantizationMode.DYNAMIC}))
+_RECURRENT = QuantizedOperation(modes=frozenset({QuantizationMode.DYNAMIC}))
+_TABLE = QuantizedOperation(modes=frozenset({QuantizationMode.WEIGHTS}))
+CUSTOM = QuantizedOperation(modes=frozenset(QuantizationMode), types=(quint8, qint8))
 """Of users' own modules."""
 
 _KEEP_GRID = (
@@ -101,7 +105,7 @@ _KEEP_GRID = (
 _NOT_IN_GRAPHS = (nn.GroupNorm, nn.ReLU6, nni.LinearLeakyReLU, nni.LinearTanh)
 """Modules that only eager mode puts on integers, as in PyTorch."""
 
-_MODULES: dict[type, Operation] = {
+_MODULES: dict[type, QuantizedOperation] = {
     **{kind: _OWN for kind in DEFAULT_STATIC_QUANT_MODULE_MAPPINGS if kind not in _NOT_IN_GRAPHS},
     **dict.fromkeys((nni.ConvBn1d, nni.ConvBn2d, nni.ConvBn3d), _OWN),
     **dict.fromkeys((nni.ConvBnReLU1d, nni.ConvBnReLU2d, nni.ConvBnReLU3d), _OWN),
@@ -110,25 +114,25 @@ _MODULES: dict[type, Operation] = {
     **dict.fromkeys((nn.Embedding, nn.EmbeddingBag, QatEmbedding, QatEmbeddingBag), _TABLE),
     **dict.fromkeys(_KEEP_GRID, _SHARED),
     **dict.fromkeys((nn.Sigmoid, nn.Hardsigmoid, nn.Tanh), _FIXED),
-    nn.Softmax: Operation(fixed=True),
+    nn.Softmax: QuantizedOperation(fixed=True),
 }
 
 
-def _each(names: str, operation: Operation, prefix: str = "") -> dict[str, Operation]:
+def _each(names: str, operation: QuantizedOperation, prefix: str = "") -> dict[str, QuantizedOperation]:
     return {f"{prefix}{name}": operation for name in names.split()}
 
 
 _TORCH, _F = "torch.", "torch.nn.functional."
-_WEIGHTED = Operation(weight=1, floats=(2,))
-_FUNCTIONS: dict[str, Operation] = {
+_WEIGHTED = QuantizedOperation(weight=1, floats=(2,))
+_FUNCTIONS: dict[str, QuantizedOperation] = {
     **_each("conv1d conv2d conv3d", _WEIGHTED, _TORCH),
     **_each("conv1d conv2d conv3d", _WEIGHTED, _F),
-    **_each("linear", Operation(modes=_LINEAR.modes, weight=1, floats=(2,)), _F),
+    **_each("linear", QuantizedOperation(modes=_LINEAR.modes, weight=1, floats=(2,)), _F),
     **_each("add mul", _OWN, "_operator."),
     **_each("add mul matmul", _OWN, _TORCH),
     **_each("elu hardswish leaky_relu dropout", _OWN, _F),
-    **_each("layer_norm group_norm", Operation(floats=(2, 3)), _F),
-    **_each("instance_norm", Operation(floats=(1, 2, 3, 4)), _F),
+    **_each("layer_norm group_norm", QuantizedOperation(floats=(2, 3)), _F),
+    **_each("instance_norm", QuantizedOperation(floats=(1, 2, 3, 4)), _F),
     **_each("sigmoid tanh", _FIXED, _TORCH),
     **_each("sigmoid tanh hardsigmoid", _FIXED, _F),
     **_each(
@@ -140,7 +144,7 @@ _FUNCTIONS: dict[str, Operation] = {
     **_each("cat stack flatten narrow transpose squeeze unsqueeze repeat_interleave", _SHARED, _TORCH),
     **_each("pixel_shuffle pixel_unshuffle", _SHARED, _TORCH),
 }
-_METHODS: dict[str, Operation] = {
+_METHODS: dict[str, QuantizedOperation] = {
     **_each("sigmoid sigmoid_ hardsigmoid hardsigmoid_ tanh tanh_", _FIXED),
     **_each("relu relu_ clamp mean contiguous detach detach_ repeat repeat_interleave", _SHARED),
     **_each("permute reshape resize_ squeeze squeeze_ transpose unsqueeze unsqueeze_ view", _SHARED),
@@ -224,7 +228,7 @@ _QUANTIZED_BEFORE_RELU = {
 """The same layers in training with rounding, and quantized."""
 
 
-def operation_of(node: Node, root: Module, custom: Collection[type] = ()) -> Operation | None:
+def operation_of(node: Node, root: Module, custom: Collection[type] = ()) -> QuantizedOperation | None:
     """What can be done with a node; None if nothing. `custom` has users' types of modules for integers."""
     if node.op == "call_module":
         kind = type_before_parametrizations(root.get_submodule(node.target))
@@ -234,7 +238,7 @@ def operation_of(node: Node, root: Module, custom: Collection[type] = ()) -> Ope
     if node.op != "call_function":
         return None
     if scalar_form(node):
-        return Operation(Results.SHARED)
+        return QuantizedOperation(Results.SHARED)
     if node.target is getattr and node.args[1] in ("shape", "ndim", "dtype", "device"):
         return _NONE
     name = name_of(node)
@@ -310,7 +314,7 @@ def type_of_weights(qconfig: AnyQConfig) -> DType | None:
     return getattr(qconfig.weight and qconfig.weight(), "dtype", None)
 
 
-def mode_of(qconfig: AnyQConfig, operation: Operation) -> Mode | None:
+def mode_of(qconfig: AnyQConfig, operation: QuantizedOperation) -> QuantizationMode | None:
     """How a `QConfig` asks an operation to be quantized; None if that cannot be, so that it stays on floats.
 
     As in PyTorch, activations are quint8 and weights qint8. A layer with weights of another type has a mode
@@ -322,10 +326,10 @@ def mode_of(qconfig: AnyQConfig, operation: Operation) -> Mode | None:
     dtype, mode = getattr(activation, "dtype", None), None
     if getattr(activation, "is_dynamic", False):
         if (dtype, weight) in ((quint8, qint8), (float16, float16)):
-            mode = Mode.DYNAMIC
+            mode = QuantizationMode.DYNAMIC
     elif dtype in operation.types:
-        mode = Mode.STATIC if operation.weight is None or weight is qint8 else None
+        mode = QuantizationMode.STATIC if operation.weight is None or weight is qint8 else None
     elif dtype in (float32, float16) and weight is quint8:
-        mode = Mode.WEIGHTS
+        mode = QuantizationMode.WEIGHTS
     is_fixed = isinstance(activation, FixedQParamsObserver | FixedQParamsFakeQuantize)
     return mode if mode in operation.modes and (is_fixed or not operation.fixed) else None

@@ -15,8 +15,8 @@ from weft.ao.nn.qat.dynamic.modules.linear import Linear as DynamicQatLinear
 from weft.ao.quantization.fx.custom_config import PrepareCustomConfig, StandaloneModuleConfigEntry
 from weft.ao.quantization.fx.operations import (
     CUSTOM,
-    Mode,
-    Operation,
+    QuantizationMode,
+    QuantizedOperation,
     Results,
     has_tensor,
     is_tensor,
@@ -38,7 +38,7 @@ from weft.nn._module import Module
 from weft.nn.utils.parametrize import type_before_parametrizations
 
 KEY = "quantization"
-"""Where the `meta` of a prepared model has its `Plan`."""
+"""Where the `meta` of a prepared model has its `InsertionPlan`."""
 
 PREFIX = "activation_post_process_"
 """How the names of observers begin."""
@@ -48,7 +48,7 @@ PreparePart = Callable[[Module, StandaloneModuleConfigEntry, Any], GraphModule]
 
 
 @dataclass
-class Plan:
+class InsertionPlan:
     """What `convert_fx` needs to know of a prepared model.
 
     modes      how nodes are going to be quantized, by name
@@ -58,14 +58,14 @@ class Plan:
     calls      the names of all calls, in order: a graph that comes from a file may have others
     """
 
-    modes: dict[str, Mode] = field(default_factory=dict)
+    modes: dict[str, QuantizationMode] = field(default_factory=dict)
     qconfigs: dict[str, Any] = field(default_factory=dict)
     scopes: dict[str, str] = field(default_factory=dict)
     inputs: list[int] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
 
-    def of(self, graph: Graph) -> Plan:
+    def of(self, graph: Graph) -> InsertionPlan:
         """The plan by the names that the graph of the prepared model has now. `AssertionError` if it has changed."""
         calls = calls_of(graph)
         if len(calls) != len(self.calls):
@@ -77,7 +77,9 @@ class Plan:
         def renamed(part: Mapping[str, object]) -> Kwargs:
             return {now.get(name, name): x for name, x in part.items()}
 
-        return Plan(renamed(self.modes), renamed(self.qconfigs), renamed(self.scopes), self.inputs, self.outputs, calls)
+        return InsertionPlan(
+            renamed(self.modes), renamed(self.qconfigs), renamed(self.scopes), self.inputs, self.outputs, calls
+        )
 
 
 def calls_of(graph: Graph) -> list[str]:
@@ -85,7 +87,7 @@ def calls_of(graph: Graph) -> list[str]:
     return [node.name for node in graph.nodes if node.op in ("call_module", "call_function", "call_method")]
 
 
-def plan_of_part(node: Node, model: GraphModule) -> Plan | None:
+def plan_of_part(node: Node, model: GraphModule) -> InsertionPlan | None:
     """The plan of the standalone module that a node of a prepared model calls; None for other nodes."""
     module = model.get_submodule(str(node.target)) if node.op == "call_module" else None
     return module.meta.get(KEY) if isinstance(module, GraphModule) else None
@@ -127,7 +129,7 @@ def _before_relu(node: Node, model: GraphModule) -> Node | None:
 
 
 class _Preparation:
-    def __init__(self, model: GraphModule, plan: Plan, custom: PrepareCustomConfig) -> None:
+    def __init__(self, model: GraphModule, plan: InsertionPlan, custom: PrepareCustomConfig) -> None:
         self.model, self.plan = model, plan
         self.users = {kind for kinds in custom.float_to_observed_mapping.values() for kind in kinds}
         self.observers: dict[Node, list[tuple[Node, Any]]] = {}
@@ -157,11 +159,11 @@ class _Preparation:
                 return node
         return self._observe(value, make)
 
-    def _replace_inputs(self, node: Node, own: Operation, mode: Mode, qconfig: AnyQConfig) -> None:
+    def _replace_inputs(self, node: Node, own: QuantizedOperation, mode: QuantizationMode, qconfig: AnyQConfig) -> None:
         def observed(value: Node) -> Node:
             return self._observed_input(value, qconfig.activation)
 
-        if mode is Mode.DYNAMIC and own.weight is None:  # states of recurrent layers stay floats
+        if mode is QuantizationMode.DYNAMIC and own.weight is None:  # states of recurrent layers stay floats
             node.args = (map_arg(node.args[0], observed), *node.args[1:])
             return
         names = ("input", "weight", "bias") if own.weight is not None else ("input", "running_mean", "running_var")
@@ -176,7 +178,7 @@ class _Preparation:
         node.args = tuple([one(at, arg) for at, arg in enumerate(node.args)])
         node.kwargs = {name: one(name, arg) for name, arg in node.kwargs.items()}
 
-    def _add_output_observer(self, node: Node, own: Operation, qconfig: AnyQConfig) -> None:
+    def _add_output_observer(self, node: Node, own: QuantizedOperation, qconfig: AnyQConfig) -> None:
         shared = _observers_before(node) if own.results is Results.SHARED else []
         module = self.model.get_submodule(str(shared[0].target)) if shared else None
         for other in shared:
@@ -203,15 +205,15 @@ class _Preparation:
                 return
             before = _before_relu(node, self.model)
             first = operation_of(before, self.model) if before and before.name in self.plan.modes else None
-            has_inputs = mode is Mode.STATIC or (mode is Mode.DYNAMIC and own is not CUSTOM)
+            has_inputs = mode is QuantizationMode.STATIC or (mode is QuantizationMode.DYNAMIC and own is not CUSTOM)
             if has_inputs and first is None and not is_reused:
                 self._replace_inputs(node, own, mode, qconfig)
             # Otherwise it is fused with the ReLU, whose result is what needs a grid.
-            if mode is Mode.STATIC and not self._is_before_relu(node):
+            if mode is QuantizationMode.STATIC and not self._is_before_relu(node):
                 self._add_output_observer(node, first or own, qconfig)
         self.plan.modes[node.name] = mode
 
-    def _visit_part(self, node: Node, part: Plan, qconfig: AnyQConfig) -> None:
+    def _visit_part(self, node: Node, part: InsertionPlan, qconfig: AnyQConfig) -> None:
         """Observe the inputs that a standalone module takes as quantized tensors; it observes its results itself."""
         if qconfig is not None:
             node.args = tuple(
@@ -235,9 +237,9 @@ class _Preparation:
         )
 
     @staticmethod
-    def _require_one_grid(node: Node, mode: Mode, qconfig: AnyQConfig) -> None:
+    def _require_one_grid(node: Node, mode: QuantizationMode, qconfig: AnyQConfig) -> None:
         observer = qconfig.activation()
-        if mode is Mode.STATIC and is_per_channel(getattr(observer, "qscheme", per_tensor_affine)):
+        if mode is QuantizationMode.STATIC and is_per_channel(getattr(observer, "qscheme", per_tensor_affine)):
             raise UnsupportedError(
                 f"the QConfig of {node.name} has a grid for each channel of activations, by "
                 f"{type(observer).__name__}, but only weights have such grids: give it an observer such "
@@ -250,10 +252,12 @@ class _Preparation:
         if relu is None:
             return False
         own = operation_of(relu, self.model)
-        return own is not None and mode_of(self.plan.qconfigs.get(relu.name), own) is Mode.STATIC
+        return own is not None and mode_of(self.plan.qconfigs.get(relu.name), own) is QuantizationMode.STATIC
 
 
-def _swap(model: GraphModule, plan: Plan, nodes: list[Node], custom: PrepareCustomConfig, *, is_qat: bool) -> None:
+def _swap(
+    model: GraphModule, plan: InsertionPlan, nodes: list[Node], custom: PrepareCustomConfig, *, is_qat: bool
+) -> None:
     """Replace modules: by those for training with rounding, and users' modules by their observed forms."""
     kinds = get_embedding_qat_module_mappings() if is_qat else {}
     for node in nodes:
@@ -298,7 +302,7 @@ def prepare(
     inputs, outputs = custom.input_quantized_indexes, custom.output_quantized_indexes
     qconfigs = qconfigs_of(nodes, model, mapping, scopes)
     paths = {name: path for name, (path, _) in scopes.items()}
-    plan = Plan(qconfigs=qconfigs, scopes=paths, inputs=inputs, outputs=outputs)
+    plan = InsertionPlan(qconfigs=qconfigs, scopes=paths, inputs=inputs, outputs=outputs)
     for node in nodes:
         _prepare_standalone(node, model, custom, prepare_part, qconfigs.get(node.name))
     preparation = _Preparation(model, plan, custom)

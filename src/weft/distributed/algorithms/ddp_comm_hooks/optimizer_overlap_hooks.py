@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from weft._base.state import using
-from weft._lazy.realize import keeping
+from weft._lazy.flushing import keeping
 from weft._tensor.tensor import Tensor
 from weft.distributed._grad_bucket import GradBucket, Hook, flat_result, gradients_of
 from weft.errors import ValueRangeError

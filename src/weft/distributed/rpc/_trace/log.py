@@ -50,7 +50,7 @@ class Log:
     over: bool = False
 
 
-class Span(NamedTuple):
+class CallSpan(NamedTuple):
     """A call that is being served."""
 
     log: Log
@@ -69,19 +69,19 @@ class Span(NamedTuple):
 
 
 class _ThreadLocal(threading.local):
-    span: Span | None = None
+    span: CallSpan | None = None
 
 
 _thread_local = _ThreadLocal()
 
 
-def current_span() -> Span | None:
+def current_span() -> CallSpan | None:
     """The call that this thread serves in a trace."""
     return _thread_local.span
 
 
 @contextmanager
-def use_span(span: Span) -> Iterator[None]:
+def use_span(span: CallSpan) -> Iterator[None]:
     """Serve a call; calls that are made in the block have it as their parent."""
     before, _thread_local.span = _thread_local.span, span
     try:

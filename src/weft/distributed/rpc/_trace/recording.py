@@ -18,12 +18,12 @@ from math import nan
 from time import perf_counter
 from typing import Any, Protocol
 
-from weft._comm.transport.pipe import Bytes, Pipe
+from weft._comm.transport.pipe import Bytes, CallPipe
 from weft.distributed.rpc._call import PendingCall, PendingCalls
 from weft.distributed.rpc._protocol import Answering, Mark, Note, Reply, Request, request
 from weft.distributed.rpc._references import GloballyUniqueId
 from weft.distributed.rpc._service import Method
-from weft.distributed.rpc._trace.log import CalleeHalf, CallerHalf, Log, Span, current_span, size, use_span
+from weft.distributed.rpc._trace.log import CalleeHalf, CallerHalf, CallSpan, Log, current_span, size, use_span
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import RpcError
 from weft.futures import Future
@@ -41,7 +41,7 @@ class TracedCall(PendingCall):
         number: GloballyUniqueId,
         half: CallerHalf,
         calls: PendingCalls,
-        pipe: Pipe | None,
+        pipe: CallPipe | None,
         seconds: float,
     ) -> None:
         super().__init__(calls, pipe, seconds)
@@ -60,12 +60,12 @@ class TracedCall(PendingCall):
         super()._finish(value, error)
 
 
-def _run_within(span: Span, callback: Callable[[Future[Any]], Any], done: Future[Any]) -> None:
+def _run_within(span: CallSpan, callback: Callable[[Future[Any]], Any], done: Future[Any]) -> None:
     with use_span(span):
         callback(done)
 
 
-class Tracer:
+class CallTracer:
     """The traces in which a worker takes part, including its own."""
 
     def __init__(self, me: WorkerInfo, tell: Callable[..., None]) -> None:
@@ -138,12 +138,12 @@ class Tracer:
         call_type = partial(TracedCall, log, GloballyUniqueId(self._me.id, number), half)
         return call_type, kind | Mark.TRACED, [*buffers, memoryview(log.trace)]
 
-    def incoming(self, caller: WorkerInfo, number: int, trace: bytes) -> Span | None:
+    def incoming(self, caller: WorkerInfo, number: int, trace: bytes) -> CallSpan | None:
         """The span of a received call; None if its trace is over."""
         log = self._log(trace)
         if log is None:
             return None
-        span = Span(log, GloballyUniqueId(caller.id, number))
+        span = CallSpan(log, GloballyUniqueId(caller.id, number))
         log.served[span.call] = CalleeHalf(perf_counter())
         if caller != self._me:
             log.callers.add(caller)
@@ -164,7 +164,7 @@ class Tracer:
 class TracedAgent(Answering, Protocol):
     """An agent, as far as traces need it."""
 
-    tracing: Tracer
+    tracing: CallTracer
 
 
 @request(counted=False)

@@ -15,7 +15,7 @@ from weft._lazy.value import Value, tick
 from weft.distributed._observers import observe, observers, stop_observing
 from weft.distributed.tensor._dtensor import DTensor
 from weft.distributed.tensor.debug import _reports as reports
-from weft.distributed.tensor.debug._sections import PASSES, Operation, Section, Sent, counts
+from weft.distributed.tensor.debug._sections import PASSES, ReportSection, Sent, SentOperation, counts
 from weft.errors import OptionError
 from weft.nn import Module
 from weft.nn._hooks import register_module_forward_hook, register_module_forward_pre_hook
@@ -37,10 +37,12 @@ class CommDebugMode:
         self._reset()
 
     def _reset(self) -> None:
-        self._root = Section("Global", calls=1)
+        self._root = ReportSection("Global", calls=1)
         self._open = [self._root]
         self._names: dict[Module, str] = {}
-        self._begun: list[tuple[int, Section]] = []  # sections by the number of the recording with which they begin
+        self._begun: list[
+            tuple[int, ReportSection]
+        ] = []  # sections by the number of the recording with which they begin
 
     def __repr__(self) -> str:
         return f"CommDebugMode(get_total_counts()={self.get_total_counts()})"
@@ -76,7 +78,9 @@ class CommDebugMode:
             root = type(module).__name__
             self._names |= {part: f"{root}.{name}" if name else root for name, part in module.named_modules()}
         name, kind = self._names[module], type(module)
-        section = self._open[-1].children.setdefault(name, Section(name, f"{kind.__module__}.{kind.__qualname__}"))
+        section = self._open[-1].children.setdefault(
+            name, ReportSection(name, f"{kind.__module__}.{kind.__qualname__}")
+        )
         section.calls += 1
         section.parameters = dict(module.named_parameters(recurse=False))
         self._begin(section)
@@ -88,7 +92,7 @@ class CommDebugMode:
             self._open.pop()
             self._begin(self._open[-1])
 
-    def _begin(self, section: Section) -> None:
+    def _begin(self, section: ReportSection) -> None:
         self._begun.append((tick(), section))
 
     def on_collective(self, name: str, values: Sequence[Value], *, requested: bool) -> None:
@@ -110,10 +114,10 @@ class CommDebugMode:
         avals, is_distributed = tuple(x.aval for x in results), aval.owner is not None
         signature = origin.signature
         self._events().append(
-            Operation(signature.name, inputs, avals, user_site(), is_distributed, trivial=not signature.rounds)
+            SentOperation(signature.name, inputs, avals, user_site(), is_distributed, trivial=not signature.rounds)
         )
 
-    def _events(self) -> list[Sent | Operation]:
+    def _events(self) -> list[Sent | SentOperation]:
         """Where to note what happens now."""
         if not is_running():
             return self._open[-1].forward

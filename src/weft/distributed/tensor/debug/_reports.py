@@ -12,7 +12,7 @@ from weft._base.files import write_output
 from weft._lazy.aval import Aval
 from weft.distributed.tensor._dtensor import DTensor
 from weft.distributed.tensor._sharding import Sharding, type_text
-from weft.distributed.tensor.debug._sections import PASSES, Operation, Section, Sent, counts, nbytes
+from weft.distributed.tensor.debug._sections import PASSES, ReportSection, Sent, SentOperation, counts, nbytes
 from weft.errors import ValueRangeError
 
 
@@ -24,13 +24,13 @@ def write(file_name: str | PathLike[str], text: str) -> None:
 # --- a table ----------------------------------------------------------------------------------------------------
 
 
-def table(root: Section, noise_level: int) -> str:
+def table(root: ReportSection, noise_level: int) -> str:
     """The report as text."""
     require_level(noise_level)
     return "\n".join(_lines(root, "", noise_level)) + "\n"
 
 
-def _lines(section: Section, indent: str, level: int) -> Iterator[str]:
+def _lines(section: ReportSection, indent: str, level: int) -> Iterator[str]:
     yield f"{indent}{section.name}" + (f" ({section.calls} calls)" if section.calls > 1 else "")
     if level >= 1 and section.kind:
         yield f"{indent}*module type: {section.kind}"
@@ -47,13 +47,13 @@ def _lines(section: Section, indent: str, level: int) -> Iterator[str]:
         yield from _lines(child, indent + "    ", level)
 
 
-def _lines_of_pass(section: Section, which: str, level: int) -> Iterator[str]:
+def _lines_of_pass(section: ReportSection, which: str, level: int) -> Iterator[str]:
     sent = section.sent(which)
     sizes = nbytes(sent)
     for name, count in counts(sent).items():
         yield f"*{name}: {count}, {sizes[name]} bytes"
     for event in getattr(section, which):
-        if isinstance(event, Operation) and event.noise_level <= level:
+        if isinstance(event, SentOperation) and event.noise_level <= level:
             yield f"**{event.name}: {_texts(event.inputs)} -> {_texts(event.results)}  at {event.site}"
         elif isinstance(event, Sent) and level >= 1:
             yield f"**{event.name}: {_texts(event.types)}, {event.nbytes} bytes  at {event.site}"
@@ -66,13 +66,13 @@ def _texts(types: tuple[Aval, ...]) -> str:
 # --- JSON -------------------------------------------------------------------------------------------------------
 
 
-def as_json(root: Section, noise_level: int) -> str:
+def as_json(root: ReportSection, noise_level: int) -> str:
     """The report as JSON."""
     require_level(noise_level)
     return json.dumps(_node(root, noise_level), indent=1)
 
 
-def _node(section: Section, level: int) -> dict[str, Any]:
+def _node(section: ReportSection, level: int) -> dict[str, Any]:
     """A module: PyTorch's keys, beside `calls`, and `sent_…`, which has each collective."""
     node: dict[str, Any] = {
         "fqn": section.name,
@@ -99,7 +99,7 @@ def _collective(event: Sent) -> dict[str, Any]:
     return {"name": event.name, "types": [*map(type_text, event.types)], "bytes": event.nbytes, "site": event.site}
 
 
-def _operation(operation: Operation, which: str) -> dict[str, Any]:
+def _operation(operation: SentOperation, which: str) -> dict[str, Any]:
     shardings = [aval.owner for aval in operation.inputs if isinstance(aval.owner, Sharding)]
     return {
         "name": operation.name,
@@ -119,7 +119,7 @@ def _operation(operation: Operation, which: str) -> dict[str, Any]:
 _EMPTY = "null</script>"
 
 
-def as_page(root: Section, noise_level: int) -> str:
+def as_page(root: ReportSection, noise_level: int) -> str:
     """The viewer with the report in it."""
     data = as_json(root, noise_level).replace("<", "\\u003c")  # a text with "</script>" must not end the element
     before, after = viewer().split(_EMPTY)

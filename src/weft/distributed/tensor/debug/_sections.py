@@ -23,7 +23,7 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Operation:
+class SentOperation:
     """An operator that was recorded, and the user's line.
 
     distributed   whether it works on distributed tensors, or is the derivative of one that does
@@ -44,7 +44,7 @@ class Operation:
 
 
 @dataclass
-class Section:
+class ReportSection:
     """What a module has done by itself, in the order of time, and the modules that it has called.
 
     calls       how often its caller has called it
@@ -56,11 +56,11 @@ class Section:
     kind: str = ""
     calls: int = 0
     parameters: dict[str, Tensor] = field(default_factory=dict)
-    forward: list[Sent | Operation] = field(default_factory=list)
-    backward: list[Sent | Operation] = field(default_factory=list)
-    children: dict[str, Section] = field(default_factory=dict)
+    forward: list[Sent | SentOperation] = field(default_factory=list)
+    backward: list[Sent | SentOperation] = field(default_factory=list)
+    children: dict[str, ReportSection] = field(default_factory=dict)
 
-    def walk(self) -> Iterator[Section]:
+    def walk(self) -> Iterator[ReportSection]:
         """The section itself and all below it, callers first."""
         yield self
         for child in self.children.values():
@@ -76,9 +76,9 @@ class Section:
             if isinstance(event, Sent)
         ]
 
-    def operations(self, which: str, noise_level: int) -> list[Operation]:
+    def operations(self, which: str, noise_level: int) -> list[SentOperation]:
         """The module's own operators in a pass, as far as they are reported at a noise level."""
-        return [e for e in getattr(self, which) if isinstance(e, Operation) and e.noise_level <= noise_level]
+        return [e for e in getattr(self, which) if isinstance(e, SentOperation) and e.noise_level <= noise_level]
 
 
 def counts(sent: list[Sent]) -> Counter[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from weft._lazy.realize import flush_pending
+from weft._lazy.flushing import flush_pending
 from weft.errors import ArgumentError, DTypeError
 from weft.utils.data._utils.collate import absent_sample, default_collate
 from weft.utils.data._utils.one_pass import one_pass

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from weft._base.activity import DATA, process, waiting
 from weft._base.site import ends_at_user
 from weft._base.timeline import Phase, spanned
-from weft._lazy.realize import flush_pending
+from weft._lazy.flushing import flush_pending
 from weft.errors import WorkerError
 from weft.utils.data._utils.pool import WorkerPool
 from weft.utils.data._utils.position import begin, samples_in_batch

@@ -32,7 +32,7 @@ from weft._lazy.lost import error_for, is_lost, revive
 from weft._lazy.plan import Batch, Busy, plan
 from weft._lazy.program import Run, execute, place
 from weft._lazy.runtime import is_exhaustion, raise_if_exhausted, telling_of_memory, tier_of
-from weft._lazy.value import NO_DATA, PENDING, Check, Doubtful, Value, is_taped
+from weft._lazy.value import NO_DATA, PENDING, Doubtful, RecordedCheck, Value, is_taped
 
 _LONG = 256  # operators from which on it is worth looking for repetition
 _FEW = 16  # operators that may be quicker computed than planned
@@ -230,7 +230,7 @@ def escaping(region: Pending, held: Iterable[Value] = ()) -> set[int]:
     return {id(v) for v in region if v.is_pending and getrefcount(v) - uses.get(id(v), 0) > own} - codes
 
 
-def _checks_of(region: Pending) -> Iterator[Check]:
+def _checks_of(region: Pending) -> Iterator[RecordedCheck]:
     """The checks of a region's applications."""
     for value in region:
         if value.origin.signature.requirement is not None and value.doubt is not None:
