@@ -13,8 +13,8 @@ from weft._base.state import ambient, using
 from weft._tensor.tensor import Tensor
 from weft.distributed.pipelining._tracing import (
     SplitPoint,
-    StageRecording,
     StageCall,
+    StageRecording,
     TracedSlot,
     TracingState,
     recorded,
