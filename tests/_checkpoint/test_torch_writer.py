@@ -159,7 +159,7 @@ def test_pytorchs_names_are_those_of_its_modules():
 def test_modules_are_trusted_by_their_classes():
     layers = [nn.Sequential, nn.Conv2d, nn.BatchNorm2d, nn.ReLU, nn.MaxPool2d, nn.Flatten, nn.Linear]
     with weft.serialization.safe_globals(layers):
-        assert weft.serialization.get_safe_globals() == layers
+        assert weft.serialization.get_safe_globals()[-len(layers) :] == layers
         net, wanted = weft.load(FILES / "whole.pt")
         for module in (net, again(net)):
             weft.testing.assert_close(module(weft.ones(1, 1, 6, 6)), wanted)

@@ -55,8 +55,6 @@ def _named(trusted: Iterable[Trusted]) -> dict[str, AnyCallable]:
         else:
             name = getattr(entry, "__qualname__", None)  # files cannot refer to an object without a name
             table[f"{entry.__module__}.{name}" if name else repr(entry)] = entry
-            if name:
-                table[".".join(name_in_torch(entry.__module__, name))] = entry
     return table
 
 
@@ -71,7 +69,7 @@ def add_safe_globals(safe_globals: list[Trusted]) -> None:
 
 def get_safe_globals() -> list[Trusted]:
     """The classes and functions that are trusted."""
-    return list({id(entry): entry for entry in _Allowed.by_name.values()}.values())
+    return list(_Allowed.by_name.values())
 
 
 def clear_safe_globals() -> None:
@@ -97,7 +95,8 @@ def trusted_global(name: str) -> Global:
     """A global that the program trusts; for all others a `PickleError`, which says how to allow them."""
     if name.partition(".")[0] in _NEVER:
         raise PickleError(f"Trying to load unsupported GLOBAL {name} whose module {name.partition('.')[0]} is blocked.")
-    if name not in _Allowed.by_name:
+    trusted = _trusted(name)
+    if trusted is None:
         short = name.removeprefix("builtins.")
         raise PickleError(
             f"Weights only load failed. Unsupported global: GLOBAL {short} was not an allowed global by default. If "
@@ -105,8 +104,18 @@ def trusted_global(name: str) -> Global:
             f"within `torch.serialization.safe_globals([{short}])`. If you trust the source of the file, whose code is "
             "then run, load it with `weights_only=False`."
         )
-    trusted = _Allowed.by_name[name]
     return Global(name, trusted, partial(trusted.__new__, trusted) if isinstance(trusted, type) else None)
+
+
+def _trusted(name: str) -> AnyCallable | None:
+    """What the program trusts under this name: its own, or that which PyTorch has for it."""
+    for own, entry in _Allowed.by_name.items():
+        if own == name:
+            return entry
+        qualified = getattr(entry, "__qualname__", "")
+        if own == f"{entry.__module__}.{qualified}" and name == ".".join(name_in_torch(entry.__module__, qualified)):
+            return entry
+    return None
 
 
 def set_trusted_state(x: Unpickled, state: Unpickled) -> Unpickled:

@@ -104,9 +104,10 @@ class RNNBase(Module):
         return [getattr(self, name) for name in self._flat_weights_names]
 
     def __getstate__(self) -> SavedState:
-        # PyTorch's modules have these as attributes of their own, and need them in a file.
-        flat = {"_flat_weights_names": self._flat_weights_names, "_flat_weights": self._flat_weights}
-        return {**super().__getstate__(), **flat}
+        # PyTorch's modules have these as attributes of their own, and need them in a file: None for computed weights.
+        names = self._flat_weights_names
+        flat = [self._parameters.get(name) for name in names]
+        return {**super().__getstate__(), "_flat_weights_names": names, "_flat_weights": flat}
 
     def __setstate__(self, state: SavedState) -> None:
         super().__setstate__({name: value for name, value in state.items() if not name.startswith("_flat_weights")})
