@@ -1,7 +1,7 @@
 """The graph on which a backward pass runs, and what the pass leaves of it.
 
 Before a pass, the tape consists of the recorded values themselves. A pass gives each application that it executes its
-own tape (`Executed`), which links to other such tapes, to the tapes of leaves, and to values that the pass has not
+own role (`Executed`), which links to other such roles, to the roles of leaves, and to values that the pass has not
 reached. So the graph of a loss that is kept holds no arrays, and applications that saved nothing can be executed again.
 """
 
@@ -59,7 +59,7 @@ def is_spent(vertex: Vertex) -> bool:
 
 
 def hooks_of(x: Value | Role) -> Hooks:
-    """The gradient hooks of what is on the tape; creates its own tape for them if necessary."""
+    """The gradient hooks of what is on the tape; creates a role of its own for them if necessary."""
     role = x.role
     assert role is not None, "the caller has checked that a gradient flows"
     if isinstance(x, Value) and (role is INTERIOR or role is FREED):
@@ -183,7 +183,7 @@ class Held:
 
 
 def drop_values(left: Iterable[Executed]) -> None:
-    """Replace the values in the links of executed applications by tapes."""
+    """Replace the values in the links of executed applications by roles."""
     for passed in left:
         inputs = passed.inputs
         if type(inputs) is Shared:

@@ -1,7 +1,7 @@
 """Applications of which hooks have packed what their derivatives read (`autograd.graph.saved_tensors_hooks`).
 
-Such an application gets a tape of its own as soon as it is recorded. Like those that a backward pass leaves, it links
-to other tapes and holds no arrays; what the derivative reads comes from what the hooks have packed.
+Such an application gets a role of its own as soon as it is recorded. Like those that a backward pass leaves, it links
+to other roles and holds no arrays; what the derivative reads comes from what the hooks have packed.
 """
 
 from __future__ import annotations

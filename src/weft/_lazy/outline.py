@@ -114,8 +114,8 @@ def _stops(value: Value) -> bool:
 
 def has_user_derivatives(region: Sequence[Value]) -> bool:
     """Whether a region has hooks or users' derivatives, which outlining would lose."""
-    tapes = (value.role for value in region)
-    own = any(isinstance(t, Interior) and not isinstance(t, Freed) and (t.custom or t.hooks) for t in tapes)
+    roles = (value.role for value in region)
+    own = any(isinstance(t, Interior) and not isinstance(t, Freed) and (t.custom or t.hooks) for t in roles)
     return own or any(type(value.inputs) is Shared and value.inputs.node is not None for value in region)
 
 

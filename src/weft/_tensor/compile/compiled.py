@@ -319,7 +319,7 @@ def compile(
     options: Any = None,
     disable: bool = False,
 ) -> Any:
-    """FunctionCapture a function or module once per kind of call, and replay it without running its Python code.
+    """Capture a function or module once per kind of call, and replay it without running its Python code.
 
     State that it reads and writes (parameters, buffers, optimizer state, random generators, learning rates) is read
     anew in every call. If Python state that it can reach has changed, it is captured again. A function that reads
