@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -14,6 +15,9 @@ import pytest
 
 import weft
 from tests.samples import Sample, sample_of
+from weft._dispatch import apply
+from weft._lazy.call import ONE
+from weft._lazy.infer import call_of
 from weft._tensor import assemble
 from weft._tensor.assemble import PUBLIC
 from weft._tensor.codegen import function_of
@@ -54,7 +58,8 @@ def test_rows_without_a_rule_only_get_fewer():
 
 
 def test_rows_without_a_sample_only_get_fewer():
-    assert {name for name in ROWS if sample_of(TABLE[name]) is None} == NO_SAMPLE
+    lacking = {name for name in ROWS if sample_of(TABLE[name]) is None}
+    assert lacking == NO_SAMPLE, f"give {sorted(lacking - NO_SAMPLE)} entries in GIVEN of tests/samples.py"
 
 
 @pytest.mark.parametrize("name", [name for name in ROWS if name not in NO_SAMPLE])
@@ -146,3 +151,12 @@ def test_the_row_that_the_documentation_adds(monkeypatch):
     x.requires_grad_()
     entry(x, 2).sum().backward()
     assert x.grad.tolist() == [[0, 0], [0, 0], [1, 1]]
+
+
+def test_a_mistake_in_a_body_is_no_error_of_its_inputs():
+    def body(input):
+        return no_such_name(input)  # noqa: F821
+
+    row = replace(TABLE["neg"], name="mistaken", impl=body)
+    with pytest.raises(NameError, match="no_such_name"):
+        apply(call_of(row, (ONE,)), (weft.ones(2)._read(),))

@@ -177,6 +177,8 @@ def _inferred(call: BoundOp, avals: tuple[Aval, ...]) -> Signature:
     except WeftError as error:
         vars(error).pop("__notes__", None)  # jax's advice on frames of its own
         raise
+    except NameError:  # a mistake in a body, which no inputs would mend
+        raise
     except Exception as error:  # in whatever way the body, or jax below it, says that the inputs do not fit
         _refuse_float8(call, [a.dtype for a in avals] + [entry for entry in call.static if isinstance(entry, DType)])
         raise misfit or refusal(op, avals, error) from error
