@@ -269,3 +269,15 @@ def test_an_unknown_name_is_an_attribute_error():
 if __name__ == "__main__":
     for part, imported in sorted(graph_of_parts().items(), key=lambda entry: LAYER_OF[entry[0]]):
         print(f"{LAYER_OF[part]:2} {part}: {', '.join(sorted(imported, key=lambda there: -LAYER_OF[there]))}")
+
+
+# --- tests ---
+
+
+def test_the_long_tests_are_there():
+    """A name in `tests/soaked.txt` that no test has any more would leave that test in the default run."""
+    tests = Path(__file__).parent
+    names = [line for line in (tests / "soaked.txt").read_text().splitlines() if not line.startswith("#")]
+    for name in names:
+        path, _, function = name.partition("::")
+        assert f"def {function.partition('[')[0]}(" in (tests / path).read_text(encoding="utf-8"), name
