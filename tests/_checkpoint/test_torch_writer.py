@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import pickle
 import pickletools
+import weakref
 import zipfile
 from pathlib import Path
 
@@ -202,3 +204,16 @@ def test_jagged_tensors_come_back():
 def test_extra_files_need_an_archive():
     with pytest.raises(CheckpointError, match="cannot save extra files in the older format"):
         weft.save(1, io.BytesIO(), _use_new_zipfile_serialization=False, _extra_files={"a": "b"})
+
+
+def test_what_was_saved_is_freed_at_once():
+    tensor = weft.ones(2)
+    value = weakref.ref(tensor._read())
+    gc.collect()
+    gc.disable()
+    try:
+        saved({"x": tensor, "module": nn.Linear(2, 1)})
+        del tensor
+        assert value() is None
+    finally:
+        gc.enable()

@@ -10,6 +10,7 @@ import io
 import pickle
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -80,27 +81,33 @@ def _pickled(obj: PyTree, pickle_module: ModuleType, protocol: int, older: bool)
     while True:
         content = io.BytesIO()
         try:
-            _pickler_class(pickle_module, storages, older)(content, protocol).dump(obj)
+            _pickler_class(pickle_module.Pickler)(content, protocol, storages, older=older).dump(obj)
         except StorageAgain as again:  # seldom: a part of a storage came first, and another part or all of it later
             storages = again.table
         else:
             return renamed(content.getvalue()), storages
 
 
-def _pickler_class(pickle_module: ModuleType, storages: StorageTable, older: bool) -> Any:
-    view = (None,) if older else ()  # a part of a storage, which nothing writes
+@cache
+def _pickler_class(base: type) -> Any:
+    """The pickler over a given one, such as cloudpickle's. A class for each call would be a cycle with its tensors."""
 
-    class Pickler(pickle_module.Pickler):
+    class Pickler(base):
+        def __init__(self, file: io.BytesIO, protocol: int, storages: StorageTable, *, older: bool) -> None:
+            super().__init__(file, protocol)
+            self._storages = storages
+            self._view = (None,) if older else ()  # a part of a storage, which nothing writes
+
         def persistent_id(self, obj: Any) -> Any:
             if isinstance(obj, StorageRecord):
-                return (*obj.persistent_id, *view)
+                return (*obj.persistent_id, *self._view)
             if isinstance(obj, (TypedStorage, UntypedStorage)):
-                return (*storages.of_storage(obj).persistent_id, *view)
+                return (*self._storages.of_storage(obj).persistent_id, *self._view)
             return None
 
         def reducer_override(self, obj: Any) -> Any:
             if isinstance(obj, (Tensor, _Elements)):
-                return _reduced(obj, storages)
+                return _reduced(obj, self._storages)
             for kind, reduce in _REDUCERS:
                 if isinstance(obj, kind):
                     return reduce(obj)
