@@ -65,13 +65,16 @@ def rebuilt_sparse(target: Unpickled, data: Unpickled) -> Tensor:
     parts, size = data[:count], data[count] if len(data) > count else None
     if not all(isinstance(x, Tensor) for x in parts) or not is_shape(tuple(size or ())):
         raise PickleError("its pickle makes a sparse tensor of something else than indices, values and a size")
+    *indices, values = parts
+    requires_grad = values.requires_grad  # by which files say it of the whole, which is a leaf
+    values = values.detach()
     if target is sparse_coo:
         coalesced = data[3] if len(data) == 4 else None
-        return made_of_coordinates(parts[0], parts[1], size, None, None, False, True, coalesced is True)
+        return made_of_coordinates(indices[0], values, size, None, None, requires_grad, True, coalesced is True)
     if target not in _COMPRESSED:
         raise PickleError(f"its pickle makes a sparse tensor of the layout {target!r}")
     name = f"{repr(target).removeprefix('torch.')}_tensor"
-    return made_of_compressed(name, target, (parts[0], parts[1]), parts[2], size, None, None, False, True)
+    return made_of_compressed(name, target, (indices[0], indices[1]), values, size, None, None, requires_grad, True)
 
 
 def rebuilt_nested(buffer: Unpickled, sizes: Unpickled, strides: Unpickled, offsets: Unpickled) -> Tensor:
@@ -148,12 +151,21 @@ def parts_of(x: Any, placed: Callable[[Tensor, TorchGlobal], tuple[Any, Layout]]
         strides = tensor([list(row_major(tuple(part.shape))) for part in components])
         counts = [part.numel() for part in components]
         starts = tensor([sum(counts[:at]) for at in range(len(counts))])
-        return NESTED_TENSOR, (rows.cat([part.reshape(-1) for part in components]), sizes, strides, starts)
+        return NESTED_TENSOR, (
+            _values_of(x, rows.cat([part.reshape(-1) for part in components])),
+            sizes,
+            strides,
+            starts,
+        )
     if x.layout is sparse_coo:
-        return SPARSE_TENSOR, (x.layout, (x._indices(), x._values(), x.shape, x.is_coalesced()))
+        return SPARSE_TENSOR, (x.layout, (x._indices(), _values_of(x, x._values()), x.shape, x.is_coalesced()))
     by_row = x.layout in (sparse_csr, sparse_bsr)
     indices = (x.crow_indices(), x.col_indices()) if by_row else (x.ccol_indices(), x.row_indices())
-    return SPARSE_TENSOR, (x.layout, (*indices, x.values(), x.shape))
+    return SPARSE_TENSOR, (x.layout, (*indices, _values_of(x, x.values()), x.shape))
+
+
+def _values_of(x: Tensor, values: Tensor) -> Tensor:
+    return values.detach().requires_grad_(x.requires_grad)
 
 
 def _grid_of(x: Any) -> tuple[Any, ...]:
