@@ -19,9 +19,9 @@ from weft._base.site import warn_user
 from weft._base.types import FileLike, PathLike, PyTree
 from weft._base.usage import log_api_usage_once
 from weft._checkpoint import native, torch_files, whole
-from weft._checkpoint.archive import mapped_file, opened, write, write_to_path
+from weft._checkpoint.archive import mapped_file, opened, write_to_path
 from weft._checkpoint.buffers import Bytes
-from weft._checkpoint.extra_files import all_extra_files
+from weft._checkpoint.extra_files import all_extra_files, members_of_extra
 from weft._checkpoint.extra_files import set_extra_files_hook as set_extra_files_hook
 from weft._checkpoint.map_location import Locate, locator
 from weft._checkpoint.pickled import globals_named
@@ -31,7 +31,7 @@ from weft._checkpoint.safe import get_safe_globals as get_safe_globals
 from weft._checkpoint.safe import safe_globals as safe_globals
 from weft._checkpoint.tensorfile import TensorFile, named_tensors, writer_of
 from weft._checkpoint.torch_pickle import pickled
-from weft._checkpoint.torch_writer import members_of, write_stream
+from weft._checkpoint.torch_writer import write_archive, write_stream
 from weft._tensor.convert import existing
 from weft._tensor.tensor import Tensor
 from weft.errors import CheckpointError, EmptyFileError, NoFileError, PickleError, ValueRangeError, WeftError
@@ -101,14 +101,18 @@ def _save(
             f"{type(f).__name__}"
         )
     content, storages = pickled(obj, pickle_module, protocol, older=not in_archive, check=check)
-    if in_archive:
-        folder = Path(f).stem if isinstance(f, _PATHS) else "archive"
-        members = members_of(content, storages, folder or "archive", all_extra_files(extra_files))
-        put: Callable[[IO[bytes]], None] = lambda file: write(file, members())  # noqa: E731
-    else:
-        if extra_files:
-            raise CheckpointError("cannot save extra files in the older format, which is no archive")
-        put = lambda file: write_stream(file, content, storages)  # noqa: E731
+    if extra_files and not in_archive:
+        raise CheckpointError("cannot save extra files in the older format, which is no archive")
+    # Before a file is opened: a hook or a name that is refused leaves nothing behind.
+    extra = members_of_extra(all_extra_files(extra_files)) if in_archive else {}
+    folder = (Path(f).stem if isinstance(f, _PATHS) else "") or "archive"
+
+    def put(file: IO[bytes]) -> None:
+        if in_archive:
+            write_archive(file, content, storages, folder, extra)
+        else:
+            write_stream(file, content, storages)
+
     if isinstance(f, _PATHS):
         write_to_path(Path(f), put)
     else:

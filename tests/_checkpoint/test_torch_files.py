@@ -482,3 +482,13 @@ def test_a_storage_by_itself_is_read():
     found = weft.load(FILES / "storage.pt")["x"]
     assert isinstance(found, weft.UntypedStorage)
     assert found.nbytes() == 4
+
+
+def test_tuples_of_tuples_take_time_in_proportion_to_the_file():
+    """A tuple that has one tuple twice, which has one twice, and so on: there are 2 ** 200 ways to the innermost."""
+    content = b"(" + number(1) + b"t" + b"2\x86" * 200 + b"."
+    found = loaded(archive(content))
+    for _ in range(200):
+        assert found[0] is found[1]
+        found = found[0]
+    assert found == (1,)

@@ -217,3 +217,18 @@ def test_what_was_saved_is_freed_at_once():
         assert value() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("weights_only", [True, False])
+@pytest.mark.parametrize("in_archive", [True, False])
+def test_what_was_loaded_is_freed_at_once(weights_only, in_archive):
+    content = saved({"x": [weft.ones(2)]}, _use_new_zipfile_serialization=in_archive)
+    gc.collect()
+    gc.disable()
+    try:
+        found = weft.load(io.BytesIO(content), weights_only=weights_only)
+        value = weakref.ref(found["x"][0]._read())
+        del found
+        assert value() is None
+    finally:
+        gc.enable()

@@ -86,21 +86,18 @@ class StorageTable:
             earlier = self._parts.get(key)
             if earlier is not None and earlier[0] is tensor:
                 return earlier[1], whole
-            if earlier is not None:
-                raise StorageAgain(StorageTable(self._shared | {key}, self._untyped))
-            record = self._new(tensor, STORAGES[tensor.dtype])
+            self._require_no_part(key)
+            record = self._new(tensor, name or STORAGES[tensor.dtype])
             self._parts[key] = tensor, record
             return record, whole
-        if key in self._parts:
-            raise StorageAgain(StorageTable(self._shared | {key}, self._untyped))
+        self._require_no_part(key)
         return self._record_of(owner, tensor.dtype, name), places
 
     def of_storage(self, storage: TypedStorage | UntypedStorage) -> StorageRecord:
         """The record of a storage that is saved by itself."""
         owner = storage.untyped()._owner
         self._kept.append(owner)
-        if id(owner) in self._parts:
-            raise StorageAgain(StorageTable(self._shared | {id(owner)}, self._untyped))
+        self._require_no_part(id(owner))
         if not isinstance(storage, TypedStorage):
             return self._record_of(owner, None, None)
         if id(owner) in self._untyped:
@@ -109,6 +106,11 @@ class StorageTable:
                 "storage, storage.untyped()"
             )
         return self._record_of(owner, storage.dtype, None)
+
+    def _require_no_part(self, key: int) -> None:
+        """Begin anew if a part of an owner's storage is stored alone, now that it turns out to be shared."""
+        if key in self._parts:
+            raise StorageAgain(StorageTable(self._shared | {key}, self._untyped))
 
     def _record_of(self, owner: Tensor, dtype: DType | None, name: TorchGlobal | None) -> StorageRecord:
         key = id(owner)

@@ -104,40 +104,55 @@ def _nothing(*_: object) -> None:
     """Stands for the functions that build tensors, while only the storages are looked for."""
 
 
+class _StorageSearch:
+    """Looks for storages in containers. (A function that calls itself would be a cycle, and keep the file's content.)
+
+    waiting  containers whose items have not been looked at
+    """
+
+    def __init__(self, build: Callable[[Storage], TypedStorage | UntypedStorage]) -> None:
+        self.waiting: list[Unpickled] = []
+        self._build = build
+        self._seen: dict[int, tuple[Unpickled, PyTree]] = {}  # by identity: a container, and what stands in its place
+
+    def resolved(self, x: Unpickled) -> PyTree:
+        """What stands in the place of `x`, which is put among those that wait if it is a container."""
+        if isinstance(x, Storage):
+            return self._build(x)
+        if isinstance(x, Global):
+            raise PickleError(f"it holds {x.name} by itself; classes and functions are not loaded")
+        if not isinstance(x, (dict, list, tuple, set, frozenset)):
+            return x
+        if id(x) not in self._seen:  # a tuple of one tuple twice, and so on, would else take for ever
+            result = x
+            if type(x) is tuple:  # seldom deep, so it may recurse
+                parts = [self.resolved(part) for part in x]
+                result = x if all(a is b for a, b in zip(x, parts, strict=True)) else tuple(parts)
+            else:
+                self.waiting.append(x)
+            self._seen[id(x)] = x, result
+        return self._seen[id(x)][1]
+
+
 def _with_storages(obj: Unpickled, build: Callable[[Storage], TypedStorage | UntypedStorage]) -> PyTree:
     """`obj` with a storage, as `build` makes it, in place of each that the pickle refers to by itself.
 
     `PickleError` if it holds functions or classes.
     """
-    done: dict[int, Unpickled] = {}
-
-    def resolved(x: Unpickled) -> PyTree:
-        if isinstance(x, Storage):
-            return build(x)
-        if isinstance(x, Global):
-            raise PickleError(f"it holds {x.name} by itself; classes and functions are not loaded")
-        if type(x) is tuple:  # seldom deep, so it may recurse
-            parts = [resolved(part) for part in x]
-            return x if all(a is b for a, b in zip(x, parts, strict=True)) else tuple(parts)
-        if isinstance(x, (dict, list, tuple, set, frozenset)) and id(x) not in done:
-            done[id(x)] = x
-            waiting.append(x)
-        return x
-
-    waiting: list[Unpickled] = []
-    obj = resolved(obj)
-    while waiting:
-        x = waiting.pop()
+    search = _StorageSearch(build)
+    obj = search.resolved(obj)
+    while search.waiting:
+        x = search.waiting.pop()
         if isinstance(x, dict):
             for key, value in x.items():
-                resolved(key)
-                x[key] = resolved(value)
-            resolved(getattr(x, "__dict__", None))  # an OrderedDict's `_metadata`
+                search.resolved(key)
+                x[key] = search.resolved(value)
+            search.resolved(getattr(x, "__dict__", None))  # an OrderedDict's `_metadata`
         elif isinstance(x, list):
-            x[:] = map(resolved, x)
+            x[:] = map(search.resolved, x)
         else:
             for part in x:
-                resolved(part)
+                search.resolved(part)
     return obj
 
 
@@ -189,21 +204,23 @@ def prefix_of(reader: Reader) -> str:
 
 def unsafe_globals(reader: Reader) -> list[str]:
     """The globals of a zip archive that loading would refuse."""
-    content = reader.read(f"{prefix_of(reader)}data.pkl")
-    contents = _NameResolver(0)
-    return sorted(name for name in globals_named(io.BytesIO(content)) if not _is_known(contents, name))
+    return _refused(reader.read(f"{prefix_of(reader)}data.pkl"))
 
 
 def require_plain(content: bytes) -> None:
     """`PickleError` for a pickle that names a class or function which loading refuses unless it is trusted."""
-    names = _NameResolver(0)
-    for name in sorted(globals_named(io.BytesIO(content))):
-        if not _is_known(names, name):
-            raise PickleError(
-                f"it needs {name}, whose code would be run when it is loaded. Tensors, NumPy arrays of numbers, "
-                "numbers, strings, bytes, dtypes, devices, None, and dicts, lists, tuples and sets of them can be "
-                "saved here; save a module's or an optimizer's state_dict()"
-            )
+    if refused := _refused(content):
+        raise PickleError(
+            f"it needs {refused[0]}, whose code would be run when it is loaded. Tensors, NumPy arrays of numbers, "
+            "numbers, strings, bytes, dtypes, devices, None, and dicts, lists, tuples and sets of them can be "
+            "saved here; save a module's or an optimizer's state_dict()"
+        )
+
+
+def _refused(content: bytes) -> list[str]:
+    """The globals of a pickle that loading refuses, sorted."""
+    contents = _NameResolver(0)
+    return sorted(name for name in globals_named(io.BytesIO(content)) if not _is_known(contents, name))
 
 
 def _is_known(contents: _NameResolver, name: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import accumulate
 from math import prod
 from types import NoneType
 from typing import Any
@@ -84,7 +85,7 @@ def rebuilt_nested(buffer: Unpickled, sizes: Unpickled, strides: Unpickled, offs
         raise PickleError("its pickle makes a nested tensor of something else than elements and sizes")
     shapes = [tuple(row) for row in sizes.tolist()]
     counts = [prod(shape) for shape in shapes]
-    starts = [sum(counts[:at]) for at in range(len(counts))]
+    starts = _starts(counts)
     dense = [tuple(row) for row in strides.tolist()] == [row_major(shape) for shape in shapes]
     if not (all(map(is_shape, shapes)) and dense and offsets.tolist() == starts and sum(counts) == buffer.numel()):
         raise PickleError("it holds a nested tensor whose components do not lie one after another; save x.contiguous()")
@@ -138,7 +139,7 @@ def parts_of(x: Any, placed: Callable[[Tensor, TorchGlobal], tuple[Any, Layout]]
             (*places.sizes,),
             (*places.strides,),
             _grid_of(x),
-            False,
+            False,  # PyTorch's integers require no gradient
             OrderedDict(),
         )
     if x.layout is jagged:
@@ -146,11 +147,12 @@ def parts_of(x: Any, placed: Callable[[Tensor, TorchGlobal], tuple[Any, Layout]]
         parts = {"values": jag.values, "offsets": jag.offsets, "lengths": jag.lengths, "_ragged_idx": jag.ragged}
         return JAGGED_TENSOR, (parts,)
     if x.is_nested:
+        # PyTorch's keeps where each component lies, since its own may be transposed; here they lie one after another.
         components = x.detach().unbind()
         sizes = tensor([list(part.shape) for part in components])
         strides = tensor([list(row_major(tuple(part.shape))) for part in components])
         counts = [part.numel() for part in components]
-        starts = tensor([sum(counts[:at]) for at in range(len(counts))])
+        starts = tensor(_starts(counts))
         return NESTED_TENSOR, (
             _values_of(x, rows.cat([part.reshape(-1) for part in components])),
             sizes,
@@ -164,7 +166,13 @@ def parts_of(x: Any, placed: Callable[[Tensor, TorchGlobal], tuple[Any, Layout]]
     return SPARSE_TENSOR, (x.layout, (*indices, _values_of(x, x.values()), x.shape))
 
 
+def _starts(counts: list[int]) -> list[int]:
+    """Where each of some stretches begins that lie one after another."""
+    return [0, *accumulate(counts)][: len(counts)]
+
+
 def _values_of(x: Tensor, values: Tensor) -> Tensor:
+    # Files say of the values that the whole requires a gradient: PyTorch's pickles have no other place for it.
     return values.detach().requires_grad_(x.requires_grad)
 
 

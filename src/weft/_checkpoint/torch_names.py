@@ -22,7 +22,7 @@ class TorchGlobal:
         self.__module__ = __name__
         _globals[name] = self
 
-    def __call__(self, *_: object) -> None:
+    def __call__(self, *_: object) -> None:  # which pickle demands of what it names to be called
         raise NotImplementedError(f"{'.'.join(self.path)} is only named in pickles")
 
     def __reduce__(self) -> str:
@@ -72,8 +72,6 @@ def name_in_torch(module: str, name: str) -> tuple[str, str]:
     """The module and name by which PyTorch knows what has these here; others as they are."""
     if module == __name__:
         return _globals[name].path
-    if module.partition(".")[0] != "weft":
-        return module, name
     return home_in_torch(module, name)
 
 
@@ -106,7 +104,7 @@ def renamed(content: bytes) -> bytes:
             at += size
         elif size == UP_TO_NEWLINE:
             at = content.index(b"\n", at) + 1
-            if code == ord("i"):
+            if code == ord("i"):  # INST, which has a module and a name like GLOBAL; no pickler of Python 3 writes it
                 at = content.index(b"\n", at) + 1
         else:
             width = _LENGTHS[size]

@@ -60,7 +60,7 @@ def pickled(
 
     `check` may refuse a pickle by a `PickleError`. `PicklingError` names what is refused or cannot be pickled.
     """
-    computed()
+    computed()  # by one program, rather than one for each tensor as its elements are written
 
     def attempt(part: PyTree) -> tuple[bytes, StorageTable]:
         content, storages = _pickled(part, pickle_module or pickle, min(protocol, _MOST_PROTOCOL), older)
@@ -189,7 +189,7 @@ def _culprit(obj: PyTree, attempt: Callable[[PyTree], object]) -> str:
         for step, part in _parts(obj):
             try:
                 attempt(part)
-            except Exception:
+            except Exception:  # users' `__reduce__` may raise anything; the error that is shown is the first one
                 path, obj = path + step, part
                 break
         else:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import pickle
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import IO
 
-from weft._checkpoint.archive import Member
-from weft._checkpoint.extra_files import ExtraFiles, members_of_extra
+from weft._checkpoint.archive import Member, write
 from weft._checkpoint.storage_table import StorageTable
 from weft._checkpoint.torch_files import LEGACY_PROTOCOL, LEGACY_START
 
@@ -18,27 +17,26 @@ _FORMAT_VERSION = b"1"
 _ALIGNMENT = b"64"
 
 
-def members_of(
-    content: bytes, storages: StorageTable, folder: str, extra: ExtraFiles
-) -> Callable[[], Iterator[Member]]:
-    """A function that yields the members of an archive, in PyTorch's order. Elements are fetched as they are written.
+def write_archive(
+    file: IO[bytes], content: bytes, storages: StorageTable, folder: str, extra: Mapping[str, bytes]
+) -> None:
+    """Write an archive whose members are in PyTorch's order. Elements are fetched as they are written.
 
-    `folder` is that of all members; PyTorch takes the name of the file.
+    `folder` is that of all members; PyTorch takes the name of the file. `extra` are further members.
     """
-    added = members_of_extra(extra)
+    write(file, ((f"{folder}/{name}", member) for name, member in _members(content, storages, extra)))
 
-    def members() -> Iterator[Member]:
-        yield f"{folder}/data.pkl", content
-        yield f"{folder}/.format_version", _FORMAT_VERSION
-        yield f"{folder}/.storage_alignment", _ALIGNMENT
-        yield f"{folder}/byteorder", b"little"
-        for record in storages:
-            yield f"{folder}/data/{record.key}", record.content()
-        yield f"{folder}/version", _VERSION
-        yield f"{folder}/.data/serialization_id", _identity(content)
-        yield from ((f"{folder}/{name}", file) for name, file in added.items())
 
-    return members
+def _members(content: bytes, storages: StorageTable, extra: Mapping[str, bytes]) -> Iterator[Member]:
+    yield "data.pkl", content
+    yield ".format_version", _FORMAT_VERSION
+    yield ".storage_alignment", _ALIGNMENT
+    yield "byteorder", b"little"
+    for record in storages:
+        yield f"data/{record.key}", record.content()
+    yield "version", _VERSION
+    yield ".data/serialization_id", _identity(content)
+    yield from extra.items()
 
 
 def _identity(content: bytes) -> bytes:

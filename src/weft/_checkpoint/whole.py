@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from weft._base import layout
@@ -52,23 +53,35 @@ def trusting(
 
     `stand_in` gives what stands for a global, or None for that which has the name.
     """
-
-    base: Any = (pickle_module or pickle).Unpickler
-
-    class Reader(base):
-        def find_class(self, module: str, name: str) -> Unpickled:
-            entry = stand_in(f"{module}.{name}")
-            return entry if entry is not None else super().find_class(own_name(module), name)
-
-        def persistent_load(self, pid: Unpickled) -> Unpickled:
-            return stored(pid)
-
+    unpickler_class = _unpickler_class((pickle_module or pickle).Unpickler)
     try:
-        return Reader(content, encoding=encoding).load()
+        return unpickler_class(content, stored, stand_in, encoding=encoding).load()
     except ImportError as error:
         raise PickleError(f"its pickle needs what cannot be imported here: {error}") from error
     except AttributeError as error:
         raise PickleError(f"its pickle needs a class or function that is not there: {error}") from error
+
+
+@cache
+def _unpickler_class(base: type) -> Any:
+    """The reader over a given one, such as dill's. A class for each call would be a cycle with the file's tensors."""
+
+    class TrustingUnpickler(base):
+        def __init__(
+            self, content: io.BytesIO, stored: Fetch, stand_in: Callable[[str], Unpickled], *, encoding: str
+        ) -> None:
+            super().__init__(content, encoding=encoding)
+            self._stored = stored
+            self._stand_in = stand_in
+
+        def find_class(self, module: str, name: str) -> Unpickled:
+            entry = self._stand_in(f"{module}.{name}")
+            return entry if entry is not None else super().find_class(own_name(module), name)
+
+        def persistent_load(self, pid: Unpickled) -> Unpickled:
+            return self._stored(pid)
+
+    return TrustingUnpickler
 
 
 def restricted(content: io.BytesIO, size: int, stored: Fetch, encoding: str = "utf-8") -> PyTree:

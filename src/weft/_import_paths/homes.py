@@ -20,13 +20,15 @@ _SHOWN_IN = {
 
 
 def home_in_torch(module: str, name: str) -> tuple[str, str]:
-    """PyTorch's module and name of the object that has this name in a module of this package; these if it has none.
+    """PyTorch's module and name of what has this name in a module; these if PyTorch or this package has no such thing.
 
     PyTorch's modules of one class each are entries of the table, its packages that show what private modules hold are
     packages here. The deepest of them is the one where PyTorch defines the object.
     """
-    first, dot, rest = name.partition(".")
     own = module.split(".")
+    if own[0] != _ROOT:
+        return module, name
+    first, dot, rest = name.partition(".")
     obj = getattr(sys.modules.get(module), first, None)
     entries = _index().get(first, {})
     if _is_public(own):

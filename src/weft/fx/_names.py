@@ -13,15 +13,13 @@ import sys
 import types
 from collections import abc, defaultdict
 from collections.abc import Callable
-from importlib import import_module
 from typing import ForwardRef, Literal, TypeVar
 
 from weft._base.types import Annotation, AnyCallable, Arg, AttributeValue
-from weft._import_paths.finder import children, names_of
+from weft._import_paths.homes import home_in_torch
 from weft._interop.operators import OpOverload, OpOverloadPacket
 from weft.overrides import resolve_name
 
-_LAYERS = "weft.nn.modules"
 RESERVED = frozenset({"inf", "nan", "NoneType", "torch", "device", "fx_pytree", "pytree"})
 """Names that generated code has besides the builtins."""
 
@@ -115,12 +113,8 @@ def _member(container: object, path: str) -> AttributeValue:
 
 
 def home_of(kind: type) -> str:
-    """The module of a class; that of PyTorch's class for layers of this package, such as `torch.nn.modules.linear`."""
-    for name in children(_LAYERS):
-        module = f"{_LAYERS}.{name}"
-        if kind.__name__ in names_of(module)[0] and getattr(import_module(module), kind.__name__) is kind:
-            return f"torch.nn.modules.{name}"
-    return re.sub(r"^weft\b", "torch", kind.__module__)
+    """The module of a class; that of PyTorch's class for those of this package, such as `torch.nn.modules.linear`."""
+    return re.sub(r"^weft\b", "torch", home_in_torch(kind.__module__, kind.__qualname__)[0])
 
 
 def qualified_name(function: AnyCallable) -> str:
