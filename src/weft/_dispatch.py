@@ -6,6 +6,7 @@ from weft._base.device import CPU, device
 from weft._base.state import ambient
 from weft._lazy.autocast import cast_inputs
 from weft._lazy.aval import Aval
+from weft._lazy.external import taken_in, view_of
 from weft._lazy.infer import Call, signature_of
 from weft._lazy.moving import moved_value
 from weft._lazy.record import record
@@ -22,6 +23,10 @@ def apply(call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
     avals = tuple([x.aval for x in inputs])
     signature = call.signatures.get(avals)
     if signature is None:
+        # External memory is never an input. What is marked so has no signature either, so the common call does not ask.
+        if any(aval.external for aval in avals):
+            view = view_of(call, inputs, state)
+            return (view,) if view is not None else apply(call, tuple(map(taken_in, inputs)))
         # Owners are asked here alone: for their types there is no signature, unless one has kept it. Rows that give a
         # value an owner, or take it, are not theirs.
         for aval in avals:
@@ -48,4 +53,4 @@ def _only_device(avals: tuple[Aval, ...]) -> device | None:
 
 def apply_signature(signature: Signature, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
     """Record a signature on inputs of its types; returns the values of its outputs."""
-    return record(signature, inputs, ambient())
+    return record(signature, tuple(map(taken_in, inputs)), ambient())

@@ -27,7 +27,7 @@ PROGRAMS = {
     "larger storage": lambda: weft.UntypedStorage(8).resize_(G),
     "address": lambda: weft.empty(G).data_ptr(),
     "given array": lambda: weft.tensor(np.broadcast_to(np.float32(1), (G,))),
-    "shared array": lambda: weft.from_numpy(np.broadcast_to(np.float32(1), (G,))),
+    "shared array": lambda: weft.from_numpy(np.broadcast_to(np.float32(1), (G,))).clone()[0].item(),
 }
 
 

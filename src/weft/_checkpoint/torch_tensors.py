@@ -27,9 +27,9 @@ from weft._checkpoint.torch_layouts import (
     rebuilt_quantized,
     rebuilt_sparse,
 )
+from weft._lazy.external import room
 from weft._lazy.owner import Stored
 from weft._tensor.alias import owner_of
-from weft._tensor.convert import room
 from weft._tensor.copying import handle_on, rebuild_owned, restored
 from weft._tensor.dim_names import checked_names, set_names
 from weft._tensor.storage import TypedStorage, UntypedStorage, typed

@@ -22,6 +22,7 @@ from weft._dispatch import apply, apply_signature
 from weft._interop.structure import Flat, tensors_in
 from weft._lazy.aval import Aval
 from weft._lazy.call import ONE
+from weft._lazy.external import taken_in
 from weft._lazy.infer import call_of, common_device
 from weft._lazy.outline import has_user_derivatives, outline
 from weft._lazy.precondition import Precondition
@@ -97,7 +98,7 @@ class _Part:
 
     def __init__(self, name: str, results: Flat, region: Pending) -> None:
         self.results = results
-        self.signature, self.inputs = outline([x._read() for x in results.inputs], region, name)
+        self.signature, self.inputs = outline([taken_in(x._read()) for x in results.inputs], region, name)
 
 
 class _Apart:
@@ -213,7 +214,8 @@ def _precondition(signatures: Sequence[Signature], places: Sequence[tuple[int, .
 def _recorded_loop(cond_fn: AnyCallable, body_fn: AnyCallable, carried: Sequence[PyTree]) -> tuple[PyTree, ...]:
     start = tensors_in(jax.tree.map(_as_tensor, tuple(carried), is_leaf=lambda x: isinstance(x, Tensor)))
     # Copies for the recording: what the body computes with them must not be taken for uses of the carried tensors.
-    leaves = [Value(x._read().aval, x._read().content) for x in start.inputs]
+    initial = [taken_in(x._read()) for x in start.inputs]
+    leaves = [Value(x.aval, x.content) for x in initial]
     iterates: list[Tensor] = [wrap(apply(_ALIAS, (leaf,))[0]) for leaf in leaves]
     with using(grad=False):
         values = start.rebuilt(iterates)
@@ -229,7 +231,6 @@ def _recorded_loop(cond_fn: AnyCallable, body_fn: AnyCallable, carried: Sequence
         # What both parts read from outside is passed once, as constants of the loop.
         outside, places = _shared([[x for x in part.inputs if id(x) not in position_of] for part in (test, body)])
         parts = [_Iteration(part, position_of, at) for part, at in zip((test, body), places, strict=True)]
-        initial = [x._read() for x in start.inputs]
         key = ("while_loop", *[(part.signature, part.sources) for part in parts], len(outside), len(initial))
         if key not in _signatures:
             condition, step = parts

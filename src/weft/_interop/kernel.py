@@ -99,10 +99,10 @@ class Kernel:
         args, kwargs = flat.rebuilt(tensors)
         bound = self.declaration.signature.bind(*args, **kwargs).arguments
         written = [bound[name] for name in self.declaration.mutates]
-        before = [tensor._read() for tensor in tensors]
+        before = [tensor._version for tensor in tensors]
         result = self.body(*args, **kwargs)
         for tensor, old in zip(tensors, before, strict=True):
-            if tensor._read() is not old and not any(tensor is x for x in written):
+            if tensor._version != old and not any(tensor is x for x in written):
                 parameter = next((key for key, x in bound.items() if x is tensor), "a list")
                 raise CompileError(f"{name}: it writes to {parameter!r}, which mutates_args does not name")
         self.declaration.single = not isinstance(result, (tuple, list))
@@ -136,7 +136,7 @@ class Kernel:
 
         @called_back
         def host(*arrays: jax.Array) -> tuple[np.ndarray, ...]:
-            results = [tensor.numpy() for tensor in self._run(flat, [from_host(np.asarray(a)) for a in arrays])]
+            results = [tensor._host() for tensor in self._run(flat, [from_host(np.asarray(a)) for a in arrays])]
             for at, (array, struct) in enumerate(zip(results, structs, strict=True)):
                 if (array.shape, array.dtype) != (struct.shape, struct.dtype):
                     raise ShapeError(

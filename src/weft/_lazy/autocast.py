@@ -9,6 +9,7 @@ from weft._base.autocast import DTYPE_INDEX, Autocast
 from weft._base.dtype import FLOAT, DType, float32, float64
 from weft._base.state import Ambient
 from weft._lazy.call import ONE, kinds_of
+from weft._lazy.external import taken_in
 from weft._lazy.infer import Call, call_of, signature_of
 from weft._lazy.record import record
 from weft._lazy.role import Leaf
@@ -89,6 +90,7 @@ def cast(value: Value, dtype: DType, ambient: Ambient) -> Value:
 
     They are found by the leaf's role and used for the same value only: a leaf that was written is cast again.
     """
+    value = taken_in(value)
     role, autocast = value.role, ambient.autocast
     if not (autocast.caches and isinstance(role, Leaf) and value.aval.dtype is float32 and ambient.grad):
         return _recorded(value, dtype, ambient)

@@ -21,11 +21,12 @@ class Aval:
 
     `weak` marks a Python number, which yields to the types of tensors; `inference` what was made in inference mode;
     `names` are those of the dims, or None where no dim has one; `owner` takes over calls on such values, or is
-    None. They are part of the type so that the common call, which looks signatures up by types, needs not look at them.
+    None; `external` marks elements in memory that others may write to (`external.py`). They are part of the type so
+    that the common call, which looks signatures up by types, needs not look at them.
     `shape` is that of the array in this process, and `size` that of the tensor as users get it.
     """
 
-    __slots__ = ("device", "dtype", "inference", "names", "nbytes", "owner", "shape", "size", "weak")
+    __slots__ = ("device", "dtype", "external", "inference", "names", "nbytes", "owner", "shape", "size", "weak")
 
     def __init__(
         self,
@@ -36,7 +37,9 @@ class Aval:
         inference: bool = False,
         names: Names | None = None,
         owner: AnyOwner | None = None,
+        external: bool = False,
     ) -> None:
+        self.external = external
         self.inference = inference
         self.names = names
         self.owner = owner
@@ -81,29 +84,34 @@ def aval_of(shape: tuple[int, ...], dtype: DType, *, weak: bool = False, device:
 
 def marked(aval: Aval, inference: bool) -> Aval:
     """The type for values that were made in inference mode, or not."""
-    return aval if aval.inference is inference else _with(aval, inference, aval.names, aval.owner)
+    return aval if aval.inference is inference else _with(aval, inference, aval.names, aval.owner, aval.external)
 
 
 def named(aval: Aval, names: Names | None) -> Aval:
     """The type with other names of the dims; `names` that are all None are none."""
     if names is not None and not any(names):
         names = None
-    return aval if aval.names == names else _with(aval, aval.inference, names, aval.owner)
+    return aval if aval.names == names else _with(aval, aval.inference, names, aval.owner, aval.external)
 
 
 def owned(aval: Aval, owner: AnyOwner | None) -> Aval:
     """The type with another owner, or with none."""
-    return aval if aval.owner is owner else _with(aval, aval.inference, aval.names, owner)
+    return aval if aval.owner is owner else _with(aval, aval.inference, aval.names, owner, aval.external)
+
+
+def in_memory(aval: Aval, external: bool) -> Aval:
+    """The type for elements in memory that others may write to, or not."""
+    return aval if aval.external is external else _with(aval, aval.inference, aval.names, aval.owner, external)
 
 
 def plain_type(aval: Aval) -> Aval:
-    """The type of the array alone, without names of its dims and without an owner."""
-    return named(owned(aval, None), None)
+    """The type of the array alone, without names of its dims, without an owner, and in memory of Weft's own."""
+    return in_memory(named(owned(aval, None), None), False)
 
 
-def _with(aval: Aval, inference: bool, names: Names | None, owner: AnyOwner | None) -> Aval:
-    if not inference and names is None and owner is None:
+def _with(aval: Aval, inference: bool, names: Names | None, owner: AnyOwner | None, external: bool) -> Aval:
+    if not inference and names is None and owner is None and not external:
         return aval_of(aval.shape, aval.dtype, weak=aval.weak, device=aval.device)
-    key = (aval.shape, aval.dtype, aval.weak, aval.device, inference, names, owner)
+    key = (aval.shape, aval.dtype, aval.weak, aval.device, inference, names, owner, external)
     result = _avals.get(key)
     return result if result is not None else _avals.setdefault(key, Aval(*key))

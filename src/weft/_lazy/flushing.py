@@ -30,9 +30,9 @@ from weft._lazy.interpreter import quiet
 from weft._lazy.ledger import ledgers, note_alive, note_run
 from weft._lazy.lost import error_for, is_lost, revive
 from weft._lazy.plan import Batch, Busy, plan
-from weft._lazy.program import Run, execute, place
+from weft._lazy.program import Run, execute, place, placed
 from weft._lazy.runtime import is_exhaustion, raise_if_exhausted, telling_of_memory, tier_of
-from weft._lazy.value import NO_DATA, PENDING, Doubtful, RecordedCheck, Value, is_taped
+from weft._lazy.value import NO_DATA, PENDING, Doubtful, RecordedCheck, StandIn, Value, is_taped
 
 _LONG = 256  # operators from which on it is worth looking for repetition
 _FEW = 16  # operators that may be quicker computed than planned
@@ -48,10 +48,12 @@ _planning = threading.RLock()  # a finalizer may compute while this thread inter
 def array_of(value: Value) -> Any:
     """The jax array of a value, computed now if necessary. Execution is asynchronous; this does not wait."""
     array = value.read()
-    if isinstance(array, np.ndarray):
-        place(value)
-        return value.content
-    return array
+    if not isinstance(array, np.ndarray):
+        return array
+    if isinstance(value.content, StandIn):  # of external memory, which the value goes on showing
+        return placed(array, value.aval.device)
+    place(value)
+    return value.content
 
 
 def host_array(value: Value) -> np.ndarray[Any, Any]:

@@ -14,7 +14,7 @@ from weft._base.dtype import DType, bool_, complex128, float64, int64
 from weft._base.interrupts import uninterrupted
 from weft._base.site import warn_user
 from weft._base.timeline import Phase, spanned
-from weft._lazy.aval import Aval, marked, named, plain_type
+from weft._lazy.aval import Aval, in_memory, marked, named, plain_type
 from weft._lazy.body import Unflattener, body_of, entries_of, host_body, native_body, operands_of
 from weft._lazy.call import BoundOp, kinds_of
 from weft._lazy.explain import inferring
@@ -86,8 +86,8 @@ def signature_of(call: Call, avals: tuple[Aval, ...]) -> Signature:
     signature = call.signatures.get(avals)
     if signature is not None:
         return signature
-    if any(aval.inference for aval in avals):
-        return signature_of(call, tuple(marked(aval, False) for aval in avals))
+    if any(aval.inference or aval.external for aval in avals):
+        return signature_of(call, tuple([marked(in_memory(aval, False), False) for aval in avals]))
     if call.op.types.result is not None:
         return _retyped_signature(call, avals)
     if call.op.dims is given_names or any(aval.names for aval in avals):

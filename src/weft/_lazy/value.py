@@ -65,9 +65,13 @@ class StandIn:
     __slots__ = ()
     array: Any = None
 
-    def wait(self, value: Value, /) -> None:
-        """Do what has to happen before the content of `value` changes; called until it is an array."""
+    def wait(self, value: Value, /) -> Any:
+        """Do what has to happen before the array of `value` is there; returns the array, or what stands for it then."""
         raise NotImplementedError
+
+    def shared(self) -> Any:
+        """The content of another value of the same elements; None if there are none yet."""
+        return None if self.array is None else self
 
 
 class NotComputed(StandIn):
@@ -79,8 +83,9 @@ class NotComputed(StandIn):
     __slots__ = ("compute",)
     compute: Callable[[Value], None]
 
-    def wait(self, value: Value, /) -> None:
+    def wait(self, value: Value, /) -> Any:
         self.compute(value)
+        return value.content
 
 
 PENDING = NotComputed()
@@ -101,7 +106,7 @@ class Computing(StandIn):
         self.thread = threading.get_ident()
         self.done = threading.Event()
 
-    def wait(self, value: Value, /) -> None:
+    def wait(self, value: Value, /) -> Any:
         """Block until the flush has ended; within it, make the value pending again.
 
         There, the flush waits for the function that is reading: a finalizer or a handler within it, or one that its
@@ -112,6 +117,7 @@ class Computing(StandIn):
                 value.content = PENDING
         else:
             self.done.wait()
+        return value.content
 
 
 class Absent(StandIn):
@@ -126,9 +132,9 @@ class Absent(StandIn):
     def __init__(self, fetch: Callable[[], None]) -> None:
         self.fetch = fetch
 
-    def wait(self, value: Value, /) -> None:
-        del value
+    def wait(self, value: Value, /) -> Any:
         self.fetch()
+        return value.content
 
 
 def _refuse() -> None:
@@ -151,11 +157,12 @@ class Doubtful(StandIn):
         self.array = array
         self.doubts = doubts
 
-    def wait(self, value: Value, /) -> None:
+    def wait(self, value: Value, /) -> Any:
         """Confirm the array, or raise what the checks have found."""
         for doubt in self.doubts:
             doubt.check.confirm()
         value.content = self.array
+        return self.array
 
 
 class Value:
@@ -181,6 +188,7 @@ class Value:
     | on the host   | a NumPy array   | somebody needs it on its device: there                           |
     | on the device | a `jax.Array`   | its owner releases it: absent                                    |
     | absent        | an `Absent`     | somebody reads it: its owner puts the array back, or raises      |
+    | external      | an `External`   | nobody else refers to its memory any more: on the host           |
     | a number      | Python's number | nothing; the state of all values of a type that is weak          |
 
     Whoever needs the array calls `read`, which waits. Whoever only looks whether something is there asks `is_pending`,
@@ -235,15 +243,16 @@ class Value:
         """
         content = self.content
         while isinstance(content, StandIn):
-            content.wait(self)
-            content = self.content
+            content = content.wait(self)
         return content
 
     def leaf(self) -> Value | None:
         """A leaf with the same array, if there is one yet."""
         content = self.content
-        if isinstance(content, StandIn) and content.array is None:
-            return None
+        if isinstance(content, StandIn):
+            content = content.shared()
+            if content is None:
+                return None
         result = Value(self.aval, content, owner=self.owner if self.origin is None else None)
         result.time = tick()
         return result

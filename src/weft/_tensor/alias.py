@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from math import isnan, nan, prod
-from typing import Any, TypeVar, cast
-
-import numpy as np
+from math import isnan, prod
+from typing import TypeVar, cast
 
 from weft._base.dtype import DType, int64
 from weft._base.state import ambient
 from weft._lazy.aval import Aval, aval_of
-from weft._lazy.call import ONE, Exact
+from weft._lazy.call import ONE
+from weft._lazy.external import taken_in
 from weft._lazy.infer import Call, call_of
+from weft._lazy.layouts import layout_after
 from weft._lazy.value import Value
 from weft._tensor.base import Path, PathStep, TensorBase
 from weft.errors import ShapeError
-from weft.ops._dims import wrap_dim
-from weft.ops._kinds import Kind, Many
 from weft.ops._strides import Layout, row_major
 from weft.ops._table import TABLE
 
@@ -43,6 +41,7 @@ def current(tensor: TensorBase) -> Value:
     value = tensor._read()
     capture = ambient().capture
     if capture is not None:
+        value = taken_in(value)
         capture.read(tensor, value)
     return value
 
@@ -85,36 +84,6 @@ def _after(layout: Layout, call: Call, others: tuple[Value, ...], exact: bool) -
     result = layout_after(layout, call, others, exact=exact)
     assert result is not None, "a copy is no view"
     return result
-
-
-def layout_after(layout: Layout, call: Call, others: tuple[Value, ...], *, exact: bool = False) -> Layout | None:
-    """The layout of a view operator's result, or None for a copy; raises for what PyTorch refuses."""
-    rest = iter(others)
-    ndim = len(layout.sizes)
-    params: list[Any] = []
-    for param, entry in zip(call.op.params[1:], call.static[1:], strict=True):
-        if isinstance(entry, Many):
-            params.append(_number(next(rest), exact))
-        elif param.kind is Kind.DIM:
-            params.append(wrap_dim(entry, ndim))
-        elif param.kind is Kind.DIMS and entry is not None:
-            dims = entry if isinstance(entry, tuple) else (entry,)
-            params.append(tuple(wrap_dim(d, ndim) for d in dims))
-        else:
-            params.append(entry.value if isinstance(entry, Exact) else entry)
-    assert call.op.view is not None, "only view operators are in paths"
-    return call.op.view.layout(layout, *params)
-
-
-def _number(value: Value, exact: bool) -> Any:
-    if value.aval.weak:
-        return value.number
-    if not exact:
-        return nan
-    capture = ambient().capture
-    if capture is not None:
-        capture.needs_elements(value)
-    return int(np.asarray(value.read()))
 
 
 # --- the way to places that are given in full -------------------------------------------------------------------

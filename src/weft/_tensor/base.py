@@ -53,7 +53,6 @@ class Facts:
     address      of a tensor that owns its storage: where it can be read, once somebody has asked
     storage      of a tensor that owns its storage: the object that users have for that
     resized      whether this is all of a storage that was resized, in one dim; no user holds it
-    memory       of a tensor that owns its storage: the `NumPyMemory` that shows the same, if there is one
     """
 
     alias: Alias | None = None
@@ -64,7 +63,6 @@ class Facts:
     address: Memory | None = None
     storage: weakref.ref[Any] | None = None
     resized: bool = False
-    memory: Any = None
 
 
 NO_FACTS = Facts()
@@ -100,7 +98,6 @@ class TensorBase(Derived):
     _address: Memory | None = _fact("address")
     _storage: weakref.ref[Any] | None = _fact("storage")
     _resized: bool = _fact("resized")
-    _memory: Any = _fact("memory")
 
     def _read(self) -> Value:
         """The current value."""

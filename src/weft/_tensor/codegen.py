@@ -17,9 +17,10 @@ from weft._dispatch import apply
 from weft._lazy.autocast import cast_inputs
 from weft._lazy.call import ONE, Exact, many, part_of_draw
 from weft._lazy.infer import call_of
+from weft._lazy.layouts import layout_after
 from weft._lazy.value import Value
 from weft._tensor import arguments, fast_path
-from weft._tensor.alias import layout_after, layout_of
+from weft._tensor.alias import layout_of
 from weft._tensor.autocast import not_cast
 from weft._tensor.convert import existing
 from weft._tensor.generator import Generator, PartOfDraws, default_generator, own_generator

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from functools import reduce
-from math import prod
 from typing import Any
 
 import jax
@@ -32,19 +31,23 @@ from weft._base.dtype import (
 )
 from weft._base.limits import limits
 from weft._base.overriding import Overridden
-from weft._base.site import UNTIL_USER, end_at_user
+from weft._base.site import UNTIL_USER, end_at_user, warn_user
 from weft._base.state import ambient, default_dtype
 from weft._lazy.aval import Aval, aval_of, marked
+from weft._lazy.external import ALIGNMENT, ExternalMemory, copied, external_value, taken_in
 from weft._lazy.moving import moved_value, put
-from weft._lazy.runtime import device_of, jax_device, telling_of_memory
+from weft._lazy.runtime import device_of, jax_device
+from weft._tensor.alias import strided_step
+from weft._tensor.base import Alias
 from weft._tensor.dim_names import checked_names, set_names
+from weft._tensor.external import strided_memory
 from weft._tensor.kind_names import advice, kind_and_advice
 from weft._tensor.leaf import leaf
-from weft._tensor.numpy_memory import NumPyMemory, is_writeable, owner_over
 from weft._tensor.overriding import dispatched, require_not_overridden
 from weft._tensor.tensor import Tensor, operand, wrap
-from weft._tensor.view import check_names, own
+from weft._tensor.view import attach, check_names, own
 from weft.errors import ArgumentError, DTypeError, IntegerRangeError, ValueRangeError
+from weft.ops._strides import Layout
 
 
 def resolve_device(device: Any) -> device_class:
@@ -65,8 +68,7 @@ def from_host(array: np.ndarray[Any, Any], device: Any = None) -> Tensor:
     """A tensor on a device, with a copy of a NumPy array's elements."""
     target = resolve_device(device)
     dtype = type_of(array)
-    own = room_like(array.shape, array.dtype)
-    own[...] = array
+    own = copied(array)
     held = own if target is CPU else put(own, target)
     return _leaf(aval_of(tuple(array.shape), dtype, device=target), held)
 
@@ -86,27 +88,6 @@ def type_of(array: np.ndarray[Any, Any] | np.generic) -> DType:
             "float64, float32, float16, complex64, complex128, int64, int32, int16, int8, uint64, uint32, uint16, "
             "uint8, and bool."
         ) from None
-
-
-ALIGNMENT = 64
-"""XLA can use host memory without a copy if its address is a multiple of this."""
-
-_LEAST_SHARED = 1 << 12  # bytes from which on a second copy costs more than aligned memory
-
-
-def room(size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Aligned, uninitialised memory of `size` bytes, which an array may use without a copy."""
-    with telling_of_memory(CPU):
-        whole = np.empty(size + ALIGNMENT, np.uint8)
-    start = -whole.ctypes.data % ALIGNMENT
-    return whole[start : start + size]
-
-
-def room_like(shape: Sequence[int], dtype: Any) -> np.ndarray[Any, Any]:
-    """Memory for an array of this shape and NumPy type; aligned by `room` if that pays."""
-    if prod(shape) < _LEAST_SHARED:
-        return np.empty(shape, dtype)
-    return room(prod(shape) * np.dtype(dtype).itemsize).view(dtype).reshape(shape)
 
 
 def tensor(
@@ -131,7 +112,7 @@ def tensor(
             )
             result = data.detach().clone()
             result = result.to(dtype=dtype or data.dtype, device=data.device if device is None else device)
-            result = wrap(own(result._read()))
+            result = wrap(own(taken_in(result._read())))
             return _with_names(result, names)._require_grad(requires_grad)
         if isinstance(dtype, DType) and dtype.is_quantized:
             raise DTypeError(f"tensor(): {dtype} is the type of what torch.quantize_per_tensor makes of floats")
@@ -324,24 +305,39 @@ def _type_or_none(array: np.ndarray[Any, Any]) -> DType | None:
 
 
 def tensor_over(array: np.ndarray[Any, Any]) -> Tensor:
-    """A tensor that shows the same elements as a NumPy array.
+    """A tensor of the elements of a NumPy array: whoever writes to one of the two writes to the other.
 
-    What is written to the tensor is written to the array, too. NumPy cannot write to the array, nor to the one that it
-    is a part of, while the tensor or one that shares its elements is there: that raises `ValueError` ("read-only"). To
-    write to both, write to the tensor; to part them, use `torch.tensor(array)`, which copies. Arrays that were
-    read-only before are copied. `TypeError` for anything but an array of numbers.
+    Operators get the elements that are there when they are called. To part the two, use `torch.tensor(array)`, which
+    copies. A read-only array is never written to: the tensor gets elements of its own by the first write, and a warning
+    says so. `TypeError` for anything but an array of numbers, `ValueError` for strides that a tensor cannot have.
+
+    A program that keeps the array while it computes with the tensor pays a copy of the elements for each use, and none
+    once it has dropped the array.
     """
     if not isinstance(array, np.ndarray):
         raise ArgumentError(f"expected np.ndarray (got {kind_and_advice(array)})")
     refuse_negative_strides(array)
-    type_of(array)
-    owner = owner_over(array)
-    if isinstance(owner, Tensor):
-        return owner.detach()
-    result = from_host(array, CPU)
-    if is_writeable(array) and array.size:
-        result._memory, result._views = NumPyMemory(array, result), []
-    return result
+    dtype = type_of(array)
+    state = ambient()
+    if not array.size or state.capture is not None:  # a constant of what is captured
+        return from_host(array, CPU)
+    if not array.flags.writeable:
+        warn_user(_READ_ONLY)
+    aval = marked(aval_of(array.shape, dtype), state.inference)
+    if array.flags.c_contiguous:
+        memory = ExternalMemory(array)
+        return wrap(external_value(memory, memory.whole, aval))
+    memory = strided_memory(array)
+    owner = wrap(external_value(memory, memory.whole, marked(aval_of(memory.whole.shape, dtype), state.inference)))
+    layout = Layout(array.shape, tuple([width // array.itemsize for width in array.strides]), 0, dtype)
+    alias = Alias(owner, (strided_step(layout.sizes, layout.strides, 0),), False)
+    return attach(wrap(external_value(memory, memory.part(layout), aval)), alias)
+
+
+_READ_ONLY = (
+    "The given NumPy array is not writable. The tensor shows its elements until it is written to, and has a copy from "
+    "then on. Copy the array, or make it writable, before converting it to a tensor."
+)
 
 
 def from_numpy_array(array: np.ndarray[Any, Any]) -> Tensor:

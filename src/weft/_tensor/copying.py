@@ -12,6 +12,7 @@ from weft._base.dtype import DType
 from weft._base.state import ambient, using
 from weft._dispatch import apply
 from weft._lazy.aval import AnyOwner, aval_of, marked
+from weft._lazy.external import taken_in
 from weft._lazy.flushing import array_of
 from weft._lazy.owner import Stored
 from weft._lazy.value import NO_DATA, Value
@@ -31,7 +32,7 @@ def handle_on(kind: type[Tensor], source: Tensor, requires_grad: bool) -> Tensor
     if owner is not None:
         kind = owner.type_like(kind)
     handle: Tensor = new_handle(kind)
-    handle._value = own(source._read())
+    handle._value = own(taken_in(source._read()))
     return handle.requires_grad_(requires_grad)
 
 

@@ -25,6 +25,7 @@ from weft._dispatch import apply
 from weft._lazy.aval import Aval, aval_of, marked
 from weft._lazy.batched import batched
 from weft._lazy.call import ONE
+from weft._lazy.external import taken_in
 from weft._lazy.infer import call_of
 from weft._lazy.record import record
 from weft._lazy.role import Interior, Leaf, Role
@@ -105,7 +106,7 @@ class Examples:
 
     def example_of(self, tensor: Tensor) -> Tensor:
         """A tensor that stands for one example of `tensor`, whose first dim counts the examples."""
-        value = tensor._read()
+        value = taken_in(tensor._read())
         self._around.read(tensor, value)
         return wrap(self._example_value(value))
 

@@ -100,7 +100,7 @@ class Generator:
         """Set a state that `get_state` returned; `TypeError` for anything else."""
         if not isinstance(new_state, Tensor):
             raise ArgumentError(f"expected a torch.ByteTensor, but got {kind_and_advice(new_state)}")
-        raw = new_state.numpy()
+        raw = new_state._host()
         if raw.dtype != np.uint8 or raw.shape != (16,):
             raise ArgumentError(
                 f"RNG state must be a torch.ByteTensor of 16 elements, got {new_state.dtype}{list(raw.shape)}"

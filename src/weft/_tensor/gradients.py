@@ -16,13 +16,13 @@ from weft._lazy.aval import Aval, owned
 from weft._lazy.role import Leaf, Retained
 from weft._lazy.runtime import filled_array as _filled
 from weft._lazy.value import Value
+from weft._tensor.cotangents import as_cotangent, as_gradient_of
 from weft._tensor.examples import Examples, backward_inside
 from weft._tensor.kind_names import advice, kind_and_advice, kind_of
 from weft._tensor.leaf import leaf
 from weft._tensor.node import GradientEdge, Location
 from weft._tensor.overriding import dispatched
 from weft._tensor.tensor import Tensor, operand, wrap
-from weft._tensor.view import as_cotangent, as_gradient_of
 from weft.errors import ArgumentError, GradientError, ShapeError, ValueRangeError
 
 # no cell: only texts and reports depend on it

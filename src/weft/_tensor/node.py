@@ -31,11 +31,11 @@ from weft._lazy.call import Many, plain
 from weft._lazy.role import Interior, Leaf, custom_of
 from weft._lazy.signature import Signature
 from weft._lazy.value import Value
+from weft._tensor.cotangents import as_cotangent, as_gradient_of
 from weft._tensor.kind_names import advice, kind_of
 from weft._tensor.saved import Location as Location
 from weft._tensor.saved import SavedTensor
 from weft._tensor.tensor import Tensor, operand, wrap
-from weft._tensor.view import as_cotangent, as_gradient_of
 from weft.errors import ArgumentError, GradientError
 
 Tensors = tuple[Tensor | None, ...]

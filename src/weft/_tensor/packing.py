@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from weft._lazy.external import room_like
 from weft._tensor.codegen import op
-from weft._tensor.convert import from_numpy_array, room_like
+from weft._tensor.convert import from_numpy_array
 from weft._tensor.tensor import Tensor
 
 Lengths = np.ndarray[Any, Any]
@@ -30,7 +31,7 @@ def _on_device_of(array: Lengths, tensor: Tensor) -> Any:
 
 def lengths_on_device_of(batch_sizes: Any, tensor: Tensor) -> Any:
     """The lengths of sequences as a tensor on the device of `tensor`, from a tensor of batch sizes."""
-    return _on_device_of(conjugate(batch_sizes.numpy()), tensor)
+    return _on_device_of(conjugate(batch_sizes._host()), tensor)
 
 
 def padded_rows(

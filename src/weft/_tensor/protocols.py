@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import numbers
+import os
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from weft._base.device import CPU, DeviceLike
+from weft._base.device import DeviceLike
 from weft._base.dtype import DType, as_dtype
+from weft._base.layout import layout
 from weft._base.state import default_dtype
 from weft._tensor.convert import (
     existing,
@@ -23,6 +25,7 @@ from weft._tensor.convert import (
 )
 from weft._tensor.copying import extras_of, set_extras
 from weft._tensor.kind_names import advice
+from weft._tensor.shared import file_tensor
 from weft._tensor.storage import UntypedStorage, elements_of
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import own
@@ -57,7 +60,10 @@ def wrapped(self: Tensor, array: np.ndarray[Any, Any], context: Any = None, retu
 
 
 def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:
-    """A vector with a copy of a buffer's elements, from byte `offset` on; `count` of them, or all."""
+    """A vector of a buffer's elements, from byte `offset` on; `count` of them, or all.
+
+    As with `from_numpy`, who writes to the buffer writes to the tensor, and the reverse.
+    """
     try:
         content = memoryview(buffer).cast("B")
     except TypeError:
@@ -79,8 +85,27 @@ def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, r
             f"buffer length ({size - offset} bytes) after offset ({offset} bytes) must be a multiple of element size "
             f"({width})"
         )
-    result = from_host(np.frombuffer(content, dtype.numpy, max(count, -1), offset), CPU)
-    return result._require_grad(requires_grad)
+    array = np.frombuffer(content, dtype.numpy, max(count, -1), offset)
+    return tensor_over(array)._require_grad(requires_grad)
+
+
+def from_file(
+    filename: str | os.PathLike[str],
+    shared: bool | None = None,
+    size: int = 0,
+    *,
+    dtype: DType | None = None,
+    layout: layout | None = None,
+    device: DeviceLike | None = None,
+    pin_memory: bool = False,
+) -> Tensor:
+    """A vector of the first `size` elements in a file, which are read when they are needed.
+
+    With `shared`, writes to the tensor are writes to the file, which is made or extended if necessary; else they do not
+    change the file, which must not change then. `RuntimeError` for a file that is not there or too short.
+    """
+    del layout, device, pin_memory  # as in PyTorch, only tensors on the CPU are mapped
+    return file_tensor(os.fspath(filename), size, dtype or default_dtype(), shared=bool(shared))
 
 
 def asarray(

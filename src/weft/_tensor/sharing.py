@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from functools import partial
 from typing import TypeVar
 
@@ -16,7 +15,8 @@ from weft._lazy.role import Leaf
 from weft._lazy.runtime import new_array
 from weft._lazy.value import Absent, Value
 from weft._tensor.alias import current, layout_of, owner_of, path_of, strided_step
-from weft._tensor.base import Alias, Path, PathStep, TensorBase, new_handle
+from weft._tensor.base import Alias, PathStep, TensorBase, new_handle
+from weft._tensor.handover import hand_over, move_storage, repoint
 from weft._tensor.view import attach, check_writable, own, placed, set_value
 from weft.errors import GradientError, ShapeError
 from weft.ops._strides import row_major
@@ -40,7 +40,7 @@ def share(target: TensorBase, source: TensorBase) -> None:
     if path or (isinstance(role, Leaf)) or found_anew:
         attach(target, Alias(owner, path, False))
     else:
-        _move_storage(owner, target)
+        move_storage(owner, target)
         attach(owner, Alias(target, (), False))
 
 
@@ -101,34 +101,14 @@ def _leave_storage(target: TensorBase) -> None:
     alias, views = target._alias, target._views
     target._alias = target._views = None
     if not views:
-        target._memory = None
         return
     hidden: TensorBase = new_handle(type(target))
     hidden._value = target._value
     if alias is None:
-        _hand_over(target, hidden)
+        hand_over(target, hidden)
     else:
         attach(hidden, Alias(alias.base, alias.steps, alias.tracked))
-    _repoint(views, target, hidden, tracked=hidden)
-
-
-def _move_storage(owner: TensorBase, target: TensorBase, path: Path = ()) -> None:
-    """Make `target` the owner of a storage. Views that are apart follow; others stay with the tensor of their graph.
-
-    `path` leads from `target` to the elements as `owner` has them.
-    """
-    _hand_over(owner, target)
-    views, owner._views = owner._views or [], None
-    _repoint(views, owner, target, tracked=owner, path=path)
-
-
-def _hand_over(old: TensorBase, new: TensorBase) -> None:
-    """Let another tensor be the owner of a storage."""
-    new._writes, new._address, new._storage = old._writes, old._address, old._storage
-    old._writes, old._address, old._storage = 0, None, None
-    if old._memory is not None:
-        new._memory, old._memory = old._memory, None
-        new._memory.owner = weakref.ref(new)
+    repoint(views, target, hidden, tracked=hidden)
 
 
 def resize_storage(owner: TensorBase, count: int) -> None:
@@ -136,6 +116,8 @@ def resize_storage(owner: TensorBase, count: int) -> None:
 
     New elements are 0. Tensors that need more than there is cannot be read until there is enough.
     """
+    if owner._read().aval.external:
+        raise ShapeError("Trying to resize storage that is not resizable: its memory is also that of another object")
     storage = owner if owner._resized else _separated(owner)
     value = current(storage)
     room = value.aval.shape[0]
@@ -177,30 +159,6 @@ def _separated(owner: TensorBase) -> TensorBase:
     with using(grad=False):
         storage._value = own(apply(call_of(TABLE["view"], (ONE, (-1,))), (current(owner),))[0])
     storage._resized = True
-    _move_storage(owner, storage, (strided_step(aval.shape, row_major(aval.shape), 0),))
+    move_storage(owner, storage, (strided_step(aval.shape, row_major(aval.shape), 0),))
     attach(owner, Alias(storage, (strided_step(aval.shape, row_major(aval.shape), 0),), False))
     return storage
-
-
-def _repoint(
-    views: list[weakref.ref[TensorBase]],
-    old: TensorBase,
-    new: TensorBase,
-    *,
-    tracked: TensorBase,
-    path: Path = (),
-) -> None:
-    """Make views of `old` that are apart views of `new`, the others views of `tracked`; all have the same elements.
-
-    `path` leads from `new` to the elements as `old` has them.
-    """
-    for ref in views:
-        view = ref()
-        alias = None if view is None else view._alias
-        if alias is not None and alias.base is old:
-            alias.base = base = tracked if alias.tracked else new
-            if not alias.tracked:
-                alias.steps = (*path, *alias.steps)
-            if base._views is None:
-                base._views = []
-            base._views.append(ref)

@@ -6,6 +6,7 @@ import builtins
 import os
 import weakref
 from collections.abc import Iterator, Sequence
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, Self
 
 import numpy as np
@@ -19,8 +20,9 @@ from weft._base.state import default_dtype, using
 from weft._lazy.runtime import telling_of_memory
 from weft._tensor.alias import owner_of
 from weft._tensor.base import Alias, TensorBase, new_handle
-from weft._tensor.convert import from_host, from_numpy_array, tensor
+from weft._tensor.convert import from_host, tensor
 from weft._tensor.memory import Memory
+from weft._tensor.shared import MappedFile, file_tensor, move_to_segment, owner_on, shared_by
 from weft._tensor.sharing import resize_storage
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
@@ -30,9 +32,9 @@ from weft.errors import (
     IndexRangeError,
     OutOfRangeError,
     ShapeError,
-    UnsupportedCallError,
     ValueRangeError,
 )
+from weft.multiprocessing._segments import Handle
 from weft.ops._type_names import scalar_name
 
 
@@ -197,20 +199,22 @@ class _Storage:
         return self.device.type == "cuda"
 
     @property
-    def filename(self) -> None:
-        """None: storages are never mapped from files."""
-        return None
+    def filename(self) -> str | None:
+        """The path of the file whose bytes these are; None for all other storages."""
+        by = shared_by(self.untyped()._owner)
+        return by.filename if isinstance(by, MappedFile) else None
 
     def resizable(self) -> bool:
         """True: the size of every storage can be changed."""
         return True
 
     def is_shared(self) -> bool:
-        """False: other processes do not see it."""
-        return False
+        """Whether other processes may see it, as `Tensor.is_shared` says."""
+        return shared_by(self.untyped()._owner) is not None
 
     def share_memory_(self) -> Self:
-        """Return the storage unchanged: elements belong to one process, as `Tensor.share_memory_` says."""
+        """Move the elements to memory that processes share, as `Tensor.share_memory_` does."""
+        move_to_segment(self.untyped()._owner)
         return self
 
     def is_pinned(self, device: Any = None) -> bool:
@@ -254,14 +258,10 @@ class UntypedStorage(_Storage):
     def from_file(filename: str | os.PathLike[str], shared: bool = False, nbytes: int = 0) -> UntypedStorage:
         """The first bytes of a file, which are read from it when they are needed.
 
-        Writes do not change the file, so `shared=True` is refused by `NotImplementedError`. The file must not change.
+        With `shared` they are written to it, too; else writes to the storage do not change the file, which must not
+        change then.
         """
-        if shared:
-            raise UnsupportedCallError(
-                "UntypedStorage.from_file: writes to a tensor make a new value and never reach a file; use shared=False"
-            )
-        content = np.memmap(filename, np.uint8, mode="c", shape=(nbytes,)) if nbytes else np.zeros(0, np.uint8)
-        return storage_of(from_numpy_array(content))
+        return storage_of(file_tensor(os.fspath(filename), nbytes, uint8, shared=shared))
 
     @property
     def _owner(self) -> Tensor:
@@ -312,6 +312,16 @@ class UntypedStorage(_Storage):
     def __reduce__(self) -> tuple[Any, ...]:
         return storage_of, (self._owner.detach(),)
 
+
+def _sent_storage(storage: UntypedStorage) -> tuple[Any, ...]:
+    return _received_storage, (move_to_segment(storage._handle).sent(), storage._owner.dtype)
+
+
+def _received_storage(sent: Handle, dtype: DType) -> UntypedStorage:
+    return storage_of(owner_on(sent.opened(), dtype))
+
+
+ForkingPickler.register(UntypedStorage, _sent_storage)
 
 _WARNING = (
     "TypedStorage is deprecated. It will be removed in the future and UntypedStorage will be the only storage class. "

@@ -160,6 +160,8 @@ def _assigned(x: Tensor, plan: IndexPlan, values: Any) -> bool:
     aval = x._read().aval  # a distributed tensor may be a view of a plain one, and the reverse
     if old.aval.owner is not None or aval.owner is not None or old.aval.names is not None:
         return False
+    if old.aval.external:  # a write to the part, as a tensor, goes to its memory alone
+        return False
     if alias is not None and spreads(x):
         return False
     steps = () if alias is None else alias.steps

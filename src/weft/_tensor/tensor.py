@@ -11,13 +11,14 @@ import numpy as np
 
 from weft._autograd.graph import hooks_of
 from weft._base.capture import active_capture
-from weft._base.device import META, device
+from weft._base.device import CPU, META, device
 from weft._base.handles import Handle
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user, warn_user
 from weft._base.size import Size
 from weft._base.state import ambient
 from weft._lazy import flushing
+from weft._lazy.external import taken_in
 from weft._lazy.infer import Call
 from weft._lazy.moving import moved_array
 from weft._lazy.owner import Owner
@@ -28,7 +29,9 @@ from weft._tensor import sharing, view
 from weft._tensor.alias import owner_of
 from weft._tensor.assigned_grad import require_gradient
 from weft._tensor.base import NO_FACTS, TensorBase
+from weft._tensor.cotangents import as_cotangent, as_gradient_of
 from weft._tensor.dim_names import position, set_names
+from weft._tensor.external import array_over
 from weft._tensor.kind_names import advice, kind_and_advice, kind_of
 from weft._tensor.overriding import become_overriding, dispatched, require_not_overridden
 from weft._tensor.view import own
@@ -235,7 +238,7 @@ class Tensor(TensorBase):
         aval = self._read().aval
 
         def keep(grad: Value) -> None:
-            named = wrap(view.as_gradient_of(aval, grad))
+            named = wrap(as_gradient_of(aval, grad))
             kept.grad = named if kept.grad is None else kept.grad + named
 
         kept.hooks = Hooks({Role.KEEP: keep})  # for what the tensor becomes by writes
@@ -254,13 +257,13 @@ class Tensor(TensorBase):
         aval = self._read().aval
 
         def on_value(grad: Value) -> Value | None:
-            replacement = hook(wrap(view.as_gradient_of(aval, grad)))
+            replacement = hook(wrap(as_gradient_of(aval, grad)))
             if replacement is None:
                 return None
             if not isinstance(replacement, Tensor):
                 kind = kind_of(replacement)
                 raise ArgumentError(f"expected Variable, but hook returned '{kind}'{advice(replacement)}")
-            return view.as_cotangent(operand(replacement), aval, f"the result of hook '{on_value.__name__}'")
+            return as_cotangent(operand(replacement), aval, f"the result of hook '{on_value.__name__}'")
 
         on_value.__name__ = getattr(hook, "__name__", "<unknown>")  # how errors name it
         return Handle(hooks_of(self._read()), on_value)
@@ -371,17 +374,20 @@ class Tensor(TensorBase):
         return self._host().tolist()
 
     def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
-        """The elements as a NumPy array, without a copy on the CPU.
+        """The elements as a NumPy array; on the CPU, whoever writes to one of the two writes to the other.
 
-        It is read-only, since values are immutable: writes to it raise `ValueError`, and it does not show later writes
-        to the tensor. `numpy().copy()` may be written to. A tensor that requires a gradient is refused where gradients
-        are recorded, unless `force`.
+        A tensor that requires a gradient is refused where gradients are recorded, unless `force`. So is, with
+        `TypeError`, one of another device, of which `force` gives a copy. A program that keeps the array while it
+        computes with the tensor pays a copy of the elements for each use.
         """
         if self.requires_grad and not force and ambient().grad:
             raise GradientError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
         if self.device is META:
             raise ArgumentError("can't convert meta device type tensor to numpy: it has no elements")
-        return self._host()
+        if self.device is not CPU or owner_of(self)._read().aval.owner is not None:
+            return self._host()  # a copy, as the elements are no single array on the CPU
+        active_capture().needs_elements(self._read())
+        return array_over(self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         array = self.numpy()
@@ -478,6 +484,7 @@ def operand(x: Any, *, name: str = "", op: str = "") -> Value:
         value = x._read()
         capture = ambient().capture
         if capture is not None:
+            value = taken_in(value)
             capture.read(x, value)
         return value
     require_not_overridden(x)

@@ -18,15 +18,17 @@ from weft._autograd.graph import hooks_of
 from weft._base.dtype import DType, can_cast
 from weft._base.state import ambient, using
 from weft._dispatch import apply
-from weft._lazy.aval import Aval, marked
+from weft._lazy.aval import Aval, in_memory, marked
 from weft._lazy.call import ONE
+from weft._lazy.external import External, ExternalMemory, external_value, taken_in
 from weft._lazy.infer import Call, call_of
 from weft._lazy.role import Freed, Interior, Leaf, Retained, Role
 from weft._lazy.value import Value
 from weft._tensor.alias import current, layout_of, owner_of, path_of, path_to, spreads
-from weft._tensor.base import Alias, Path, TensorBase
+from weft._tensor.base import Alias, Path, TensorBase, new_handle
+from weft._tensor.handover import move_storage
 from weft._tensor.writing import writing
-from weft.errors import DimNameError, DistError, DTypeError, InPlaceError, ShapeError
+from weft.errors import DimNameError, DTypeError, InPlaceError, ShapeError
 from weft.ops._dims import Names, Sizes, broadcast_shapes
 from weft.ops._table import TABLE
 from weft.ops._type_names import scalar_name
@@ -42,10 +44,14 @@ def make_view(result: T, source: TensorBase, call: Call, others: tuple[Value, ..
     alias = source._alias
     step = (call, others)
     if not (ambient().grad and call.op.derivative.exists):
-        return attach(result, Alias(owner_of(source), (*path_of(source), step), False))
-    if alias is None or not alias.tracked:
-        return attach(result, Alias(source, (step,), True))
-    return attach(result, Alias(alias.base, (*alias.steps, step), True))
+        attach(result, Alias(owner_of(source), (*path_of(source), step), False))
+    elif alias is None or not alias.tracked:
+        attach(result, Alias(source, (step,), True))
+    else:
+        attach(result, Alias(alias.base, (*alias.steps, step), True))
+    if _is_read_anew(result, result._read()):
+        result._value = None
+    return result
 
 
 def make_detached_view(result: T, source: TensorBase) -> T:
@@ -83,11 +89,33 @@ def refresh(view: TensorBase) -> Value:
     place = alias.place
     if place is not None:
         value = placed(place, value)
-        alias.place = None
+    if _is_read_anew(view, value):
+        return value
+    alias.place = None
     view._value = value
     if view._role is not None:
         _move_retain_grad(view, value)
     return value
+
+
+def _is_read_anew(view: TensorBase, value: Value) -> bool:
+    """Whether a value of a view is not kept, because it is a copy of elements that others may write to.
+
+    Values that gradients flow through are kept if they come from the base: they have their place in the graph.
+    """
+    alias = view._alias
+    if value.aval.external or alias is None or ambient().capture is not None:
+        return False
+    return not (alias.tracked and value.role is not None) and external_memory_of(owner_of(view)) is not None
+
+
+def external_memory_of(owner: TensorBase) -> ExternalMemory | None:
+    """Where the elements of a tensor that owns its storage are, if others may write to them there."""
+    value = owner._value
+    if value is None or not value.aval.external:
+        return None
+    content: External = value.content
+    return None if content.memory.private else content.memory
 
 
 def _drop_retain_grad(tensor: TensorBase, old: Value) -> None:
@@ -122,7 +150,7 @@ def own(value: Value) -> Value:
 def entered(value: Value) -> Value:
     """The same contents at a place of its own inside of the tape, to which derivatives can be taken."""
     with using(grad=True):
-        result = apply(call_of(TABLE["alias"], (ONE,)), (value,))[0]
+        result = apply(call_of(TABLE["alias"], (ONE,)), (taken_in(value),))[0]
     if result.role is None:
         result.role = Interior()
     return result
@@ -155,6 +183,8 @@ def write(target: T, value: Value, *, uniform: bool = False) -> T:
             "unsupported operation: more than one element of the written-to tensor refers to a single memory "
             "location. Please clone() the tensor before performing the operation."
         )
+    if target._read().aval.external and _write_part(target, value):
+        return target
     if not alias.tracked:
         put(target, value, state.grad)
         return target
@@ -165,7 +195,7 @@ def write(target: T, value: Value, *, uniform: bool = False) -> T:
     put(alias.base, new, state.grad)
     if value.role is None and not in_graph:  # else its place in the graph follows from that of the base
         _copy_inference_mark(value, alias.base._read())
-        target._value = value
+        target._value = None if _is_read_anew(target, value) else value
     return target
 
 
@@ -233,7 +263,10 @@ def put(base: TensorBase, value: Value, grad: bool) -> None:
     with using(grad=False):
         shared = written(_write_path(base, alias), current(alias.base), value)
         put(alias.base, own(value) if shared is value else shared, False)
-    base._value, alias.place = value, None
+    if external_memory_of(owner_of(base)) is not None:
+        base._value, alias.place = None, value if value.role is not None else None
+    else:
+        base._value, alias.place = value, None
     if capture is not None and isinstance(value.role, Interior):
         capture.wrote(base, old)
 
@@ -254,17 +287,60 @@ def set_value(base: TensorBase, value: Value) -> None:
     """Set the value of a tensor that owns its storage; its views become stale."""
     old = base._value
     if old is not None:
+        if old.aval.external and _write_external(base, old, value):
+            return
         _copy_inference_mark(value, old)
         base._overwritten = old.time if type(old) is Value and not old.is_pending else base._overwritten
     base._value = value
     base._writes += 1
     if base._views is not None:
-        _mark_views_stale(base)
+        mark_views_stale(base)
 
 
-def _mark_views_stale(base: TensorBase) -> None:
-    if base._memory is not None:  # which counts as a view
-        base._memory.write(base._value)
+def _write_external(base: TensorBase, old: Value, value: Value) -> bool:
+    """Write new contents of a tensor that owns its storage to its external memory.
+
+    False if the tensor gets the value instead: since nobody else sees the memory, or it is read-only.
+    """
+    memory: ExternalMemory = old.content.memory
+    if memory.becomes_private():
+        return False
+    if not memory.write(old.content.array, value):
+        return False
+    base._writes += 1
+    if isinstance(value.role, Interior):
+        set_apart(base, value)
+    else:
+        old.role = value.role
+    mark_views_stale(base)
+    return True
+
+
+def _write_part(view: TensorBase, value: Value) -> bool:
+    """Write to the external memory of a view; False if that is not possible, and for values with gradients."""
+    content: External = view._read().content
+    if value.role is not None or content.memory.becomes_private() or not content.memory.write(content.array, value):
+        return False
+    owner = owner_of(view)
+    owner._writes += 1
+    mark_views_stale(owner)
+    return True
+
+
+def set_apart(base: TensorBase, place: Value) -> None:
+    """Let a hidden tensor own the external memory of `base`, which keeps its place in the graph as a view of that."""
+    held = base._value
+    assert held is not None, "a tensor with external memory has a value"
+    hidden: TensorBase = new_handle(type(base))
+    hidden._value = external_value(held.content.memory, held.content.array, held.aval)
+    move_storage(base, hidden)
+    alias = Alias(hidden, (), False)
+    alias.place = place
+    attach(base, alias)._value = None
+
+
+def mark_views_stale(base: TensorBase) -> None:
+    """Let the views of a tensor be computed anew, after a write to it."""
     for ref in base._views or ():
         view = ref()
         if view is None or (old := view._value) is None:
@@ -272,17 +348,19 @@ def _mark_views_stale(base: TensorBase) -> None:
         alias = view._alias
         if alias is None or alias.base is not base:  # it is a view of another base now
             continue
+        if old.aval.external and old.content.memory is external_memory_of(owner_of(base)):
+            continue  # it shows what is there anyway
         if view._role is not None:
             _drop_retain_grad(view, old)
         role = old.role
         if role is not None and not alias.tracked and alias.place is None:
             if isinstance(role, Leaf):  # the contents are not needed any more
-                old = Value(old.aval)
+                old = Value(in_memory(old.aval, False))
                 old.role = role
             alias.place = old
         view._value = None
         if view._views is not None:
-            _mark_views_stale(view)
+            mark_views_stale(view)
 
 
 def replace_value(target: TensorBase, value: Value) -> None:
@@ -399,31 +477,3 @@ def check_names(own: Names | None, computed: Names | None) -> None:
 def renamed(value: Value, names: Names | None) -> Value:
     """A value of the same elements whose dims have these names."""
     return apply(call_of(TABLE["renamed"], (ONE, names or (None,) * len(value.aval.shape))), (value,))[0]
-
-
-def as_gradient_of(aval: Aval, grad: Value) -> Value:
-    """A gradient as users get it: inside of a backward pass, gradients have no names and no owners."""
-    if aval.owner is not None and grad.aval.owner is None:
-        grad = aval.owner.of_gradient(grad)
-    return grad if aval.names == grad.aval.names else renamed(grad, aval.names)
-
-
-def as_cotangent(grad: Value, aval: Aval, text: str) -> Value:
-    """A gradient of something of type `aval` as a backward pass takes it.
-
-    `RuntimeError` where it has other names than that, or is distributed and that is not.
-    """
-    if aval.owner is not None:
-        grad = aval.owner.to_cotangent(grad, text)
-    elif grad.aval.mesh is not None:
-        raise DistError(f"{text} is a DTensor, and what it is the gradient of is a plain tensor: use to_local()")
-    names = grad.aval.names
-    if names is None:
-        return grad
-    if names != aval.names:
-        own = list(aval.names or (None,) * len(aval.shape))
-        raise DimNameError(
-            f"Mismatch in names: {text} has dims {list(names)}, and what it is the gradient of has dims {own}. Please "
-            "rename it with `Tensor.rename`, or align it."
-        )
-    return renamed(grad, None)

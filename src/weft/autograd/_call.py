@@ -8,6 +8,7 @@ from typing import Any
 from weft._autograd.forward import pushed_forward
 from weft._base.state import ambient, using
 from weft._base.types import PyTree
+from weft._lazy.external import taken_in
 from weft._lazy.value import Value
 from weft._tensor.codegen import op
 from weft._tensor.composite.create import ones_like, zeros_like
@@ -62,7 +63,7 @@ class FunctionCall:
         """The tangents of some outputs, from those of the inputs."""
         parts = [ones_like(x.detach()) for x in self.inputs] if v is None else v
         directions: dict[Value, Value | None] = {
-            operand(x): operand(t) for x, t in zip(self.inputs, parts, strict=True)
+            taken_in(operand(x)): taken_in(operand(t)) for x, t in zip(self.inputs, parts, strict=True)
         }
         with using(grad=self.create_graph or ambient().grad):
             values = pushed_forward([operand(y) for y in outputs], directions)

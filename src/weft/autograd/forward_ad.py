@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 from weft._autograd.forward import pushed_forward
 from weft._autograd.levels import Level, flows_past
 from weft._base.state import ambient, set_field
+from weft._lazy.external import taken_in
 from weft._lazy.value import Value
 from weft._tensor.directions import require_tangent
 from weft._tensor.tensor import Tensor, operand, wrap
@@ -96,10 +97,10 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             "Making a dual Tensor based on a Tensor that already has a forward gradient at the same level 0 is not "
             "supported."
         )
-    value = _place(operand(tensor), current)
+    value = _place(taken_in(operand(tensor)), current)
     # The user's own tangent is kept beside the tape's value: `unpack_dual` gives it back, with its graph.
     current.originals[value] = own_type = tangent if tangent.dtype is tensor.dtype else tangent.to(tensor.dtype)
-    current.tangents[value] = operand(own_type)
+    current.tangents[value] = taken_in(operand(own_type))
     return wrap(value)
 
 
@@ -123,7 +124,7 @@ def _place(value: Value, level: _DualLevel) -> Value:
 
 
 def _tangent_of(tensor: Tensor, level: _DualLevel) -> Value | None:
-    return pushed_forward([operand(tensor)], level.tangents, level.links)[0]
+    return pushed_forward([taken_in(operand(tensor))], level.tangents, level.links)[0]
 
 
 def _primal_of(tensor: Tensor, level: _DualLevel) -> Tensor:

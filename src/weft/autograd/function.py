@@ -14,16 +14,18 @@ from weft._base.capture import active_capture
 from weft._base.state import ambient, using
 from weft._base.types import AnyCallable, Arg, Args, Result
 from weft._lazy.aval import Aval
+from weft._lazy.external import taken_in
 from weft._lazy.record import record, saved_inference
 from weft._lazy.role import Interior
 from weft._lazy.runtime import filled_array
 from weft._lazy.signature import Signature
 from weft._lazy.value import Value
+from weft._tensor.cotangents import as_cotangent, as_gradient_of
 from weft._tensor.examples import Examples, VmapInfo
 from weft._tensor.kind_names import kind_of
 from weft._tensor.leaf import leaf
 from weft._tensor.tensor import Tensor, operand, wrap
-from weft._tensor.view import as_cotangent, as_gradient_of, write
+from weft._tensor.view import write
 from weft.autograd._context import BackwardCFunction as BackwardCFunction
 from weft.autograd._context import FunctionCtx as FunctionCtx
 from weft.errors import GradientError, InPlaceError, ShapeError
@@ -179,7 +181,7 @@ def _linked(
     plain = {id(r): r.detach() for r in results if id(r) in ctx._plain and r.requires_grad}
     if not smooth:
         return [plain.get(id(r), r) for r in results]
-    operands = (*[r._read() for r in smooth], *inputs)
+    operands = tuple([taken_in(x) for x in (*[r._read() for r in smooth], *inputs)])
     avals = tuple(v.aval for v in operands)
     count = len(smooth)
     key = (cls.__qualname__, count, avals)
@@ -333,7 +335,7 @@ def _pushed(
     finally:
         ctx._saved = kept
     every = list(results) if isinstance(results, (tuple, list)) else [results]
-    return [None if x is None else operand(x) for x, smooth in zip(every, is_smooth, strict=True) if smooth]
+    return [None if x is None else taken_in(operand(x)) for x, smooth in zip(every, is_smooth, strict=True) if smooth]
 
 
 def _tangent(ctx: FunctionCtx, x: Tensor, tangent: Value | None) -> Tensor | None:

@@ -147,7 +147,7 @@ def _check_forward(
     for place, i in enumerate(at):
         zero = np.zeros(args[i].shape, args[i].dtype.numpy)
         directions = [from_host(each) for each in _basis(zero)]
-        columns = [[_parts(t.detach().numpy()) for t in _tangents(func, args, i, along)] for along in directions]
+        columns = [[_parts(t._host()) for t in _tangents(func, args, i, along)] for along in directions]
         for n, each in enumerate(zip(*columns, strict=True)):
             ours, theirs = np.array(each).T, numerical[place][n]
             if not close(ours, theirs):
@@ -192,7 +192,7 @@ def _compare_batched(what: str, place: str, function: Callable[[Tensor], list[Te
     for n, (ours, alone) in enumerate(
         zip(together, zip(function(both[0]), function(both[1]), strict=True), strict=True)
     ):
-        result, expected = ours.detach().numpy(), np.stack([x.detach().numpy() for x in alone])
+        result, expected = ours._host(), np.stack([x._host() for x in alone])
         if not np.allclose(result, expected, rtol=1e-5, atol=1e-8):
             raise GradcheckError(
                 f"Batched {what} of {place}, result {n}, differ.\nGot:\n{result}\nExpected:\n{expected}"
@@ -217,7 +217,7 @@ def _check_cotangents(func: AnyCallable, args: list[Arg], at: list[int], *, one_
 def _require_zeros(outputs: list[Tensor], wanted: list[Tensor], otherwise: str) -> None:
     zeros = [from_host(np.zeros(output.shape, output.dtype.numpy)) for output in outputs]
     gradients = grad(outputs, wanted, zeros, allow_unused=True)
-    if any(g is not None and g.detach().numpy().any() for g in gradients):
+    if any(g is not None and g._host().any() for g in gradients):
         raise GradcheckError(otherwise)
 
 
@@ -356,13 +356,13 @@ def _rows(output: Tensor, wanted: list[Tensor]) -> list[HostArray]:
     for cotangent in _basis(np.zeros(output.shape, output.dtype.numpy)):
         gradients = grad(output, wanted, from_host(cotangent), retain_graph=True, allow_unused=True)
         for each, x, g in zip(rows, wanted, gradients, strict=True):
-            each.append(_parts(np.zeros(x.shape, x.dtype.numpy) if g is None else g.detach().numpy()))
+            each.append(_parts(np.zeros(x.shape, x.dtype.numpy) if g is None else g._host()))
     return [np.array(each) for each in rows]
 
 
 def _numerical(func: AnyCallable, args: list[Arg], i: int, eps: float) -> list[HostArray]:
     """A Jacobian for each output, by central differences."""
-    base, names = args[i].detach().numpy(), names_of(args[i])
+    base, names = args[i]._host(), names_of(args[i])
     columns: list[list[HostArray]] = []
     for part in range(_parts(base).size):
         sides = []
@@ -384,5 +384,5 @@ def _slope(low: Tensor, high: Tensor, eps: float, place: tuple[int, ...]) -> Hos
                 f"Expected `func` to return outputs with the same {word} when inputs are perturbed on index {place} by "
                 f"{eps}, but got: {word}s {a} and {b}."
             )
-    below, above = (_parts(x.detach().numpy()).astype(float) for x in (low, high))
+    below, above = (_parts(x._host()).astype(float) for x in (low, high))
     return (above - below) / (2 * eps)

@@ -23,7 +23,8 @@ from weft._base.flight import Flight
 from weft._base.interrupts import uninterrupted
 from weft._base.site import ends_at_user, user_site
 from weft._base.timeline import Listeners, Phase, exchanging, span, spanned
-from weft._lazy.aval import Aval
+from weft._lazy.aval import Aval, in_memory
+from weft._lazy.external import taken_in
 from weft._lazy.flushing import array_of
 from weft._lazy.replicated import replication
 from weft._lazy.value import Value
@@ -275,8 +276,8 @@ class ProcessGroup(GroupCollectives):
         """Leave a call to the captured function and its replays, which are valid until this group is destroyed."""
         capture: Any = active_capture()
         capture.depends(self, "a process group", lambda: self._left)
-        avals = [tensor._read().aval for tensor in results]
-        outputs = capture.defer(function, [tensor._read() for tensor in inputs], avals)
+        avals = [in_memory(tensor._read().aval, False) for tensor in results]
+        outputs = capture.defer(function, [taken_in(tensor._read()) for tensor in inputs], avals)
         for tensor, value in zip(results, outputs, strict=True):
             replace_value(tensor, value)
 
@@ -440,5 +441,5 @@ def give_names(inputs: Sequence[Tensor], results: Sequence[Tensor]) -> None:
 def put(tensors: Sequence[Tensor], arrays: Sequence[Array]) -> list[Tensor]:
     """Write arrays into tensors, and so into their aliases, outside the tape."""
     for tensor, array in zip(tensors, arrays, strict=True):
-        replace_value(tensor, Value(tensor._read().aval, array))
+        replace_value(tensor, Value(in_memory(tensor._read().aval, False), array))
     return list(tensors)

@@ -57,7 +57,7 @@ class DeviceMesh:
         backend_override: Sequence[tuple[str | None, Any]] | None = None,
     ) -> None:
         log_api_usage_once("torch.distributed.device_mesh.DeviceMesh.__init__")
-        ranks = mesh.numpy() if isinstance(mesh, Tensor) else np.asarray(mesh)
+        ranks = mesh._host() if isinstance(mesh, Tensor) else np.asarray(mesh)
         if ranks.dtype.kind in "OU":
             raise ArgumentError(f"a mesh is an array of ranks, but got {mesh!r}")
         if not ranks.size:
@@ -118,7 +118,7 @@ class DeviceMesh:
         """A mesh over existing groups: one, or a list with one for each dim of `mesh`, which has names then."""
         # One group gives the ranks itself, so `mesh` can only repeat them. Of several groups, each along its own dim,
         # none tells where this rank's neighbours stand: `mesh` has to.
-        array = None if mesh is None else np.asarray(mesh.numpy() if isinstance(mesh, Tensor) else mesh)
+        array = None if mesh is None else np.asarray(mesh._host() if isinstance(mesh, Tensor) else mesh)
         groups = [group] if isinstance(group, ProcessGroup) else list(group)
         if not groups:
             raise ValueRangeError("Expects at least one ProcessGroup to be passed")

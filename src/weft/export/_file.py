@@ -82,7 +82,7 @@ def _members(ep: ExportedProgram, content: bytes, extra: Mapping[str, bytes]) ->
     yield "about.json", json.dumps(about, indent=1).encode()
     yield "program", content
     for name, tensor in ep._tensors.items():
-        yield f"state/{name}.npy", _npy(tensor.detach().numpy())
+        yield f"state/{name}.npy", _npy(tensor._host())
     if ep._about.draws:
         yield f"state/{GENERATOR}.npy", _npy(np.array(default_generator.state()))
     yield from extra.items()

@@ -15,7 +15,7 @@ from weft._base.state import Pending, ambient, using
 from weft._base.types import AnyCallable, Arg, Result
 from weft._dispatch import apply
 from weft._interop.trace import TensorTrace
-from weft._lazy.aval import Aval, aval_of
+from weft._lazy.aval import Aval, aval_of, in_memory
 from weft._lazy.call import ONE
 from weft._lazy.flushing import array_of
 from weft._lazy.infer import call_of
@@ -238,7 +238,10 @@ def record(
 
     modes = {"inference": False, "anomaly": False, "eager": False, "autocast": ambient().autocast.apart()}
     with state.preserved(), using(pending=region, capture=trace, **modes):
-        before = {n: placeholder(t._read().aval, "state", n, _leaf_tape(t)) for n, t in state.tensors.items()}
+        before = {
+            n: placeholder(in_memory(t._read().aval, False), "state", n, _leaf_tape(t))
+            for n, t in state.tensors.items()
+        }
         tensors = [
             wrap(placeholder(aval, "input", at, Leaf() if grad else None)) for at, (aval, grad) in enumerate(inputs)
         ]

@@ -18,6 +18,7 @@ from weft._base.state import ambient, using
 from weft._base.types import AnyCallable, Arg, Args, PyTree
 from weft._dispatch import apply
 from weft._lazy.call import ONE
+from weft._lazy.external import taken_in
 from weft._lazy.infer import call_of
 from weft._lazy.value import Value
 from weft._tensor.composite.create import zeros_like
@@ -119,7 +120,7 @@ class Linearization:
         if self._held is not None:
             self._held.restore()
         by_place: dict[Value, Value | None] = {
-            place._read(): operand(t) for place, t in zip(self._places, tangents, strict=True)
+            place._read(): taken_in(operand(t)) for place, t in zip(self._places, tangents, strict=True)
         }
         results = pushed_forward([y._read() for y in self.outputs], by_place, self._level.links)
         return [None if value is None else _left(wrap(value)) for value in results]

@@ -1,8 +1,9 @@
-"""PyTorch's names of strategies to share memory. Tensors are always copied, so the choice has no effect."""
+"""The strategies by which processes share the memory of tensors (`_segments.py`)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 
 from weft.errors import PreconditionError
 
@@ -28,9 +29,14 @@ def get_sharing_strategy() -> str:
 
 
 def set_sharing_strategy(new_strategy: str) -> None:
-    """Set a strategy; `AssertionError` for an unknown one."""
+    """Set the strategy for segments that are made from now on; `AssertionError` for an unknown one.
+
+    By "file_descriptor" each shared tensor has a descriptor in each process; by "file_system" it has a name instead.
+    """
     if new_strategy not in _STRATEGIES:
         raise PreconditionError(
             f"invalid sharing strategy {new_strategy!r}, expected one of {get_all_sharing_strategies()}"
         )
+    if new_strategy == "file_system":
+        resource_tracker.ensure_running()  # before processes are started: one tracker for all of them
     _sharing.strategy = new_strategy

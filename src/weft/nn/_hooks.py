@@ -14,8 +14,8 @@ from weft._base.types import AnyCallable, Arg, Args, AttributeValue, Kwargs, Res
 from weft._lazy.role import Interior
 from weft._lazy.value import Value
 from weft._tensor.codegen import op
+from weft._tensor.cotangents import as_cotangent, as_gradient_of
 from weft._tensor.tensor import Tensor, wrap
-from weft._tensor.view import as_cotangent, as_gradient_of
 from weft.errors import GradientError, ModuleError
 
 T = TypeVar("T")

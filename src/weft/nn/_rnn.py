@@ -131,7 +131,7 @@ class RNNBase(Module):
             )
 
     def _expected_size(self, input: Tensor, batch_sizes: Tensor | None, size: int) -> tuple[int, int, int]:
-        batch = input.shape[0 if self.batch_first else 1] if batch_sizes is None else int(batch_sizes.numpy()[0])
+        batch = input.shape[0 if self.batch_first else 1] if batch_sizes is None else int(batch_sizes._host()[0])
         return self.num_layers * (1 + self.bidirectional), batch, size
 
     def get_expected_hidden_size(self, input: Tensor, batch_sizes: Tensor | None) -> tuple[int, int, int]:
@@ -187,7 +187,7 @@ class RNNBase(Module):
 
     def _run_packed(self, packed: PackedSequence, hx: States) -> tuple[PackedSequence, States]:
         data, batch_sizes, order, back = packed
-        hx = self._zeros(data, int(batch_sizes.numpy()[0])) if hx is None else self.permute_hidden(hx, order)
+        hx = self._zeros(data, int(batch_sizes._host()[0])) if hx is None else self.permute_hidden(hx, order)
         self.check_forward_args(data, hx, batch_sizes)
         output, hx = self._stack(padded_of(packed), hx, packing.lengths_on_device_of(batch_sizes, data))
         return packed_like(output, batch_sizes, order, back), self.permute_hidden(hx, back)

@@ -15,7 +15,7 @@ from weft._base.interrupts import uninterrupted
 from weft._base.state import ambient, default_dtype, using
 from weft._base.types import Arg, Result, SavedState
 from weft._dispatch import apply
-from weft._lazy.aval import aval_of, named
+from weft._lazy.aval import aval_of, in_memory, named
 from weft._lazy.call import ONE, many
 from weft._lazy.infer import call_of
 from weft._lazy.runtime import new_array
@@ -300,7 +300,7 @@ def filled(param: Tensor, start: float | Tensor, shape: tuple[int, ...] | None =
     In complex state both parts have that number. Names of the parameter's dims may change later, so state has none.
     """
     start = float(start)
-    aval = named(param._read().aval, None)
+    aval = in_memory(named(param._read().aval, None), False)
     if shape is not None:
         aval = aval_of(shape, aval.dtype, device=aval.device)
     return wrap(leaf(aval, new_array(aval, complex(start, start) if aval.dtype.is_complex else start)))

@@ -93,7 +93,7 @@ def _padded(x: Tensor, dim: int, more: int, number: float) -> Tensor:
         shape = [more if d == at else size for d, size in enumerate(x.shape)]
         return op.cat([x, op.full(shape, number, dtype=x.dtype, device=x.device)], at)
     widths = [(0, more if d == at else 0) for d in range(x.ndim)]
-    padded = np.pad(x.numpy(), widths, constant_values=np.asarray(number, x.dtype.numpy))
+    padded = np.pad(x._host(), widths, constant_values=np.asarray(number, x.dtype.numpy))
     return from_host(padded).to(x.device)
 
 

@@ -20,7 +20,7 @@ def send(value: Tensor, channel_id: int) -> Tensor:
     programs.
     """
     backend = _backend("send")
-    content = value.detach().cpu().numpy().tobytes()
+    content = value._host().tobytes()
     number = backend.store.add(keys.sent(channel_id), 1)
     backend.store.set(keys.message(channel_id, number), content)
     return value

@@ -15,6 +15,7 @@ from weft._base.state import Pending, using
 from weft._dispatch import apply
 from weft._lazy.aval import Aval
 from weft._lazy.call import ONE
+from weft._lazy.external import taken_in
 from weft._lazy.infer import call_of
 from weft._lazy.role import Leaf
 from weft._lazy.value import Absent, Value, is_taped
@@ -102,10 +103,10 @@ class FunctionCapture(Capture):
         if key not in self.locators and key not in self.state and not self.is_inside(value):
             self.state[key] = tensor
             self.kinds[key] = kind_of(tensor)
-            self._comes_from(value, lambda _: tensor._read())
+            self._comes_from(value, lambda _: taken_in(tensor._read()))
             if tensor._alias is not None:
                 base = tensor._alias.base
-                self.read(base, base._read())
+                self.read(base, taken_in(base._read()))
 
     def _comes_from(self, value: Value, source: Callable[[Arguments], Value]) -> None:
         first = self.sources.setdefault(value, source)
@@ -119,7 +120,7 @@ class FunctionCapture(Capture):
         self.locators[id(tensor)] = locator
         self.kinds[id(tensor)] = kind_of(tensor)
         self._kept.append(tensor)
-        self._comes_from(tensor._read(), lambda arguments: locator(arguments)._read())
+        self._comes_from(taken_in(tensor._read()), lambda arguments: taken_in(locator(arguments)._read()))
         alias = tensor._alias
         if alias is None:
             return

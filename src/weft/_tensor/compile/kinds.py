@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from weft._lazy.aval import in_memory
 from weft._lazy.role import Leaf
 from weft._tensor.alias import owner_of
 from weft._tensor.base import TensorBase
@@ -18,7 +19,12 @@ def kind_of(tensor: TensorBase) -> Any:
     except ValueRangeError:  # a parameter that has no elements yet
         return type(tensor)
     role = value.role
-    own = (value.aval, None if role is None else isinstance(role, Leaf), tensor._role is None, type(tensor))
+    own = (
+        in_memory(value.aval, False),
+        None if role is None else isinstance(role, Leaf),
+        tensor._role is None,
+        type(tensor),
+    )
     alias = tensor._alias
     if alias is None:
         return own

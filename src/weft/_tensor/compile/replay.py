@@ -9,6 +9,7 @@ from typing import Any
 
 from weft._base.interrupts import uninterrupted
 from weft._base.state import ambient
+from weft._lazy.external import taken_in
 from weft._lazy.flushing import flush
 from weft._lazy.role import Leaf
 from weft._lazy.value import Value, is_taped
@@ -93,7 +94,7 @@ class _Outputs:
         return self._references[key]
 
     def _maker(self, tensor: TensorBase) -> _Maker:
-        value, alias = tensor._read(), tensor._alias
+        value, alias = taken_in(tensor._read()), tensor._alias
         capture = self._capture
         if type(tensor) is not Tensor:
             capture.prevent(f"returns a {type(tensor).__name__} that it has made, which a replay cannot")
@@ -130,7 +131,9 @@ class Replay:
         left = _Outputs(capture)
         self._picture = picture
         self._results = [left.refer(tensor) for tensor in results]
-        self._written = [(left.refer(t), left.number(t._read()), _is_leaf(t)) for t in capture.written.values()]
+        self._written = [
+            (left.refer(t), left.number(taken_in(t._read())), _is_leaf(t)) for t in capture.written.values()
+        ]
         grads = capture.new_grads()
         self._grads = [(holder, None if role.grad is None else left.refer(role.grad)) for holder, role in grads]
         self._locators, self._makers = left.locators, left.makers

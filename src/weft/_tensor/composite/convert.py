@@ -13,7 +13,7 @@ from weft._base.device import device as device_class
 from weft._base.dtype import DTYPES, DType, as_dtype
 from weft._base.layout import preserve_format
 from weft._base.state import ambient, default_dtype
-from weft._tensor.alias import layout_of, shows_changed
+from weft._tensor.alias import layout_of, owner_of, shows_changed
 from weft._tensor.codegen import op
 from weft._tensor.composite.create import sizes_of
 from weft._tensor.composite.storage import contiguous
@@ -23,8 +23,8 @@ from weft._tensor.functions import composite
 from weft._tensor.storage import storage_of
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
-from weft._tensor.view import check_names, check_overlap, check_shape, check_writable, write
-from weft.errors import DimNameError, DTypeError, GradientError, OutOfRangeError, ValueRangeError
+from weft._tensor.view import check_names, check_overlap, check_shape, check_writable, external_memory_of, write
+from weft.errors import DimNameError, DTypeError, GradientError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._memory import require_addressable
 from weft.ops._strides import row_major
 from weft.ops._table import NO_FUNCTION
@@ -203,6 +203,8 @@ def resize_(input: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
         raise OutOfRangeError("numel: integer multiplication overflow")
     require_addressable(wanted, input.itemsize)
     more = prod(wanted) - input.numel()
+    if more > 0 and external_memory_of(owner_of(input)) is not None:
+        raise ShapeError("Trying to resize storage that is not resizable: its memory is also that of another object")
     alone = input._alias is None and all(ref() is None for ref in input._views or ())
     offset = layout_of(input, exact=True).offset
     if not (alone and more >= 0):

@@ -112,7 +112,7 @@ def _of_packed(
     train: bool,
     bidirectional: bool,
 ) -> Tensors:
-    sizes, states = batch_sizes.numpy(), _states(kind, hx)
+    sizes, states = batch_sizes._host(), _states(kind, hx)
     weights = _grouped(kind, params, states, has_biases, num_layers * (1 + bidirectional))
     output, ends = run(
         kind,

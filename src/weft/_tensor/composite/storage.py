@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from weft._base.device import META, canonical
+from weft._base.device import CPU, META, canonical
 from weft._base.device import device as device_class
 from weft._base.dtype import BOOL, FLOAT, INTEGER, DType
 from weft._base.layout import contiguous_format, memory_format, preserve_format
@@ -23,6 +23,7 @@ from weft._tensor.composite.create import order_by_name, order_of, sizes_of
 from weft._tensor.convert import from_host, from_numpy_array, tensor
 from weft._tensor.functions import composite
 from weft._tensor.scalar import fitting
+from weft._tensor.shared import move_to_segment, shared_by
 from weft._tensor.sharing import set_data
 from weft._tensor.storage import TypedStorage, UntypedStorage, elements_of, memory_of, storage_class, storage_of
 from weft._tensor.strided import strided_view
@@ -202,16 +203,20 @@ def is_pinned(input: Tensor, device: Any = None) -> bool:
 
 @composite(public=NO_FUNCTION)
 def is_shared(input: Tensor) -> bool:
-    """False: elements belong to one process."""
-    return False
+    """Whether other processes may see the elements: they are in shared memory, or in a file that is mapped."""
+    return shared_by(input) is not None
 
 
 @composite("share_memory_", public=NO_FUNCTION)
 def share_memory_(input: Tensor) -> Tensor:
-    """Return the tensor unchanged: elements belong to one process, and other processes never see writes to them.
+    """Move the storage of a tensor on the CPU to memory that processes share; returns the tensor.
 
-    Data loaders send tensors through shared memory by themselves.
+    A process that is forked, or that gets the tensor through `multiprocessing`, sees what is written to it here, and
+    the reverse. Operators have the elements that are there when they are called, so each use of the tensor costs a copy
+    of its elements. Nothing synchronises processes that write at the same time.
     """
+    if input.device is CPU:
+        move_to_segment(input)
     return input
 
 

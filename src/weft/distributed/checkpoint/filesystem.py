@@ -26,7 +26,8 @@ from weft._base.temporary import remove_stale
 from weft._checkpoint.archive import mapped_file, write_to_path
 from weft._checkpoint.buffers import Bytes, array_on, tensor_of
 from weft._checkpoint.tensorfile import TensorFile, writer_of
-from weft._tensor.convert import from_host, room
+from weft._lazy.external import room
+from weft._tensor.convert import from_host
 from weft._tensor.tensor import Tensor
 from weft.distributed.checkpoint._checked import check_metadata
 from weft.distributed.checkpoint._chunks import narrowed

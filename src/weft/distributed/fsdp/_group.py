@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft._base.state import ambient
+from weft._lazy.external import taken_in
 from weft._lazy.flushing import flush_pending
 from weft._lazy.role import Leaf
 from weft._lazy.value import Value
@@ -66,7 +67,7 @@ class ParameterGroup:
 
     def begin(self, *, async_op: bool = False) -> None:
         """Start to gather the parameters as they are now, unless that has been done."""
-        parts = [parameter.sharded._read() for parameter in self.parameters]
+        parts = [taken_in(parameter.sharded._read()) for parameter in self.parameters]
         gathered = self.gathered
         # An optimizer's step replaces the values of parts, and what was gathered before it is then out of date.
         if gathered is not None and all(a is b for a, b in zip(gathered.parts, parts, strict=True)):

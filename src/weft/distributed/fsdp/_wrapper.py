@@ -302,7 +302,7 @@ def _ranks(group: Any, mesh: DeviceMesh | None, strategy: Any) -> DataParallel:
     if strategy is not ShardingStrategy.NO_SHARD or mesh.ndim == 2:
         return DataParallel(mesh)
     # NO_SHARD is copies alone: a second mesh dim of size 1, along which nothing is split.
-    return DataParallel(DeviceMesh("cpu", np.asarray(mesh.mesh.numpy()).reshape(-1, 1)))
+    return DataParallel(DeviceMesh("cpu", np.asarray(mesh.mesh._host()).reshape(-1, 1)))
 
 
 def _ignored(modules: Iterable[Module] | None, states: Iterable[Any] | None) -> tuple[set[Module], set[Parameter]]:

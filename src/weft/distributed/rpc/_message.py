@@ -21,9 +21,10 @@ from weft._base.dtype import dtype_named
 from weft._base.state import ambient
 from weft._comm.shared_memory.loans import FrozenBytes
 from weft._lazy.aval import aval_of
+from weft._lazy.external import room
 from weft._lazy.value import Value
 from weft._tensor.base import new_handle
-from weft._tensor.convert import existing, room
+from weft._tensor.convert import existing
 from weft._tensor.copying import extras_of, handle_on, owner_that_saves, set_extras
 from weft._tensor.tensor import Tensor, wrap
 from weft.distributed.rpc._contexts import ContextMessage, ReceivedTensor

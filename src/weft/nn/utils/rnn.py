@@ -134,7 +134,7 @@ def packed_like(
     The padded tensor is kept, so that padding again is free. As long as nobody reads `data`, programs do not depend on
     the number of elements.
     """
-    data = packing.pack(padded, batch_sizes.numpy())
+    data = packing.pack(padded, batch_sizes._host())
     packed = PackedSequence(data, batch_sizes, sorted_indices, unsorted_indices)
     packed._padded = (data._read(), padded)
     return packed
@@ -146,7 +146,7 @@ def padded_of(packed: PackedSequence) -> Tensor:
         value, padded = packed._padded
         if packed.data._read() is value:
             return padded
-    return packing.unpack(packed.data, packed.batch_sizes.numpy())
+    return packing.unpack(packed.data, packed.batch_sizes._host())
 
 
 def invert_permutation(permutation: Tensor | None) -> Tensor | None:
@@ -163,7 +163,7 @@ def _lengths(values: Tensor | Sequence[int]) -> np.ndarray[Any, Any]:
             "'lengths' argument should be a 1D CPU int64 tensor, but got "
             f"{lengths.ndim}D {lengths.device.type} Long tensor"
         )
-    return lengths.numpy()
+    return lengths._host()
 
 
 def _check_lengths(lengths: np.ndarray, input: Tensor, batch_first: bool) -> None:
@@ -210,7 +210,7 @@ def pack_padded_sequence(
     batch_sizes = from_numpy_array(packing.conjugate(sizes))
     steps = padded.shape[0]
     if sizes[0] > steps:  # PyTorch packs the elements that exist; the rest is missing
-        return PackedSequence(packing.pack(padded, batch_sizes.numpy()[:steps]), batch_sizes, order)
+        return PackedSequence(packing.pack(padded, batch_sizes._host()[:steps]), batch_sizes, order)
     return packed_like(padded, batch_sizes, order)
 
 
@@ -221,7 +221,7 @@ def pad_packed_sequence(
 
     The size of time is the longest length, or `total_length`; `ValueError` if that is shorter.
     """
-    sizes = sequence.batch_sizes.numpy()
+    sizes = sequence.batch_sizes._host()
     extra = 0 if total_length is None else total_length - len(sizes)
     if extra < 0:
         raise ValueRangeError(

@@ -20,7 +20,7 @@ def to_numpy(x: Arg) -> np.ndarray:
         return x
     if isinstance(x, Tensor):
         plain = x.detach()
-        return (plain.float() if plain.dtype is bfloat16 else plain).numpy()
+        return (plain.float() if plain.dtype is bfloat16 else plain)._host()
     if np.isscalar(x):
         return np.array([x])
     raise UnsupportedDTypeError(f"Got {type(x)}, but numpy array or torch tensor are expected.")

@@ -103,7 +103,7 @@ def _shape(sizes: Sequence[int]) -> Message:
 
 def tensor_proto(tag: str, tensor: Tensor) -> Message:
     """A whole tensor."""
-    array = tensor.detach().numpy() if isinstance(tensor, Tensor) else to_numpy(tensor)
+    array = tensor._host() if isinstance(tensor, Tensor) else to_numpy(tensor)
     if array.nbytes >= 1 << 31:
         raise ValueRangeError("tensor is bigger than protocol buffer's hard limit of 2GB in size")
     if array.dtype.name not in _FIELDS:

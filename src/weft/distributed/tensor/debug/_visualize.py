@@ -51,7 +51,7 @@ def _holders(dtensor: DTensor) -> tuple[Holders, list[int]]:
     holders: Holders = {}
     empty: list[int] = []
     for place in product(*map(range, mesh.shape)):
-        rank = int(mesh.mesh.numpy()[place])
+        rank = int(mesh.mesh._host()[place])
         parts = sharding.parts_at(place)
         if not all(size for _, size in parts):
             empty.append(rank)

@@ -10,8 +10,9 @@ import numpy as np
 
 from weft._base.dtype import float64
 from weft._base.types import AnyCallable, PyTree
+from weft._lazy.external import room_like
 from weft._tensor.codegen import op
-from weft._tensor.convert import as_tensor, from_host, room_like, tensor
+from weft._tensor.convert import as_tensor, from_host, tensor
 from weft._tensor.dim_names import names_of, set_names
 from weft._tensor.kind_names import advice
 from weft._tensor.tensor import Tensor

@@ -24,10 +24,10 @@ from weft._base.dtype import DType
 from weft._base.types import PyTree, SavedState
 from weft._comm.shared_memory.loans import on_loan
 from weft._lazy.aval import aval_of
+from weft._lazy.external import ALIGNMENT, room
 from weft._lazy.runtime import jax_device
 from weft._lazy.sites import noted
 from weft._lazy.value import Value
-from weft._tensor.convert import ALIGNMENT, room
 from weft._tensor.copying import extras_of, handle_on, owner_that_saves, set_extras
 from weft._tensor.tensor import Tensor, wrap
 from weft.utils.data._utils.main import require_importable

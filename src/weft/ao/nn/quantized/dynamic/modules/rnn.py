@@ -221,7 +221,7 @@ class RNNBase(HidesState):
     def _of_packed(self, packed: PackedSequence, hx: Arg) -> Any:
         data, batch_sizes, order, back = packed
         self._check_input(data, 2)
-        states = self._start(data, hx, int(batch_sizes.numpy()[0]))
+        states = self._start(data, hx, int(batch_sizes._host()[0]))
         if hx is not None and order is not None:
             states = tuple([op.index_select(state, 1, order) for state in states])
         lengths = packing.lengths_on_device_of(batch_sizes, data)
