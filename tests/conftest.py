@@ -7,6 +7,7 @@ import gc
 import os
 import random
 import signal
+import sys
 import threading
 from multiprocessing.forkserver import set_forkserver_preload
 from pathlib import Path
@@ -103,6 +104,8 @@ def no_thread_left():
     """A test ends the threads that it starts."""
     before = set(threading.enumerate())
     yield
+    if "multiprocessing.resource_sharer" in sys.modules:
+        sys.modules["multiprocessing.resource_sharer"].stop()  # it serves descriptors that were sent, until then
     for thread in set(threading.enumerate()) - before:
         thread.join(timeout=10)
         assert not thread.is_alive(), f"the test has left {thread.name} running"

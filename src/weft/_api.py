@@ -38,7 +38,8 @@ _NAMES = {
     "weft._tensor.display": ("set_printoptions", "get_printoptions", "printoptions"),
     "weft._tensor.generator": ("Generator", "default_generator"),
     "weft._tensor.convert": ("tensor", "as_tensor", "scalar_tensor"),
-    "weft._tensor.protocols": ("asarray", "from_dlpack", "from_file", "frombuffer", "to_dlpack"),
+    "weft._tensor.dlpack": ("from_dlpack", "to_dlpack"),
+    "weft._tensor.protocols": ("asarray", "from_file", "frombuffer"),
     "weft._devices.streams": ("Event", "Stream"),
     "weft.autograd": (
         "no_grad", "enable_grad", "inference_mode", "set_grad_enabled", "is_grad_enabled", "is_inference_mode_enabled",

@@ -152,15 +152,6 @@ def test_numpy_numbers_yield_to_tensors(mixed):
     assert found.tolist() == [2.0, 3.0]
 
 
-def test_dlpack_shares_memory_both_ways():
-    x = weft.arange(4)
-    array = np.from_dlpack(x)
-    assert np.shares_memory(array, x.numpy())
-    assert weft.from_dlpack(x).tolist() == x.tolist()
-    with pytest.raises(BufferError, match=r"^Can't export tensors that require gradient, use tensor.detach\(\)$"):
-        weft.ones(1, requires_grad=True).__dlpack__()
-
-
 def test_contains():
     x = tensor([1.0, 2.0])
     assert 1 in x
@@ -263,7 +254,7 @@ def test_asarray_shares_or_copies():
     assert weft.asarray(x, dtype=weft.float64).dtype is weft.float64
     assert weft.asarray([1, 2.5]).tolist() == [1, 2.5]
     assert weft.asarray(memoryview(np.ones(2)), dtype=weft.float64).tolist() == [1, 1]
-    assert weft.asarray(b"ab", dtype=weft.uint8).tolist() == [97, 98]
+    assert weft.asarray(bytearray(b"ab"), dtype=weft.uint8).tolist() == [97, 98]
     for given, options, message in (
         ([1], {}, "can't alias arbitrary sequence into a tensor."),
         (x, {"dtype": weft.float64}, "can't alias tensor with dtype 'Float' into dtype 'Double'."),

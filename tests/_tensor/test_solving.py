@@ -31,7 +31,11 @@ def test_lu_gives_the_matrix_back():
 def test_packed_factors_solve(left, adjoint):
     a = A + 1j * A[::-1]
     b = RNG.standard_normal((2, 3, 3)) + 0j
-    x = linalg.lu_solve(*linalg.lu_factor(weft.tensor(a)), weft.tensor(b), left=left, adjoint=adjoint).resolve_conj().numpy()
+    x = (
+        linalg.lu_solve(*linalg.lu_factor(weft.tensor(a)), weft.tensor(b), left=left, adjoint=adjoint)
+        .resolve_conj()
+        .numpy()
+    )
     m = np.conj(a.swapaxes(-1, -2)) if adjoint else a
     np.testing.assert_allclose(m @ x if left else x @ m, b, atol=1e-12)
 

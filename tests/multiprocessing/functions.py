@@ -86,3 +86,34 @@ def returns(index):
 
 def adds_up(index):
     assert weft.ones(2).sum().item() == 2
+
+
+def add_one(x):
+    x.add_(1)
+
+
+def write_to_what_comes(there, back):
+    """Write to tensors that come together, and tell what they are; then send one back."""
+    whole, part, parameter, numbers, storage = there.get()
+    whole.add_(1)
+    part.fill_(9)
+    with weft.no_grad():
+        parameter.mul_(2)
+    numbers[0, 0] = -1
+    storage[44:48] = 0
+    kind = type(parameter).__name__
+    back.put((kind, parameter.requires_grad, parameter.is_leaf, numbers.stride(), numbers.storage_offset(), True))
+    back.put(weft.arange(3).share_memory_())
+    there.get()
+
+
+def loss_of(model, inputs):
+    return (model(inputs) - inputs.sum(1, keepdim=True)).square().mean()
+
+
+def train(model, inputs):
+    optimizer = weft.optim.SGD(model.parameters(), lr=0.05)
+    for _ in range(100):
+        optimizer.zero_grad()
+        loss_of(model, inputs).backward()
+        optimizer.step()

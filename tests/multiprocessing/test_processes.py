@@ -171,10 +171,18 @@ def test_processes_end_with_their_parent(parent):
         end.close()
 
 
-def test_forking_is_refused_once_xla_runs():
-    weft.ones(1).sum().item()
-    with pytest.raises(ValueError, match=r"^start_method='fork' copies a process without the threads of XLA"):
-        mp.start_processes(functions.returns, start_method="fork")
+def test_a_process_in_which_xla_runs_may_be_forked():
+    program = (
+        "import weft, weft.multiprocessing as mp\n"
+        "from tests.multiprocessing.functions import adds_up\n"
+        "print(weft.ones(2).sum().item())\n"
+        "mp.start_processes(adds_up, nprocs=2, start_method='fork')"
+    )
+    environment = {**os.environ, "WEFT_TIER": "compiled"}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False, env=environment
+    )
+    assert (done.stdout, done.stderr) == ("2.0\n", "")
 
 
 def test_a_process_that_has_computed_nothing_may_be_forked():

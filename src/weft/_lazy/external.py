@@ -141,6 +141,14 @@ class ExternalMemory:
         )
 
 
+def pointed(array: Array) -> Array:
+    """An array with the same memory that may be written to, where NumPy does not know whether it may."""
+    whole = _Seen(array, array)
+    address, _ = whole.__array_interface__["data"]
+    whole.__array_interface__ = {**whole.__array_interface__, "data": (address, False)}
+    return np.asarray(whole).view(array.dtype)
+
+
 def _is_unreferenced(whole: Array) -> bool:
     """Whether nothing refers to what Weft's view shows, or to what that shows in turn, but this chain.
 

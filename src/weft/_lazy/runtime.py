@@ -9,9 +9,10 @@ import platform
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -92,6 +93,7 @@ def jax_device(target: device) -> Any:
         if target.type == "cuda":
             raise NoDeviceError(f"Torch not compiled with CUDA enabled; {text}") from error
         raise DeviceError(text) from error
+    _answer_jax_on_forks()
     if devices[0].platform != "cpu":  # where the first tier is programs of single applications
         update_config("jax_persistent_cache_min_compile_time_secs", 0.0)
     index = target.index or 0
@@ -180,6 +182,26 @@ def _after_fork() -> None:
 # no cell: called when the process forks
 _on_fork: list[Callable[[], None]] = [jax_device.cache_clear]
 os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
+
+
+@cache
+def _answer_jax_on_forks() -> None:
+    """Keep jax from warning of every fork that the child will probably not live: Weft's children never enter XLA.
+
+    jax warns by a hook that it sets when XLA starts. Hooks of before a fork are called last to first, so one that is
+    set now, and once only, is called before that of jax.
+    """
+    blocks: list[warnings.catch_warnings[None]] = []
+
+    def ignore() -> None:
+        blocks.append(warnings.catch_warnings())
+        blocks[-1].__enter__()
+        warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
+
+    def restore() -> None:
+        blocks.pop().__exit__(None, None, None)
+
+    os.register_at_fork(before=ignore, after_in_parent=restore, after_in_child=restore)
 
 
 def on_fork(forget: Callable[[], None]) -> None:

@@ -12,7 +12,18 @@ import weft.ops as _ops  # registers the rows
 from weft._base.exports import missing
 from weft._base.layout import strided
 from weft._base.overriding import acts_for_user, handles, has_handler
-from weft._tensor import copying, dim_names, display, gradients, legacy_types, node, pieces, protocols, subscript
+from weft._tensor import (
+    copying,
+    dim_names,
+    display,
+    dlpack,
+    gradients,
+    legacy_types,
+    node,
+    pieces,
+    protocols,
+    subscript,
+)
 from weft._tensor.base import TensorBase
 from weft._tensor.convert import as_tensor, tensor
 from weft._tensor.derived import Derived
@@ -196,6 +207,8 @@ _SPECIAL: dict[str, Any] = {
     "__delitem__": subscript.delitem,
     "__repr__": display.show,
     "__format__": display.formatted,
+    "__dlpack__": dlpack.exported,
+    "__dlpack_device__": dlpack.device_of_export,
     "__contains__": protocols.contains,
     "__array_wrap__": protocols.wrapped,
     "__copy__": protocols.copied,

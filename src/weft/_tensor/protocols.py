@@ -1,13 +1,11 @@
-"""Python's and NumPy's protocols: `copy.copy`, `in`, results of NumPy functions, buffers and DLPack."""
+"""Python's and NumPy's protocols: `copy.copy`, `in`, results of NumPy functions, buffers."""
 
 from __future__ import annotations
 
-import ctypes
 import numbers
 import os
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from weft._base.device import DeviceLike
@@ -17,13 +15,12 @@ from weft._base.state import default_dtype
 from weft._tensor.convert import (
     existing,
     from_host,
-    from_jax_array,
     from_numpy_array,
-    resolve_device,
     tensor,
     tensor_over,
 )
 from weft._tensor.copying import extras_of, set_extras
+from weft._tensor.dlpack import from_dlpack
 from weft._tensor.kind_names import advice
 from weft._tensor.shared import file_tensor
 from weft._tensor.storage import UntypedStorage, elements_of
@@ -151,7 +148,7 @@ def _shared(obj: Any, dtype: DType | None) -> Tensor | None:
         return None if dtype is None else elements_of(obj, dtype)
     if isinstance(obj, np.generic):
         return None
-    if _is_capsule(obj) or hasattr(obj, "__dlpack__"):
+    if type(obj).__name__ == "PyCapsule" or hasattr(obj, "__dlpack__"):
         return from_dlpack(obj)
     if hasattr(obj, "__array_interface__"):
         return from_numpy_array(np.asarray(obj))
@@ -169,62 +166,3 @@ def _check_may_copy(source: Tensor, wanted: DType, target: Any, copy: bool | Non
         raise ValueRangeError(
             f"can't alias tensor with dtype '{scalar_name(source.dtype)}' into dtype '{scalar_name(wanted)}'."
         )
-
-
-# --- DLPack ---------------------------------------------------------------------------------------------------
-
-_UNVERSIONED = b"dltensor"  # the name of a capsule that is not consumed yet
-_DEVICE = 8  # byte offset of the device in the capsule's structure
-_INVALID = (
-    "from_dlpack received an invalid capsule. Note that DLTensor capsules can be consumed only once, so you might have "
-    "already constructed a tensor from it once."
-)
-
-
-def from_dlpack(ext_tensor: Any, *, device: DeviceLike | None = None, copy: bool | None = None) -> Tensor:
-    """A tensor over the memory of an object that supports DLPack, or of a capsule; copied only if necessary.
-
-    With `copy` it is always copied; with `copy=False`, a move to another `device` is refused.
-    """
-    source = _Capsule(ext_tensor) if _is_capsule(ext_tensor) else ext_tensor
-    if not hasattr(source, "__dlpack__"):
-        raise DTypeError(_INVALID)
-    if isinstance(source, np.ndarray):
-        result = tensor_over(source)
-    else:
-        result = from_jax_array(jnp.from_dlpack(source), owner=source)
-    if device is not None and result.device != resolve_device(device):
-        if copy is False:
-            raise ValueRangeError(f"cannot move the tensor from {result.device} to {device} without copying")
-        return result.to(device)
-    return from_jax_array(jnp.array(result._array(), copy=True)) if copy else result
-
-
-def to_dlpack(tensor: Tensor) -> Any:
-    """A DLPack capsule, which `from_dlpack` can consume once. Newer code passes the tensor itself."""
-    return tensor.__dlpack__()
-
-
-def _is_capsule(x: Any) -> bool:
-    return type(x).__name__ == "PyCapsule"
-
-
-class _Capsule:
-    """A capsule wrapped in an object that supports DLPack."""
-
-    def __init__(self, capsule: Any) -> None:
-        self._capsule = capsule
-        check = ctypes.pythonapi.PyCapsule_IsValid
-        check.argtypes, check.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_int
-        if not check(capsule, _UNVERSIONED):
-            raise DTypeError(_INVALID)
-
-    def __dlpack__(self, **_: Any) -> Any:
-        return self._capsule
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        pointer = ctypes.pythonapi.PyCapsule_GetPointer
-        pointer.argtypes, pointer.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
-        start = pointer(self._capsule, _UNVERSIONED)
-        kind, index = (ctypes.c_int32 * 2).from_address(start + _DEVICE)
-        return kind, index

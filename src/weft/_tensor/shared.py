@@ -152,9 +152,9 @@ def owner_on(segment: Segment, dtype: DType) -> Tensor:
     return owner_of(owner)
 
 
-def register(kind: type[Tensor]) -> None:
+def share_between_processes(kind: type[Tensor]) -> None:
     """Let tensors of a class go through `multiprocessing` in shared memory."""
     ForkingPickler.register(kind, _reduced)
 
 
-register(Tensor)
+share_between_processes(Tensor)

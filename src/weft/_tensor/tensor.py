@@ -39,7 +39,6 @@ from weft.errors import (
     ArgumentError,
     ConversionError,
     DTypeError,
-    ExportError,
     GradientError,
     SettingError,
     ValueRangeError,
@@ -394,14 +393,6 @@ class Tensor(TensorBase):
         if dtype is not None and array.dtype != dtype:
             return array.astype(dtype)
         return array.copy() if copy else array
-
-    def __dlpack__(self, **options: Any) -> Any:
-        if self.requires_grad:
-            raise ExportError("Can't export tensors that require gradient, use tensor.detach()")
-        return self._array().__dlpack__(**options)
-
-    def __dlpack_device__(self) -> tuple[Any, int]:
-        return self._array().__dlpack_device__()
 
     def __bool__(self) -> bool:
         if self.numel() != 1:

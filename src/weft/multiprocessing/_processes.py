@@ -22,12 +22,11 @@ from typing import IO, Any, NoReturn
 from weft._base.failing import follows_another, report_failures_by
 from weft._base.signals import restore_defaults
 from weft._base.types import Args
-from weft.errors import ArgumentError, ProcessExitedException, ProcessRaisedException, ValueRangeError
+from weft.errors import ArgumentError, ProcessExitedException, ProcessRaisedException
 
 _log = logging.getLogger(__name__)
 _FOLLOWS = " follows"
 _GRACE_SECONDS = 30.0  # between SIGTERM and SIGKILL
-_RUNTIME = "weft._lazy.runtime"
 
 
 class _ErrorFile:
@@ -209,14 +208,9 @@ def start_processes(
     """Call `fn(index, *args)` in `nprocs` processes, with indices 0, 1, …; they end when this process ends.
 
     With `join` this waits for all of them, and raises as `ProcessContext.join` does; else it returns their context.
-    `start_method` is `spawn`, `forkserver` or `fork`. `fork` is refused once XLA has started in this process: the copy
-    lacks XLA's threads, and could wait for them for ever.
+    `start_method` is `spawn`, `forkserver` or `fork`. A process that is forked from one in which XLA has started lacks
+    XLA's threads: it has no other device than the CPU, and computes there with NumPy.
     """
-    if start_method == "fork" and _xla_runs():
-        raise ValueRangeError(
-            "start_method='fork' copies a process without the threads of XLA that run in it, so the copies can wait "
-            "for them for ever; use 'spawn' or 'forkserver', or start the processes before anything is computed"
-        )
     require_calls(args, nprocs)
     context: Any = multiprocessing.get_context(start_method)
     error_files, processes = [], []
@@ -248,12 +242,6 @@ def require_calls(args: object, nprocs: object) -> None:
         )
     if not isinstance(nprocs, int):
         raise ArgumentError(f"nprocs must be an integer, but got {nprocs!r}")
-
-
-def _xla_runs() -> bool:
-    """Whether XLA runs in this process. It cannot if the tensor library is not imported."""
-    runtime = sys.modules.get(_RUNTIME)
-    return runtime is not None and runtime.has_started()
 
 
 def spawn(

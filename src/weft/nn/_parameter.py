@@ -10,6 +10,7 @@ from weft._tensor.convert import tensor
 from weft._tensor.copying import handle_on
 from weft._tensor.kind_names import kind_and_advice
 from weft._tensor.overriding import disabled
+from weft._tensor.shared import share_between_processes
 from weft._tensor.sharing import share
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, GradientError
@@ -72,3 +73,7 @@ class Buffer(Tensor):
     def __init__(self, data: Tensor | None = None, *, persistent: bool = True) -> None:
         _share(self, data, "Buffer")
         self.persistent = persistent
+
+
+share_between_processes(Parameter)
+share_between_processes(Buffer)
