@@ -1,39 +1,51 @@
-"""Stretches in which the garbage collector does not run, and so no finalizer of a user's.
+"""Stretches in which the garbage collector does not run, and so no finalizer of a user's, and no thread forks.
 
 A finalizer may use tensors as any code may. It must not run while a graph is numbered, whose numbers it would use for
 its own; nor while jax traces a function, which refuses to trace the same function within. Objects without reference
 cycles are not concerned: what these stretches drop is their own.
+
+A fork waits for the stretches of other threads. Within them jax holds locks of its own, some of which are no locks of
+Python's: a child would trace its first function, and wait for ever for a thread that it has not got.
 """
 
 from __future__ import annotations
 
 import gc
+import os
 import threading
+import time
+
+_PATIENCE = 60.0  # seconds that a fork waits at most: longer than XLA compiles any program
+_POLLING = 0.001
 
 
 class _Pause:
     """What `collector_paused` is the only one of. Threads may overlap: the collector runs again when all have left."""
 
-    __slots__ = ("_lock", "_threads", "_was_enabled")
+    __slots__ = ("_depths", "_lock", "_was_enabled")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._threads = 0
+        self._depths: dict[int, int] = {}  # for each thread within, how many stretches it is in
         self._was_enabled = False
 
     def __enter__(self) -> None:
+        thread = threading.get_ident()
         with self._lock:
-            if not self._threads:
+            if not self._depths:
                 self._was_enabled = gc.isenabled()
                 gc.disable()
-            self._threads += 1
+            self._depths[thread] = self._depths.get(thread, 0) + 1
 
     def __exit__(self, *_: object) -> None:
+        thread = threading.get_ident()
         with self._lock:
-            self._threads -= 1
+            depth = self._depths[thread] = self._depths[thread] - 1
+            if not depth:
+                del self._depths[thread]
             if not self._was_enabled:
                 return
-            if not self._threads:
+            if not self._depths:
                 gc.enable()
                 return
         # Threads that take turns could keep the collector out for ever. A thread that leaves can run it at any time.
@@ -43,7 +55,34 @@ class _Pause:
         if due:
             gc.collect(due[-1])
 
+    def before_fork(self) -> None:
+        """Wait until no other thread is within, and let none begin."""
+        thread, end = threading.get_ident(), time.monotonic() + _PATIENCE
+        self._lock.acquire()
+        while self._depths.keys() - {thread} and time.monotonic() < end:
+            self._lock.release()
+            time.sleep(_POLLING)
+            self._lock.acquire()
+
+    def after_fork_here(self) -> None:
+        """Let threads go on."""
+        self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """Forget the threads that are not here."""
+        thread = threading.get_ident()
+        self._depths = {own: depth for own, depth in self._depths.items() if own == thread}
+        if not self._depths and self._was_enabled:
+            gc.enable()
+        self._lock.release()
+
 
 # no cell: results do not depend on when garbage is collected
 collector_paused = _Pause()
 """`with collector_paused:` is a block, a short one, in which the collector does not run."""
+
+os.register_at_fork(
+    before=collector_paused.before_fork,
+    after_in_parent=collector_paused.after_fork_here,
+    after_in_child=collector_paused.after_fork_in_child,
+)

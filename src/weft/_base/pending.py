@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
+from weft._base.forks import renew_in_forks
+
 LEAST_LIMIT = 1024
 
 
@@ -150,6 +152,7 @@ _everywhere: list[Watcher] = []
 # no cell: watchers look on; a replay records by the same lists
 _lists: WeakValueDictionary[int, Pending] = WeakValueDictionary()
 _lock = threading.RLock()  # of those who begin and end
+renew_in_forks(globals(), "_lock", threading.RLock)
 
 
 def last_recorded(most: int = 6) -> list[str]:

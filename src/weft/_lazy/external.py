@@ -22,6 +22,7 @@ import numpy as np
 
 from weft._base.capture import active_capture
 from weft._base.device import CPU
+from weft._base.forks import hold_over_forks
 from weft._base.state import Ambient
 from weft._lazy import refcounts
 from weft._lazy.aval import Aval, in_memory
@@ -43,6 +44,7 @@ giving = threading.RLock()
 """Held while memory is given to Weft or to a user, so that one thread cannot do the one while another does the other.
 
 It is reentrant, since finalizers may run within."""
+hold_over_forks(giving)
 
 
 def room(size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:

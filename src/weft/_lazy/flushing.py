@@ -18,6 +18,7 @@ import numpy as np
 from weft._base import config
 from weft._base.collector import collector_paused
 from weft._base.device import CPU, META
+from weft._base.forks import hold_over_forks
 from weft._base.interrupts import uninterrupted
 from weft._base.pending import LEAST_LIMIT, Pending
 from weft._base.state import ambient
@@ -40,6 +41,7 @@ _MANY = 32  # repetitions that no network's layers reach in half of a step
 _MOST_CHECKS = 64  # that a thread leaves unread
 
 _planning = threading.RLock()  # a finalizer may compute while this thread interprets a few operators
+hold_over_forks(_planning)
 
 
 # --- entry points ---------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from weft._base.device import device
+from weft._base.forks import renew_in_forks
 from weft._base.site import Noting, user_site
 from weft._lazy.living import array_in_memory, living_values, owner_of
 from weft._lazy.runtime import jax_device
@@ -104,6 +105,7 @@ class Ledger:
 
 
 _lock = threading.Lock()
+renew_in_forks(globals(), "_lock")
 # no cell: only texts and reports depend on it
 ledgers: dict[device, Ledger] = {}
 """Those that somebody has asked for; programs tell them what they do."""

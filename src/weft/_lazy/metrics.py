@@ -12,6 +12,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
+from weft._base.forks import renew_in_forks
+
 _MOST_SAMPLES = 1024
 
 TIME, BYTES, COUNT = "time", "bytes", "count"
@@ -29,6 +31,7 @@ class Metric:
 
 
 _lock = threading.Lock()
+renew_in_forks(globals(), "_lock")
 # no cell: only texts and reports depend on it
 counters: dict[str, int] = {}
 # no cell: only texts and reports depend on it

@@ -199,7 +199,8 @@ def _answer_jax_on_forks() -> None:
         warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
 
     def restore() -> None:
-        blocks.pop().__exit__(None, None, None)
+        if blocks:  # else the hooks were set by another thread, after those before this fork had run
+            blocks.pop().__exit__(None, None, None)
 
     os.register_at_fork(before=ignore, after_in_parent=restore, after_in_child=restore)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -99,20 +100,22 @@ class Computing(StandIn):
     thread       the one that runs the program, by `threading.get_ident`
     """
 
-    __slots__ = ("calls_back", "done", "thread")
+    __slots__ = ("calls_back", "done", "process", "thread")
 
     def __init__(self, *, calls_back: bool = False) -> None:
         self.calls_back = calls_back
+        self.process = os.getpid()
         self.thread = threading.get_ident()
         self.done = threading.Event()
 
     def wait(self, value: Value, /) -> Any:
-        """Block until the flush has ended; within it, make the value pending again.
+        """Block until the flush has ended; within it, and in a forked process, make the value pending again.
 
         There, the flush waits for the function that is reading: a finalizer or a handler within it, or one that its
         program calls. So the function computes the value for itself, and the flush will store the same again.
         """
-        if self.thread == threading.get_ident() or (self.calls_back and ambient().pending.within):
+        is_mine = self.thread == threading.get_ident() or self.process != os.getpid()
+        if is_mine or (self.calls_back and ambient().pending.within):
             if value.content is self:
                 value.content = PENDING
         else:

@@ -9,6 +9,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from weft._autograd import engine
+from weft._base.forks import renew_in_forks
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user, warn_user
 from weft._base.state import ambient, using
@@ -198,6 +199,7 @@ def _batched_grads(outputs: Any, inputs: Any, grad_outputs: Any, *options: bool 
 
 
 _accumulating = threading.Lock()  # several threads may run backward into one leaf
+renew_in_forks(globals(), "_accumulating")
 
 
 def accumulate(role: Leaf, grad: Value, create_graph: bool) -> None:

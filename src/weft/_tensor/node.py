@@ -23,6 +23,7 @@ from weft._autograd.node import backward_name, count_outputs, edges_of
 from weft._autograd.saving import Packed, save_apart
 from weft._base.device import device
 from weft._base.dtype import DType
+from weft._base.forks import renew_in_forks
 from weft._base.handles import Handle
 from weft._base.size import Size
 from weft._base.state import ambient
@@ -291,6 +292,7 @@ _nodes: weakref.WeakValueDictionary[Any, Node] = weakref.WeakValueDictionary()
 # no cell: a cache, keyed by all that its entries depend on
 _types: dict[str, type[Node]] = {}
 _making = threading.Lock()
+renew_in_forks(globals(), "_making")
 
 
 def node_of(x: Location) -> Node:

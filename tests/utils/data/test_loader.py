@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 
 import pytest
@@ -105,7 +104,6 @@ def test_what_a_loader_reads_is_fixed():
     assert list(loader) == [3]
 
 
-FORK = multiprocessing.get_context("fork")
 REFUSED = [
     ("[1], 0", ValueError, "batch_size should be a positive integer value, but got batch_size=0"),
     ("[1], sampler=[0], shuffle=True", ValueError, "sampler option is mutually exclusive with shuffle"),
@@ -154,16 +152,10 @@ REFUSED = [
         TypeError,
         "multiprocessing_context option should be a valid context object or a string .* multiprocessing_context=3",
     ),
-    (
-        "[1], num_workers=1, multiprocessing_context='fork'",
-        ValueError,
-        "multiprocessing_context='fork' copies a process without the threads of XLA .* use 'spawn'",
-    ),
-    ("[1], num_workers=1, multiprocessing_context=FORK", ValueError, "multiprocessing_context='fork' copies a process"),
 ]
 
 
 @pytest.mark.parametrize(("options", "kind", "message"), REFUSED, ids=[case[0] for case in REFUSED])
 def test_options_that_do_not_fit_are_refused(options, kind, message):
     with pytest.raises(kind, match=f"^{message}"):
-        eval(f"DataLoader({options})", vars(data) | {"Counting": Counting, "FORK": FORK})
+        eval(f"DataLoader({options})", vars(data) | {"Counting": Counting})

@@ -22,6 +22,7 @@ from weft._base import config
 from weft.utils import data
 
 SPAWN = multiprocessing.get_context("spawn")
+SPAWNED = {"multiprocessing_context": SPAWN}
 FORKED = {"multiprocessing_context": multiprocessing.get_context("forkserver")}  # in most tests: these import nothing
 LINUX = sys.platform == "linux"
 
@@ -243,13 +244,13 @@ def test_what_cannot_be_pickled_is_named():
         r"cannot be sent to worker processes: .*[pP]ickle.* define functions and classes at the top level of a module"
     )
     with pytest.raises(TypeError, match=f"^DataLoader: collate_fn {here}"):
-        iter(data.DataLoader([1], num_workers=1, collate_fn=lambda batch: batch))
+        iter(data.DataLoader([1], num_workers=1, collate_fn=lambda batch: batch, **SPAWNED))
     with pytest.raises(TypeError, match=f"^DataLoader: dataset {here}"):
         iter(
-            data.DataLoader([1, iter], num_workers=1, collate_fn=kept, worker_init_fn=say_hello, sampler=[0])
-        ) and iter(data.DataLoader([lambda: 1], num_workers=1))
+            data.DataLoader([1, iter], num_workers=1, collate_fn=kept, worker_init_fn=say_hello, sampler=[0], **SPAWNED)
+        ) and iter(data.DataLoader([lambda: 1], num_workers=1, **SPAWNED))
     with pytest.raises(TypeError, match=f"^DataLoader: worker_init_fn {here}"):
-        iter(data.DataLoader([1], num_workers=1, worker_init_fn=lambda worker: None))
+        iter(data.DataLoader([1], num_workers=1, worker_init_fn=lambda worker: None, **SPAWNED))
 
 
 # --- the main process ---
@@ -281,7 +282,8 @@ def interpreter(*arguments, **options):
 
 
 def test_a_script_without_a_guard_is_told(tmp_path):
-    _, errors = script(tmp_path, "list(data.DataLoader(Asked(), num_workers=1))").communicate()
+    text = "list(data.DataLoader(Asked(), num_workers=1, multiprocessing_context='spawn'))"
+    _, errors = script(tmp_path, text).communicate()
     last = errors.strip().splitlines()[-1]
     assert last.startswith("weft.errors.WorkerError: DataLoader worker (pid ")
     assert last.endswith('everything that should run once has to stand under `if __name__ == "__main__":`.')

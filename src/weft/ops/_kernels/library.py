@@ -22,6 +22,7 @@ import jax.ffi
 import jax.numpy as jnp
 
 from weft._base import config
+from weft._base.forks import renew_in_forks
 from weft.errors import DeviceError, DTypeError, ShapeError
 
 Array = jax.Array
@@ -73,6 +74,7 @@ class _State:
 # no cell: found when it is first needed, and the same ever after
 _state: list[_State] = []  # one, as soon as it is known
 _lock = threading.Lock()
+renew_in_forks(globals(), "_lock")
 
 
 def available() -> bool:

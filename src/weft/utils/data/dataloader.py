@@ -108,7 +108,7 @@ class DataLoader(Generic[T]):
 
     @property
     def multiprocessing_context(self) -> BaseContext | None:
-        """The start method of workers; None means `spawn`."""
+        """How workers are started; None means as Python is set to, and else by `fork` on Linux."""
         return self._context
 
     @multiprocessing_context.setter
@@ -216,7 +216,7 @@ def _default_sampler(dataset: AnyDataset, iterable: bool, shuffle: bool, generat
 
 
 def _context(value: object, num_workers: int) -> BaseContext:
-    """The multiprocessing context of a name; `ValueError` for `fork`."""
+    """The multiprocessing context of a name."""
     if not num_workers:
         raise ValueRangeError(
             "multiprocessing_context can only be used with multi-process loading (num_workers > 0), but got "
@@ -233,11 +233,6 @@ def _context(value: object, num_workers: int) -> BaseContext:
         raise ArgumentError(
             "multiprocessing_context option should be a valid context object or a string specifying the start method, "
             f"but got multiprocessing_context={value}"
-        )
-    if context.get_start_method() == "fork":
-        raise ValueRangeError(
-            "multiprocessing_context='fork' copies a process without the threads of XLA that run in it, so workers can "
-            "wait for them for ever; use 'spawn' (the default) or 'forkserver'"
         )
     return context
 

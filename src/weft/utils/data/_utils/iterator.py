@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
+import sys
 import time
 import warnings
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing.context import BaseContext
 from typing import TYPE_CHECKING, Any
 
 from weft._base.activity import DATA, process, waiting
@@ -114,6 +116,12 @@ class _Task:
     sizes: Sequence[int] = ()
 
 
+def _default_context() -> BaseContext:
+    """That which the program has set for all processes; else, as in PyTorch, `fork` on Linux, and `spawn` elsewhere."""
+    chosen = multiprocessing.get_start_method(allow_none=True)
+    return multiprocessing.get_context(chosen or ("fork" if sys.platform == "linux" else "spawn"))
+
+
 _LOANS = 2
 """The number of batches of each worker that may be used in shared memory without a copy."""
 
@@ -135,7 +143,7 @@ class WorkerIterator(LoaderIterator):
         slots = self._most_tasks + _LOANS
         self._free = [list(range(slots)) for _ in range(loader.num_workers)]
         super().__init__(loader)
-        context = loader.multiprocessing_context or multiprocessing.get_context("spawn")
+        context = loader.multiprocessing_context or _default_context()
         content = (loader._source(), loader.worker_init_fn)
         self._pool = WorkerPool(content, loader.num_workers, slots, self._base_seed, context)
         self._close = weakref.finalize(self, self._pool.close)

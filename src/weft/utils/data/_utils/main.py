@@ -19,8 +19,22 @@ def _importable() -> bool:
     return file is not None and os.path.exists(file)
 
 
+# no cell: set once in a worker
+class _Worker:
+    """Whether this process was forked to work for a loader, so that both have the same main module."""
+
+    is_forked = False
+
+
+def forked() -> None:
+    """Note that this process is a forked worker."""
+    _Worker.is_forked = True
+
+
 def require_importable(obj: object) -> None:
     """Raise `PicklingError` for classes and functions of a main module that workers cannot import."""
+    if _Worker.is_forked:
+        return
     if isinstance(obj, (type, FunctionType)) and obj.__module__ == "__main__" and not _importable():
         raise pickle.PicklingError(
             f"{obj.__qualname__!r} is defined in a program from standard input or an interactive shell, which workers "

@@ -12,14 +12,16 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from weft._base.device import CPU
+from weft._lazy.flushing import flush_pending
 from weft._lazy.runtime import jax_device
 from weft.errors import ArgumentError, WorkerError
 from weft.utils.data._utils.fetch import Source
 from weft.utils.data._utils.main import main_if_importable
 from weft.utils.data._utils.transfer import SharedSegment, WorkerPayload, pickled, read
-from weft.utils.data._utils.worker import work
+from weft.utils.data._utils.worker import work, work_forked
 
 if TYPE_CHECKING:
     from weft.utils.data._utils.samples import Batch
@@ -31,6 +33,10 @@ _ENVIRONMENT = {
 _QUIET = {"WEFT_SLOW_COMPILE_SECONDS": "1e6"}  # workers compile the same programs: only the first one reports them
 _GRACE_SECONDS = 5.0
 _environment_lock = threading.Lock()
+
+
+# no cell: what a forked worker has of other loaders
+_pools: WeakSet[WorkerPool] = WeakSet()
 
 
 class WorkerPool:
@@ -45,8 +51,13 @@ class WorkerPool:
         self._started: set[int] = set()
         self._segments = [[SharedSegment() for _ in range(slots)] for _ in range(workers)]
         self.closed = False
+        self._forks = context.get_start_method() == "fork"
         payload = WorkerPayload(content)
-        jax_device(CPU)  # start XLA now, with this process's environment and not that of the workers
+        if self._forks:
+            flush_pending()  # workers would compute what this thread has recorded
+        else:
+            jax_device(CPU)  # start XLA now, with this process's environment and not that of the workers
+        _pools.add(self)
         try:
             for worker in range(workers):
                 self._start(payload, worker, workers, base_seed, context)
@@ -62,8 +73,12 @@ class WorkerPool:
     def _start(self, payload: WorkerPayload, worker: int, workers: int, base_seed: int, context: Any) -> None:
         ours, theirs = context.Pipe(duplex=True)
         self._links.append(ours)
-        process = context.Process(
-            target=work, args=(payload, theirs, self._segments[worker], worker, workers, base_seed), daemon=True
+        args = (payload, theirs, self._segments[worker], worker, workers, base_seed)
+        inherited = [link for pool in _pools for link in pool._links]
+        process = (
+            context.Process(target=work_forked, args=(inherited, *args), daemon=True)
+            if self._forks
+            else context.Process(target=work, args=args, daemon=True)
         )
         with _worker_environment(_ENVIRONMENT | (_QUIET if worker else {})), main_if_importable(), theirs:
             process.start()
@@ -109,7 +124,7 @@ class WorkerPool:
     def _fail(self, worker: int) -> None:
         process = self._processes[worker]
         process.join(_GRACE_SECONDS)
-        text = _how_it_ended(process.pid, process.exitcode, worker in self._started)
+        text = _how_it_ended(process.pid, process.exitcode, self._forks or worker in self._started)
         self.close(grace=0)
         raise WorkerError(text)
 

@@ -29,6 +29,7 @@ from weft._lazy.runtime import jax_device
 from weft._lazy.sites import noted
 from weft._lazy.value import Value
 from weft._tensor.copying import extras_of, handle_on, owner_that_saves, set_extras
+from weft._tensor.shared import segment_of
 from weft._tensor.tensor import Tensor, wrap
 from weft.utils.data._utils.main import require_importable
 
@@ -102,8 +103,8 @@ class _OutOfBandPickler(pickle.Pickler):
         if not isinstance(obj, Tensor):
             require_importable(obj)
             return NotImplemented
-        if owner_that_saves(obj) is not None:
-            return NotImplemented  # its parts come here
+        if owner_that_saves(obj) is not None or segment_of(obj) is not None:
+            return NotImplemented  # its parts come here; and what processes share is not copied
         elements = np.ascontiguousarray(obj.detach()._host()).reshape(-1).view(np.uint8)
         out_of_band = pickle.PickleBuffer(elements.data)
         return _tensor_over, (type(obj), obj.dtype, tuple(obj.shape), out_of_band, obj.requires_grad, extras_of(obj))
@@ -186,6 +187,10 @@ class WorkerPayload:
         self._stored[key] = start
         self._kept.append(part)
         return start
+
+    def open(self) -> PyTree:
+        """The object itself, in a process that was forked: it has what its parent has."""
+        return self._content
 
     def close(self) -> None:
         """Release the memory in this process; the started processes keep it."""

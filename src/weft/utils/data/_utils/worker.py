@@ -8,7 +8,7 @@ import random
 import signal
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
@@ -23,7 +23,8 @@ from weft.errors import WorkerError
 from weft.random import manual_seed
 from weft.utils.data._utils.fetch import Source
 from weft.utils.data._utils.info import WorkerInfo, set_worker_info
-from weft.utils.data._utils.transfer import ReceivedPayload, SharedSegment, write
+from weft.utils.data._utils.main import forked
+from weft.utils.data._utils.transfer import ReceivedPayload, SharedSegment, WorkerPayload, write
 from weft.utils.data.dataset import Subset
 
 if TYPE_CHECKING:
@@ -85,8 +86,25 @@ def _sendable(kind: type[BaseException]) -> type[BaseException]:
     raise AssertionError("object can be pickled")
 
 
+def work_forked(inherited: Iterable[Connection], *args: Any) -> None:
+    """`work` in a forked process, which has its parent's ends of links, too.
+
+    It closes them: workers end when the last process that has the other end of their link closes it.
+    """
+    forked()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for link in inherited:
+        link.close()
+    work(*args)
+
+
 def work(
-    payload: ReceivedPayload, link: Connection, segments: list[SharedSegment], worker: int, workers: int, base_seed: int
+    payload: WorkerPayload | ReceivedPayload,
+    link: Connection,
+    segments: list[SharedSegment],
+    worker: int,
+    workers: int,
+    base_seed: int,
 ) -> None:
     """Execute tasks until the other end of the link is closed.
 
@@ -119,7 +137,7 @@ def _end_with_parent() -> None:
 class _BatchWriter:
     """Makes the batches of a worker, and writes them to segments."""
 
-    def __init__(self, payload: ReceivedPayload, worker: int, workers: int, base_seed: int) -> None:
+    def __init__(self, payload: WorkerPayload | ReceivedPayload, worker: int, workers: int, base_seed: int) -> None:
         self._worker = worker
         self._workers = workers
         self._source: Source | None = None
@@ -175,7 +193,7 @@ def _place_of(source: Source) -> str:
     return line or type(dataset).__name__
 
 
-def _opened(payload: ReceivedPayload) -> PyTree:
+def _opened(payload: WorkerPayload | ReceivedPayload) -> PyTree:
     try:
         return payload.open()
     except (AttributeError, ImportError) as error:
