@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from weft._base.device import DeviceLike
 from weft.distributed._work import Work
-from weft.distributed._world import require_group
+from weft.distributed._world import AnyGroup, require_group
 
 
 class _CoalescingManager:
@@ -29,7 +28,7 @@ class _CoalescingManager:
 
 @contextmanager
 def _coalescing_manager(
-    group: Any = None, device: DeviceLike | None = None, async_ops: bool = False
+    group: AnyGroup = None, device: DeviceLike | None = None, async_ops: bool = False
 ) -> Iterator[_CoalescingManager]:
     """Start a group's collectives within a block together at its end; one program computes their inputs.
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from weft._base.types import Arg
 from weft._tensor.kind_names import kind_of
 from weft._tensor.sparse.tensor import SparseTensor
 from weft._tensor.tensor import Tensor
@@ -32,14 +33,16 @@ from weft.distributed._group import ProcessGroup, give_names
 from weft.distributed._reduce_op import ReduceOp, Reduction
 from weft.distributed._sparse_sum import all_reduce_sparse
 from weft.distributed._work import Work
-from weft.distributed._world import member_of, require_timedelta
+from weft.distributed._world import AnyGroup, member_of, require_timedelta
 from weft.errors import ArgumentError, DimError, DTypeError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.futures import Future
 
 # --- all ranks get the same result ------------------------------------------------------------------------------
 
 
-def all_reduce(tensor: Tensor, op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Work | None:
+def all_reduce(
+    tensor: Tensor, op: Reduction = ReduceOp.SUM, group: AnyGroup = None, async_op: bool = False
+) -> Work | None:
     """Reduce the tensors of all ranks, which have one shape and type; all of them get the result."""
     if isinstance(tensor, SparseTensor):
         return all_reduce_sparse(tensor, op, member_of(group, "all_reduce"), async_op=async_op)
@@ -63,7 +66,7 @@ def all_reduce_coalesced(
 
 
 def _all_reduce_coalesced(
-    tensors: Sequence[Any], op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = True
+    tensors: Sequence[Any], op: Reduction = ReduceOp.SUM, group: AnyGroup = None, async_op: bool = True
 ) -> Work | None:
     """`all_reduce_coalesced`, but returns a work."""
     targets = tensors_of(tensors, "tensors", "all_reduce_coalesced")
@@ -78,7 +81,7 @@ def _all_reduce_coalesced(
 
 
 def broadcast(
-    tensor: Tensor, src: int | None = None, group: Any = None, async_op: bool = False, group_src: int | None = None
+    tensor: Tensor, src: int | None = None, group: AnyGroup = None, async_op: bool = False, group_src: int | None = None
 ) -> Work | None:
     """Copy the tensor of rank `src` to the tensors of all ranks, which have its shape and type."""
     target = one_tensor(tensor, "tensor", "broadcast")
@@ -90,7 +93,7 @@ def broadcast(
 
 
 def barrier(
-    group: Any = None, async_op: bool = False, device_ids: Any = None, timeout: timedelta | None = None
+    group: AnyGroup = None, async_op: bool = False, device_ids: Any = None, timeout: timedelta | None = None
 ) -> Work | None:
     """Wait until all ranks have called this, at most `timeout`, by default the group's."""
     del device_ids
@@ -108,7 +111,7 @@ def barrier(
     return process_group.run("barrier", call, [], [], async_op=async_op)
 
 
-def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+def monitored_barrier(group: AnyGroup = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
     """`barrier` whose error names the ranks that have not come within `timeout`.
 
     The timeout is that of the group's first rank. Its error names the first missing rank or, with `wait_all_ranks`, all
@@ -130,7 +133,9 @@ def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bo
         process_group.await_ranks_monitored(timeout, wait_all_ranks=wait_all_ranks)
 
 
-def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor, group: Any = None, async_op: bool = False) -> Work | None:
+def all_gather(
+    tensor_list: Sequence[Tensor], tensor: Tensor, group: AnyGroup = None, async_op: bool = False
+) -> Work | None:
     """Put the tensor of rank i into `tensor_list[i]`, on all ranks; shapes may differ."""
     source = one_tensor(tensor, "tensor", "all_gather")
     process_group = member_of(group, "all_gather")
@@ -157,7 +162,7 @@ def all_gather_coalesced(
 
 
 def _all_gather_coalesced(
-    output_tensor_lists: Any, input_tensor_list: Sequence[Tensor], group: Any = None, async_op: bool = True
+    output_tensor_lists: Any, input_tensor_list: Sequence[Tensor], group: AnyGroup = None, async_op: bool = True
 ) -> Work | None:
     """`all_gather_coalesced`, but returns a work."""
     name = "all_gather_coalesced"
@@ -182,7 +187,7 @@ def _all_gather_coalesced(
 
 
 def all_gather_into_tensor(
-    output_tensor: Any, input_tensor: Any, group: Any = None, async_op: bool = False
+    output_tensor: Any, input_tensor: Any, group: AnyGroup = None, async_op: bool = False
 ) -> Work | None:
     """Concatenate or stack the tensors of all ranks: (ranks * n, …) or (ranks, n, …) from (n, …)."""
     name = "all_gather_into_tensor"
@@ -219,7 +224,7 @@ def reduce(
     tensor: Tensor,
     dst: int | None = None,
     op: Reduction = ReduceOp.SUM,
-    group: Any = None,
+    group: AnyGroup = None,
     async_op: bool = False,
     group_dst: int | None = None,
 ) -> Work | None:
@@ -244,7 +249,7 @@ def gather(
     tensor: Tensor,
     gather_list: list[Tensor] | None = None,
     dst: int | None = None,
-    group: Any = None,
+    group: AnyGroup = None,
     async_op: bool = False,
     group_dst: int | None = None,
 ) -> Work | None:
@@ -267,7 +272,7 @@ def scatter(
     tensor: Tensor,
     scatter_list: list[Tensor] | None = None,
     src: int | None = None,
-    group: Any = None,
+    group: AnyGroup = None,
     async_op: bool = False,
     group_src: int | None = None,
 ) -> Work | None:
@@ -284,7 +289,7 @@ def scatter(
     if scatter_list:
         sources += of_all_ranks(scatter_list, target, process_group, "scatter_list", "scatter")
 
-    def call(like: Any, *xs: Any) -> list[Any]:
+    def call(like: Any, *xs: Arg) -> list[Any]:
         return [backend.scatter(xs or None, like, root)]
 
     return process_group.run("scatter", call, sources, [target], async_op=async_op)
@@ -297,7 +302,7 @@ def reduce_scatter(
     output: Tensor,
     input_list: Sequence[Tensor],
     op: Reduction = ReduceOp.SUM,
-    group: Any = None,
+    group: AnyGroup = None,
     async_op: bool = False,
 ) -> Work | None:
     """Reduce the tensors `input_list[rank]` of all ranks for this rank into `output`; shapes may differ by rank."""
@@ -310,7 +315,7 @@ def reduce_scatter(
     sources = of_all_ranks(input_list, target, process_group, "input_list", "reduce_scatter", uneven=True)
     uneven = are_uneven(sources)
 
-    def call(*xs: Any) -> list[Any]:
+    def call(*xs: Arg) -> list[Any]:
         if not uneven:
             return [backend.reduce_scatter(xs, reduction)]
         # The backend's own operation needs parts of one size; for uneven ones each rank's part is reduced by itself.
@@ -320,7 +325,7 @@ def reduce_scatter(
 
 
 def reduce_scatter_tensor(
-    output: Tensor, input: Tensor, op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = False
+    output: Tensor, input: Tensor, op: Reduction = ReduceOp.SUM, group: AnyGroup = None, async_op: bool = False
 ) -> Work | None:
     """`reduce_scatter` of one tensor: (ranks * n, …) or (ranks, n, …) for an output (n, …)."""
     name = "reduce_scatter_tensor"
@@ -341,7 +346,7 @@ def reduce_scatter_tensor(
 
 
 def all_to_all(
-    output_tensor_list: Any, input_tensor_list: Sequence[Tensor], group: Any = None, async_op: bool = False
+    output_tensor_list: Any, input_tensor_list: Sequence[Tensor], group: AnyGroup = None, async_op: bool = False
 ) -> Work | None:
     """Send `input_tensor_list[i]` to rank i, and put what it sends into `output_tensor_list[i]`; shapes may differ."""
     name = "all_to_all"
@@ -362,7 +367,7 @@ def all_to_all_single(
     input: Tensor,
     output_split_sizes: Sequence[int] | None = None,
     input_split_sizes: Sequence[int] | None = None,
-    group: Any = None,
+    group: AnyGroup = None,
     async_op: bool = False,
 ) -> Work | None:
     """Send a part of `input`, along the first dim, to each rank, and concatenate the parts received.

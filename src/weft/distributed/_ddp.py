@@ -13,6 +13,7 @@ import jax
 
 from weft._base.capture import active_capture
 from weft._base.state import ambient
+from weft._base.types import Arg, Args, Kwargs, SavedState
 from weft._base.usage import log_api_usage_once
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
@@ -26,7 +27,7 @@ from weft.distributed._objects import all_gather_object
 from weft.distributed._reduce_op import ReduceOp
 from weft.distributed._reducer import Reducer, hint_at_join
 from weft.distributed._structures import moved
-from weft.distributed._world import is_default, is_initialized, require_default
+from weft.distributed._world import AnyGroup, is_default, is_initialized, require_default
 from weft.distributed.algorithms.ddp_comm_hooks._builtin import BuiltinCommHookType, hook_of_type
 from weft.distributed.algorithms.join import Join, Joinable, JoinHook
 from weft.errors import ArgumentError, DistBackendError, OptionError, ValueRangeError
@@ -68,13 +69,13 @@ class DistributedDataParallel(Module, Joinable):
 
     def __init__(
         self,
-        module: Any,
+        module: Module,
         device_ids: Any = None,
         output_device: Any = None,
         dim: int = 0,
         broadcast_buffers: bool | None = None,
         init_sync: bool = True,
-        process_group: Any = None,
+        process_group: AnyGroup = None,
         bucket_cap_mb: float | None = None,
         find_unused_parameters: bool = False,
         check_reduction: bool = False,
@@ -202,12 +203,12 @@ class DistributedDataParallel(Module, Joinable):
 
     # --- forward passes ---------------------------------------------------------------------------------------
 
-    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+    def forward(self, *inputs: Arg, **kwargs: Arg) -> Any:
         """The module's results. Buffers are synchronised first."""
         inputs, kwargs = self._pre_forward(inputs, kwargs)
         return self._post_forward((self._compiled_module or self.module)(*inputs, **kwargs))
 
-    def _pre_forward(self, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _pre_forward(self, inputs: Args, kwargs: Kwargs) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What comes before a forward pass; returns the arguments, on the module's device."""
         self.reducer.uneven = self._join_config.enable
         capture = active_capture()
@@ -269,7 +270,7 @@ class DistributedDataParallel(Module, Joinable):
         finally:
             self.require_backward_grad_sync = before
 
-    def compile(self, *args: Any, **kwargs: Any) -> None:
+    def compile(self, *args: Arg, **kwargs: Arg) -> None:
         """Compile the calls of the wrapped module in place; the collectives are not compiled."""
         self.module.compile(*args, **kwargs)
 
@@ -296,7 +297,7 @@ class DistributedDataParallel(Module, Joinable):
             [self], enable, throw_on_early_termination, divide_by_initial_world_size=divide_by_initial_world_size
         )
 
-    def join_hook(self, **kwargs: Any) -> JoinHook:
+    def join_hook(self, **kwargs: Arg) -> JoinHook:
         """The actions of this rank when it has no data left; `divide_by_initial_world_size` is as for `join`."""
         self._divide_by_initial_world_size = kwargs.get("divide_by_initial_world_size", True)
         self.reducer.divisor = None
@@ -357,7 +358,7 @@ class DistributedDataParallel(Module, Joinable):
 
     # --- copies and files -------------------------------------------------------------------------------------
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> SavedState:
         """All but what belongs to this job. A copy is a replica of its own, in the default group, without a hook."""
         # As in PyTorch: a copy finds the default group again, any other one is not known where it is loaded.
         if not (is_initialized() and is_default(self.process_group)):
@@ -368,7 +369,7 @@ class DistributedDataParallel(Module, Joinable):
         left_out = {"process_group", "reducer", "_compiled_module"}
         return {name: value for name, value in super().__getstate__().items() if name not in left_out}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: SavedState) -> None:
         super().__setstate__(state)
         self.process_group, self._compiled_module = require_default(), None
         named = self.module.named_parameters()
@@ -395,11 +396,11 @@ class _ReplicaJoinHook(JoinHook):
 class _CompiledReplica:
     """The call of a replica whose module is compiled."""
 
-    def __init__(self, replica: DistributedDataParallel, module: Any) -> None:
+    def __init__(self, replica: DistributedDataParallel, module: Module) -> None:
         self._replica = replica
         self._module = module
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Arg, **kwargs: Arg) -> Any:
         replica = self._replica
         before, replica._compiled_module = replica._compiled_module, self._module
         try:

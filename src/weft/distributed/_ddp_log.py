@@ -9,6 +9,7 @@ from weft._base.dtype import bfloat16, float16, float32, float64
 from weft.distributed._group import ProcessGroup
 from weft.distributed._reducer import Reducer
 from weft.nn import SyncBatchNorm
+from weft.nn._module import Module
 
 _NAMES = {float32: "float", float64: "double", float16: "c10::Half", bfloat16: "c10::BFloat16"}
 _VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "TORCH_DISTRIBUTED_DEBUG", "CUDA_VISIBLE_DEVICES")
@@ -66,7 +67,7 @@ _RELEVANT = (
 class Replica(Protocol):
     """What is logged of a replica."""
 
-    module: Any
+    module: Module
     process_group: ProcessGroup
     reducer: Reducer
     device_ids: Any

@@ -7,8 +7,8 @@ import pdb
 import sys
 from collections import Counter
 from datetime import timedelta
-from typing import Any
 
+from weft._base.types import Arg
 from weft.distributed._collectives import barrier
 from weft.distributed._world import get_rank, own_groups
 
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 class _Debugger(pdb.Pdb):
     """A debugger that reads the terminal even if `multiprocessing` has closed `sys.stdin`."""
 
-    def interaction(self, *args: Any, **kwargs: Any) -> None:
+    def interaction(self, *args: Arg, **kwargs: Arg) -> None:
         own = sys.stdin
         try:
             with open(0, closefd=False) as sys.stdin:

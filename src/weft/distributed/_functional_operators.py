@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from weft._base.types import AnyCallable, Arg
 from weft._tensor.tensor import Tensor
 from weft.distributed import _functional as functional
 from weft.distributed._observers import NAMES
@@ -18,7 +18,7 @@ from weft.ops._namespaces import NAMESPACES
 class CollectiveOperator:
     """A collective by name. It equals that name, and the same collective in another namespace."""
 
-    def __init__(self, namespace: str, name: str, function: Callable[..., Any] | None) -> None:
+    def __init__(self, namespace: str, name: str, function: AnyCallable | None) -> None:
         self.namespace = namespace
         self.__name__ = name
         self._function = function
@@ -28,7 +28,7 @@ class CollectiveOperator:
         """The only overload, which is called as the operator is."""
         return self
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Arg, **kwargs: Arg) -> Any:
         """Call the collective, with PyTorch's arguments of the operator."""
         if self._function is None:
             raise ArgumentError(f"torch.ops.{self} is the name of a collective, for counts: call torch.distributed's")
@@ -50,7 +50,7 @@ class CollectiveOperator:
 class CollectiveNamespace:
     """The collectives of a namespace."""
 
-    def __init__(self, name: str, functions: dict[str, Callable[..., Any] | None]) -> None:
+    def __init__(self, name: str, functions: dict[str, AnyCallable | None]) -> None:
         self.name = name
         self._operators = {own: CollectiveOperator(name, own, function) for own, function in functions.items()}
 
@@ -64,10 +64,10 @@ class CollectiveNamespace:
         return list(self._operators)
 
 
-def _written(function: Callable[..., Any]) -> Callable[..., Any]:
+def _written(function: AnyCallable) -> AnyCallable:
     """The form of a collective that writes its result to its argument."""
 
-    def call(x: Any, *args: Any) -> Any:
+    def call(x: Any, *args: Arg) -> Any:
         results = function(x, *args)
         if isinstance(x, Tensor):
             return x.copy_(results)
@@ -76,7 +76,7 @@ def _written(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-_NATIVE: dict[str, Callable[..., Any] | None] = {
+_NATIVE: dict[str, AnyCallable | None] = {
     "all_reduce": functional.all_reduce,
     "all_reduce_": _written(functional.all_reduce),
     "all_reduce_coalesced": functional.all_reduce_coalesced,
@@ -92,7 +92,7 @@ _NATIVE: dict[str, Callable[..., Any] | None] = {
     "all_to_all_single": functional.all_to_all_single,
     "wait_tensor": functional.wait_tensor,
 }
-_BY_RANKS: dict[str, Callable[..., Any] | None] = {
+_BY_RANKS: dict[str, AnyCallable | None] = {
     "all_reduce": lambda x, word, tag, ranks, count: functional.all_reduce(x, word, _of(ranks)),
     "all_reduce_coalesced": lambda xs, word, tag, ranks, count: functional.all_reduce_coalesced(xs, word, _of(ranks)),
     "broadcast": lambda x, source, tag, ranks, count: functional.broadcast(x, source, _of(ranks)),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft._base.state import using
+from weft._base.types import Result
 from weft._tensor.codegen import op as rows
 from weft._tensor.composite.shape import split
 from weft._tensor.tensor import Tensor
@@ -47,7 +48,7 @@ class GradBucket:
         return self._last
 
 
-Hook = Callable[[Any, GradBucket], Future[Any]]
+Hook = Callable[[Any, GradBucket], Future[Result]]
 
 
 def split_like(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
@@ -63,7 +64,7 @@ def gradients_of(flat: Tensor, bucket: GradBucket) -> dict[Tensor, Tensor]:
         return dict(zip(parameters, split_like(flat, parameters), strict=True))
 
 
-def require_future(result: Any) -> Future[Any]:
+def require_future(result: Any) -> Future[Result]:
     """The result of a hook, checked to be a future."""
     if isinstance(result, Future):
         return result

@@ -23,6 +23,7 @@ from weft._base.flight import Flight
 from weft._base.interrupts import uninterrupted
 from weft._base.site import ends_at_user, user_site
 from weft._base.timeline import Listeners, Phase, exchanging, span, spanned
+from weft._base.types import Arg
 from weft._lazy.aval import Aval
 from weft._lazy.flushing import array_of
 from weft._lazy.replicated import replication
@@ -64,7 +65,7 @@ class ProcessGroup(GroupCollectives):
     store before both. The collectives of `weft.distributed` then call these methods.
     """
 
-    def __init__(self, *store_rank_and_size: Any) -> None:
+    def __init__(self, *store_rank_and_size: Arg) -> None:
         *stores, rank, size = store_rank_and_size
         self._attach("", UserBackend(self, rank, size), range(size), stores[0] if stores else None)
 

@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft import distributed as dist  # its names are imported on first use
+from weft._base.types import Arg
 from weft._tensor.tensor import Tensor
 from weft.distributed import _group_options as options
 from weft.distributed._reduce_op import Reduction
@@ -210,7 +211,7 @@ class GroupCollectives:
     def _as(self, opts: options.CollectiveOptions) -> AbstractContextManager[None]:
         return self.within(opts.timeout if opts.timeout >= timedelta(0) else None)
 
-    def _coalesced(self, function: Any, outputs: Sequence[Tensor], inputs: Sequence[Tensor], *args: Any) -> Work:
+    def _coalesced(self, function: Any, outputs: Sequence[Tensor], inputs: Sequence[Tensor], *args: Arg) -> Work:
         if not inputs or len(outputs) != len(inputs):
             raise ValueRangeError(f"expected as many outputs as inputs, but got {len(outputs)} and {len(inputs)}")
         with dist._coalescing_manager(self, async_ops=True) as manager:
@@ -219,7 +220,7 @@ class GroupCollectives:
         return manager.works[0]
 
 
-def _merged(kind: type[Options], opts: Any, timeout: timedelta | None = None, **single: Any) -> Options:
+def _merged(kind: type[Options], opts: Any, timeout: timedelta | None = None, **single: Arg) -> Options:
     """The options: an object, or made of `single` options, of which `opts` may be the first one, or the timeout."""
     if isinstance(opts, kind):
         return opts

@@ -24,7 +24,7 @@ from weft.distributed._group_backend import GroupBackend
 from weft.distributed._messages import Array
 from weft.distributed._reduce_op import PremulSum, Reduction, word_of
 
-Host = np.ndarray[Any, Any]
+Host = np.ndarray
 
 _SMALL = 1 << 16  # arrays up to this size, in bytes, are exchanged together
 

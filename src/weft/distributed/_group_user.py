@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft._base.state import using
+from weft._base.types import Arg
 from weft._tensor.convert import from_host
 from weft._tensor.tensor import Tensor
 from weft.distributed import _group_options as options
@@ -36,7 +37,7 @@ class UserBackend(GroupBackend):
     def _defines(self, method: str) -> bool:
         return getattr(type(self.group), method, None) is not getattr(GroupCollectives, method, None)
 
-    def _call(self, method: str, *args: Any) -> None:
+    def _call(self, method: str, *args: Arg) -> None:
         """Call a method and wait for its work; `RuntimeError` if the class does not define it."""
         if not self._defines(method):
             raise UnsupportedBackendError(

@@ -22,6 +22,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from weft._base.types import Arg
 from weft._comm.deadline import Deadline
 from weft._comm.groups.message_group import MessageGroup
 from weft._comm.groups.messages import MessageRequest
@@ -66,12 +67,12 @@ class XlaBackend(GroupBackend):
         if len(ranks) == jax.process_count():
             set_replication(self)
 
-    def _call(self, call: CollectiveCall, x: Array, body: Body, *static: Any) -> Array:
+    def _call(self, call: CollectiveCall, x: Array, body: Body, *static: Arg) -> Array:
         """This rank's result of `body`, which runs on all ranks, for its array `x`."""
         deadline = self._deadline()
         return self._group.run(call, lambda: self._exchange(call, deadline, x, body, *static), deadline)
 
-    def _exchange(self, call: CollectiveCall, deadline: Deadline, x: Array, body: Body, *static: Any) -> Array:
+    def _exchange(self, call: CollectiveCall, deadline: Deadline, x: Array, body: Body, *static: Arg) -> Array:
         mine = jax.device_put(x, self.device) if x.ndim else jax.device_put(x, self.device).reshape(1)
         shape = (self.size * mine.shape[0], *mine.shape[1:])  # each rank has a part along the first dim
         whole = jax.make_array_from_single_device_arrays(shape, self._split, [mine])
@@ -213,7 +214,7 @@ class _XlaMessage:
 
 
 @lru_cache(maxsize=1024)  # key: the ranks' devices, the body, and its constants
-def _program(mesh: Mesh, body: Body, *static: Any) -> Callable[[jax.Array], jax.Array]:
+def _program(mesh: Mesh, body: Body, *static: Arg) -> Callable[[jax.Array], jax.Array]:
     spec = PartitionSpec(AXIS)
 
     def run(x: jax.Array) -> jax.Array:

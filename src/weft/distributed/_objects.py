@@ -20,7 +20,7 @@ from weft._tensor.tensor import Tensor
 from weft.distributed import _collectives, _p2p
 from weft.distributed._arguments import or_first, rank_of, require_list_at_root, require_rank, root_of
 from weft.distributed._group import ProcessGroup
-from weft.distributed._world import member_of
+from weft.distributed._world import AnyGroup, member_of
 from weft.errors import ArgumentError, IndexRangeError, OutOfRangeError, ValueRangeError, WeftError
 
 
@@ -56,7 +56,7 @@ def _sizes_and_data(obj: Any, group: ProcessGroup, operation: str) -> tuple[list
     return counts, data
 
 
-def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
+def all_gather_object(object_list: list[Any], obj: Any, group: AnyGroup = None) -> None:
     """Put the object of rank i into `object_list[i]`, on all ranks; further entries are kept."""
     process_group = member_of(group, "all_gather_object")
     if process_group is None:
@@ -72,7 +72,7 @@ def gather_object(
     obj: Any,
     object_gather_list: list[Any] | None = None,
     dst: int | None = None,
-    group: Any = None,
+    group: AnyGroup = None,
     group_dst: int | None = None,
 ) -> None:
     """Put the object of rank i into `object_gather_list[i]` of rank `dst` (by default 0); other ranks give no list.
@@ -98,7 +98,7 @@ def gather_object(
 def broadcast_object_list(
     object_list: list[Any],
     src: int | None = None,
-    group: Any = None,
+    group: AnyGroup = None,
     device: DeviceLike | None = None,
     group_src: int | None = None,
 ) -> None:
@@ -128,7 +128,7 @@ def scatter_object_list(
     scatter_object_output_list: list[Any],
     scatter_object_input_list: Sequence[Any] | None = None,
     src: int | None = None,
-    group: Any = None,
+    group: AnyGroup = None,
     group_src: int | None = None,
 ) -> None:
     """Put object i of the list of rank `src` (by default 0) into the first place of rank i's output list."""

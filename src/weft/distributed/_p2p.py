@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from weft._base.types import AnyCallable
 from weft._tensor.kind_names import kind_of
 from weft._tensor.tensor import Tensor
 from weft.distributed._arguments import one_tensor, rank_of, require_rank
 from weft.distributed._group import ProcessGroup
 from weft.distributed._work import Work
-from weft.distributed._world import member_of, require_group
+from weft.distributed._world import AnyGroup, member_of, require_group
 from weft.errors import ArgumentError, DistError, IndexRangeError, OutOfRangeError, ValueRangeError, WeftError
 
 _ROLES = {"dst": "destination", "src": "source"}
@@ -31,7 +32,7 @@ def _require_tag(tag: Any) -> None:
 
 
 def isend(
-    tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None
+    tensor: Tensor, dst: int | None = None, group: AnyGroup = None, tag: int = 0, group_dst: int | None = None
 ) -> Work | None:
     """Start to send a tensor to rank `dst`, which must receive it with the same tag."""
     return _start_send(tensor, dst, group, tag, group_dst, "isend", DistError)
@@ -52,7 +53,7 @@ def _start_send(
 
 
 def irecv(
-    tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0, group_src: int | None = None
+    tensor: Tensor, src: int | None = None, group: AnyGroup = None, tag: int = 0, group_src: int | None = None
 ) -> Work | None:
     """Start to receive a tensor, of this shape and type, from rank `src`, or from any rank (None)."""
     target = one_tensor(tensor, "tensor", "irecv")
@@ -100,7 +101,7 @@ class P2POp:
 
     def __init__(
         self,
-        op: Callable[..., Any],
+        op: AnyCallable,
         tensor: Tensor,
         peer: int | None = None,
         group: ProcessGroup | None = None,

@@ -19,6 +19,7 @@ from weft._autograd.engine import queue_callback
 from weft._base.capture import active_capture
 from weft._base.interrupts import uninterrupted
 from weft._base.state import using
+from weft._base.types import Result
 from weft._comm.stores import keys
 from weft._lazy.flushing import flush_pending
 from weft._lazy.role import Interior
@@ -484,7 +485,7 @@ def _zeros_like(parameter: Tensor) -> Tensor:
     return zeros(parameter.shape, dtype=parameter.dtype, device=parameter.device)
 
 
-def _flushed(done: Future[Any]) -> Any:
+def _flushed(done: Future[Result]) -> Any:
     """Compute what a hook has recorded in the group's thread, since no later call does it there."""
     result = done.value()
     flush_pending()

@@ -14,6 +14,7 @@ from weft._comm.stores.store import PrefixStore
 from weft.distributed import _backends
 from weft.distributed._group import ProcessGroup
 from weft.distributed._world import (
+    AnyGroup,
     abridged,
     destroy_process_group,
     get_backend,
@@ -32,10 +33,10 @@ _log = logging.getLogger(__name__)
 
 def new_subgroups(
     group_size: int | None = None,
-    group: Any = None,
+    group: AnyGroup = None,
     timeout: timedelta | None = None,
     backend: str | None = None,
-    pg_options: Any = None,
+    pg_options: object = None,
     group_desc: str | None = None,
 ) -> tuple[Any, list[Any]]:
     """Groups of `group_size` consecutive ranks of `group`: this rank's group, and all of them. All ranks must call it.
@@ -62,7 +63,7 @@ def new_subgroups_by_enumeration(
     ranks_per_subgroup_list: Sequence[Sequence[int]],
     timeout: timedelta | None = None,
     backend: str | None = None,
-    pg_options: Any = None,
+    pg_options: object = None,
     group_desc: str | None = None,
 ) -> tuple[Any, list[Any]]:
     """Disjoint groups of these ranks of the job: this rank's group (or None), and all of them."""
@@ -77,7 +78,7 @@ def new_subgroups_by_enumeration(
 
 
 def _enumerated(
-    subgroups: Sequence[Sequence[int]], timeout: Any, backend: Any, pg_options: Any, desc: Any, *, only_members: bool
+    subgroups: Sequence[Sequence[int]], timeout: Any, backend: Any, pg_options: object, desc: Any, *, only_members: bool
 ) -> tuple[Any, list[Any]]:
     groups = [new_group(ranks, timeout, backend, pg_options, only_members, desc) for ranks in subgroups]
     mine = [one for one, ranks in zip(groups, subgroups, strict=True) if get_rank() in ranks]
@@ -88,7 +89,7 @@ def split_group(
     parent_pg: Any = None,
     split_ranks: Sequence[Sequence[int]] | None = None,
     timeout: timedelta | None = None,
-    pg_options: Any = None,
+    pg_options: object = None,
     group_desc: str | None = None,
     backend: str | None = None,
 ) -> ProcessGroup | None:
@@ -140,7 +141,7 @@ def _require_ranks(ranks: Sequence[int], group: ProcessGroup) -> None:
 
 
 def shrink_group(
-    ranks_to_exclude: list[int], group: Any = None, shrink_flags: int = SHRINK_DEFAULT, pg_options: Any = None
+    ranks_to_exclude: list[int], group: AnyGroup = None, shrink_flags: int = SHRINK_DEFAULT, pg_options: object = None
 ) -> ProcessGroup:
     """A group of the ranks of `group` without some, for instance without ended ones. Only the remaining ranks call it.
 

@@ -14,6 +14,7 @@ from weft._base.activity import COLLECTIVES, waiting
 from weft._base.interrupts import uninterrupted
 from weft._base.site import ends_at_user
 from weft._base.timeline import Phase, spanned
+from weft._base.types import Result
 from weft._comm.stores.store import as_timeout
 from weft.errors import DistBackendError
 from weft.futures import Future
@@ -32,7 +33,7 @@ class Work:
         """Subclasses of users' need not give anything."""
         self._operation = operation
         self._deliver = deliver
-        self._arrived: Future[Any] = Future()
+        self._arrived: Future[Result] = Future()
         self._delivering = threading.Lock()
         self._result: Any = None
         self._observed = False  # whether a caller has seen its outcome, or is waiting for it
@@ -114,7 +115,7 @@ class Work:
     def _source_rank(self) -> int:
         return self.source_rank()
 
-    def get_future(self) -> Future[Any]:
+    def get_future(self) -> Future[Result]:
         """A future of the tensors with the results."""
         self._observed = True
         return self._arrived.then(lambda _: self.result())
@@ -161,9 +162,9 @@ class MessageWork(Work):
         self.wait()
         return self._ranks[self._peer]
 
-    def get_future(self) -> Future[Any]:
+    def get_future(self) -> Future[Result]:
         """A future of the tensors with the results."""
-        future: Future[Any] = Future()
+        future: Future[Result] = Future()
         threading.Thread(target=future._settle, args=(self.result,), daemon=True).start()
         return future
 
@@ -179,7 +180,7 @@ class OrderedExecutor:
     def __init__(self, name: str, begin: Callable[[], None] = lambda: None) -> None:
         self._name = name
         self._begin = begin  # called by the thread first
-        self._waiting: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self._waiting: deque[tuple[Callable[[], Any], Future[Result]]] = deque()
         self._busy = False
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -202,7 +203,7 @@ class OrderedExecutor:
         finally:
             self._free()
 
-    def submit(self, function: Callable[[], Any], future: Future[Any] | None = None) -> Future[Any]:
+    def submit(self, function: Callable[[], Any], future: Future[Result] | None = None) -> Future[Result]:
         """A future of the result of `function`."""
         future = Future() if future is None else future
         if threading.current_thread() is self._thread:

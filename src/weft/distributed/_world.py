@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 from weft import accelerator
 from weft._base.cell import DerivedCell
@@ -104,7 +104,7 @@ def _rank() -> int | None:
 set_rank(_rank)  # lines of logs begin with it
 
 
-class _NonGroupMember:
+class NonGroupMember:
     """The result of `new_group` on a rank that is not a member."""
 
     def __repr__(self) -> str:
@@ -121,10 +121,13 @@ class _WithWorld(type):
 class GroupMember(metaclass=_WithWorld):
     """Special values of the argument `group`."""
 
-    NON_GROUP_MEMBER = _NonGroupMember()
+    NON_GROUP_MEMBER = NonGroupMember()
 
 
 group = GroupMember
+
+AnyGroup: TypeAlias = ProcessGroup | NonGroupMember | None
+"""What stands for a group in a call: a group, None for the default one, or what a rank that is no member has got."""
 
 
 # --- joining --------------------------------------------------------------------------------------------------
@@ -138,8 +141,8 @@ def init_process_group(
     rank: int = -1,
     store: Store | None = None,
     group_name: str = "",
-    pg_options: Any = None,
-    device_id: Any = None,
+    pg_options: object = None,
+    device_id: object = None,
 ) -> None:
     """Join the other processes of the job; returns when all have joined.
 
@@ -186,7 +189,7 @@ def init_process_group(
         leave_at_exit(_leave)
 
 
-def _require_accelerator(device_id: Any) -> None:
+def _require_accelerator(device_id: object) -> None:
     """`ValueError` unless the argument `device_id` names an accelerator; which one does not matter here."""
     if isinstance(device_id, int):
         if not accelerator.is_available():
@@ -205,7 +208,7 @@ def require_timedelta(timeout: timedelta) -> None:
         raise ArgumentError(f"Expected timeout argument to be of type datetime.timedelta, got {timeout!r}")
 
 
-def _checked_timeout(timeout: Any) -> timedelta:
+def _checked_timeout(timeout: timedelta | None) -> timedelta:
     if timeout is None:
         return default_pg_timeout
     require_timedelta(timeout)
@@ -265,10 +268,10 @@ def new_group(
     ranks: Sequence[int] | None = None,
     timeout: timedelta | None = None,
     backend: str | None = None,
-    pg_options: Any = None,
+    pg_options: object = None,
     use_local_synchronization: bool = False,
     group_desc: str | None = None,
-    device_id: Any = None,
+    device_id: object = None,
     sort_ranks: bool = True,
 ) -> Any:
     """A group of some ranks of the job. All ranks of the job must call it, and create groups in the same order.
@@ -315,7 +318,7 @@ def new_group(
     return group
 
 
-def abridged(members: list[Any]) -> str:
+def abridged(members: list[int]) -> str:
     """A list as a short text for the calls that ranks compare; different lists have different texts."""
     text = str(members)
     if len(text) <= _LONGEST_LIST:
@@ -383,7 +386,7 @@ def require_default() -> ProcessGroup:
     return group
 
 
-def require_group(group: Any) -> ProcessGroup:
+def require_group(group: object) -> ProcessGroup:
     """The given group, or the default one for None; `ValueError` for a destroyed group."""
     if group is None:
         return require_default()
@@ -399,7 +402,7 @@ def require_group(group: Any) -> ProcessGroup:
     return group
 
 
-def member_of(group: Any, operation: str, root: int | None = None) -> ProcessGroup | None:
+def member_of(group: object, operation: str, root: int | None = None) -> ProcessGroup | None:
     """The group of an operation; None, with a warning, if this rank is not a member.
 
     `ValueError` if it is not, and names a `root` by its rank in the job, which cannot be found in the group then.
@@ -418,12 +421,12 @@ def member_of(group: Any, operation: str, root: int | None = None) -> ProcessGro
     return require_group(group)
 
 
-def get_rank(group: Any = None) -> int:
+def get_rank(group: AnyGroup = None) -> int:
     """This process's rank in a group; -1 if it is not a member."""
     return -1 if group is GroupMember.NON_GROUP_MEMBER else require_group(group).rank()
 
 
-def get_world_size(group: Any = None) -> int:
+def get_world_size(group: AnyGroup = None) -> int:
     """The number of ranks of a group; -1 if this process is not a member."""
     return -1 if group is GroupMember.NON_GROUP_MEMBER else require_group(group).size()
 
@@ -444,13 +447,13 @@ def get_pg_count() -> int:
     return len(_world().groups)
 
 
-def get_backend(group: Any = None) -> str:
+def get_backend(group: AnyGroup = None) -> str:
     """The name of a group's backend, or of those for several devices, as `cpu:gloo,cuda:nccl`: as it was requested."""
     process_group = require_group(group)
     return process_group.requested_name or process_group.name()
 
 
-def get_process_group_ranks(group: Any = None) -> list[int]:
+def get_process_group_ranks(group: AnyGroup = None) -> list[int]:
     """The ranks in the job of a group's members, by their rank in the group."""
     return list(require_group(group).ranks)
 

@@ -337,7 +337,7 @@ class DeviceMesh:
     def __hash__(self) -> int:
         return hash(self.key)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return mesh_from, (self.facts(),)
 
     def __repr__(self) -> str:
@@ -374,7 +374,7 @@ def mesh_from(facts: dict[str, Any]) -> DeviceMesh:
     return mesh if facts["part"] is None else mesh[tuple(facts["part"])]
 
 
-def _require_ranks(ranks: np.ndarray[Any, Any]) -> None:
+def _require_ranks(ranks: np.ndarray) -> None:
     world = get_world_size()
     if ranks.size > world:
         raise DistError(f"Mesh should not be bigger than default world size {world}, but found {ranks.size} ranks!")
@@ -402,7 +402,7 @@ def _step(dims: Sequence[Dim], index: Sequence[int]) -> int:
     return sum(dim[at] for dim, at in zip(dims, index, strict=True))
 
 
-def _group_along(ranks: np.ndarray[Any, Any], dim: Dim, backend: str | None = None) -> Any:
+def _group_along(ranks: np.ndarray, dim: Dim, backend: str | None = None) -> Any:
     """This rank's group of those along a dim. All ranks of the job make all of them, in one order."""
     default, places = require_default(), ranks.ravel().tolist()
     own: Any = None

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 from weft import distributed
+from weft._base.types import AttributeValue
 from weft._comm.stores.store import Store
 from weft.distributed._group import ProcessGroup
 from weft.distributed._subgroups import SHRINK_ABORT as SHRINK_ABORT
 from weft.distributed._subgroups import SHRINK_DEFAULT as SHRINK_DEFAULT
+from weft.distributed._world import AnyGroup, require_group
 from weft.distributed._world import require_default as _get_default_group
-from weft.distributed._world import require_group
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> AttributeValue:
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(distributed, name)
@@ -35,12 +35,12 @@ def _rank_not_in_group(group: ProcessGroup) -> bool:
     return group is distributed.GroupMember.NON_GROUP_MEMBER
 
 
-def _set_pg_timeout(timeout: timedelta, group: Any = None) -> None:
+def _set_pg_timeout(timeout: timedelta, group: AnyGroup = None) -> None:
     """Set how long a group's operations may wait."""
     require_group(group).set_timeout(timeout)
 
 
-def _abort_process_group(group: Any = None) -> None:
+def _abort_process_group(group: AnyGroup = None) -> None:
     """Make operations that wait in a group fail, and leave it."""
     require_group(group).abort()
     distributed.destroy_process_group(group)

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any, NoReturn
 
 from weft._base.device import device as Device
+from weft._base.types import Arg, Args, Kwargs
 from weft._base.usage import log_api_usage_once
 from weft._tensor.tensor import Tensor
 from weft.distributed._ddp import DistributedDataParallel
@@ -17,7 +18,7 @@ from weft.nn import Module
 _STATE = "_replicate_state"
 
 
-def replicate(module: Module, ignored_modules: Iterable[Module] | None = None, **kwargs: Any) -> Module:
+def replicate(module: Module, ignored_modules: Iterable[Module] | None = None, **kwargs: Arg) -> Module:
     """Average the gradients of a module's parameters over all ranks, in place; returns the module.
 
     The module gets the methods of `DDP`, and its class a name that begins with it. Parameters of `ignored_modules`, and
@@ -62,7 +63,7 @@ class DDP:
         """Whether further passes average gradients; those of passes that do not add up until one does."""
         getattr(self, _STATE).syncs = requires_gradient_sync
 
-    def register_comm_hook(self, *args: Any, **kwargs: Any) -> None:
+    def register_comm_hook(self, *args: Arg, **kwargs: Arg) -> None:
         """`DistributedDataParallel.register_comm_hook`, from the next forward pass on."""
         getattr(self, _STATE).hooks.append((args, kwargs))
 
@@ -82,7 +83,7 @@ class _State:
     hooks   arguments of `register_comm_hook` that the replica has not got yet
     """
 
-    def __init__(self, parameters: dict[str, Any], options: dict[str, Any]) -> None:
+    def __init__(self, parameters: dict[str, Any], options: Kwargs) -> None:
         self._parameters = parameters
         self._options = options
         self._replica: DistributedDataParallel | None = None
@@ -96,7 +97,7 @@ class _State:
             self._replica = DistributedDataParallel(_Parameters(self._parameters), **self._options)
         return self._replica
 
-    def before(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def before(self, module: Module, args: Args, kwargs: Kwargs) -> Any:
         del module
         while self.hooks:
             hook_args, hook_kwargs = self.hooks.pop(0)
@@ -104,7 +105,7 @@ class _State:
         self.replica.require_backward_grad_sync = self.syncs
         return self.replica._pre_forward(args, kwargs)
 
-    def after(self, module: Module, args: tuple[Any, ...], outputs: Any) -> Any:
+    def after(self, module: Module, args: Args, outputs: Any) -> Any:
         del module, args
         return self.replica._post_forward(outputs)
 
@@ -125,5 +126,5 @@ def _class_of(kind: type[Module]) -> type[Module]:
     return type(f"DDP{kind.__name__}", (DDP, kind), {"__deepcopy__": _no_deepcopy, "__module__": kind.__module__})
 
 
-def _no_deepcopy(self: Any, memo: Any) -> NoReturn:
+def _no_deepcopy(self: Any, memo: object) -> NoReturn:
     raise PreconditionError("DDP does not support deepcopy. Please use state dict for serialization.")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from weft._base.types import Arg
 from weft._tensor.convert import tensor
 from weft.distributed import _collectives
 from weft.distributed._group import ProcessGroup
@@ -44,7 +45,7 @@ class Joinable(ABC):
         self._join_config = _JoinConfig()
 
     @abstractmethod
-    def join_hook(self, **kwargs: Any) -> JoinHook:
+    def join_hook(self, **kwargs: Arg) -> JoinHook:
         """The hook; `kwargs` are those given to `Join`."""
 
     @property
@@ -71,7 +72,7 @@ class Join:
         joinables: Sequence[Joinable],
         enable: bool = True,
         throw_on_early_termination: bool = False,
-        **kwargs: Any,
+        **kwargs: Arg,
     ) -> None:
         if not joinables:
             raise ValueRangeError("The join context manager requires at least one joinable")

@@ -10,6 +10,7 @@ from concurrent.futures import Future, wait
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from weft._base.types import Result
 from weft.distributed._group import ProcessGroup
 from weft.distributed._objects import recv_object_list, send_object_list
 from weft.distributed._world import new_group, rank_setter
@@ -26,14 +27,14 @@ class Background:
         self._ranks = None if group is None else list(group.ranks)
         self._timeout = None if group is None else group.timeout
         self._exchange: StepExchange | None = None
-        self._future: Future[Any] | None = None
+        self._future: Future[Result] | None = None
 
     def wait(self) -> None:
         """Wait for the end of the save that is running, if there is one, whatever comes of it."""
         if self._future is not None:
             wait([self._future])
 
-    def start(self, save: Callable[[StepExchange], Any]) -> Future[Any]:
+    def start(self, save: Callable[[StepExchange], Any]) -> Future[Result]:
         """The future of a save in a new thread. The interpreter waits for it before it ends."""
         if self._exchange is None:
             self._exchange = StepExchange(None) if self._ranks is None else _exchange_of(self._new_group())
@@ -91,7 +92,7 @@ def _exchange_of(group: ProcessGroup) -> StepExchange:
 
 
 def _run(
-    save: Callable[[StepExchange], Any], exchange: StepExchange, enter_rank: Callable[[], None], future: Future[Any]
+    save: Callable[[StepExchange], Any], exchange: StepExchange, enter_rank: Callable[[], None], future: Future[Result]
 ) -> None:
     enter_rank()
     try:

@@ -8,6 +8,7 @@ from typing import Any
 
 from weft._base.dtype import DType
 from weft._base.state import using
+from weft._base.types import SavedState
 from weft._tensor.composite.create import empty
 from weft._tensor.tensor import Tensor
 from weft.distributed._collectives import broadcast
@@ -18,7 +19,7 @@ from weft.distributed.tensor import DTensor, distribute_tensor
 from weft.errors import DistError
 
 
-def collected(state: dict[str, Any], *, full: bool, offload: bool) -> dict[str, Any]:
+def collected(state: SavedState, *, full: bool, offload: bool) -> dict[str, Any]:
     """A state dict with whole tensors, or with tensors on the CPU; with both, an empty one on all ranks but the first.
 
     With `full`, all ranks must call it.
@@ -66,7 +67,7 @@ class _Sent:
     parted: bool
 
 
-def broadcast_state(state: dict[str, Any], current: dict[str, Any]) -> dict[str, Any]:
+def broadcast_state(state: SavedState, current: dict[str, Any]) -> SavedState:
     """Rank 0's state dict, of whole tensors, on all ranks. They are placed as those of `current`, this rank's own.
 
     Each tensor is sent by itself, so that no rank but the first has more than one that is whole. If rank 0 has

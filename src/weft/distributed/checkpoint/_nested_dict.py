@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from itertools import pairwise
 from typing import Any
 
+from weft._base.types import SavedState
 from weft._tensor.tensor import Tensor
 from weft.errors import ValueRangeError
 
@@ -18,7 +19,7 @@ def flatten_state_dict(state_dict: Mapping[Any, Any]) -> tuple[dict[str, Any], d
 
     A list is taken apart if there are tensors or dicts in it. `ValueError` if two leaves have one key.
     """
-    flat: dict[str, Any] = {}
+    flat: SavedState = {}
     paths: dict[str, Path] = {}
     for path, value in _leaves(state_dict, ()):
         key = ".".join(map(str, path))

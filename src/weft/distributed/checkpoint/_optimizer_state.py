@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from weft._base.state import using
+from weft._base.types import SavedState
 from weft._tensor.composite.create import zeros_like
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import own
@@ -92,7 +93,7 @@ def load_named(optimizer: Optimizer, state: State, current: State, names: Parame
         if _sizes(state) != _sizes(current):
             optimizer.load_state_dict(state)  # raises
         state = _named(state, current)
-    states: dict[str, Any] = {}
+    states: SavedState = {}
     groups = []
     for group, current_group in zip(optimizer.param_groups, current["param_groups"], strict=True):
         params = []
@@ -189,7 +190,7 @@ def unflattened(flat: Mapping[str, Any], current: State) -> State:
             raise StateDictError(f"Missing key(s) in the optimizer's state dict: {', '.join(missing)}")
         groups.append({"params": group["params"], **{option: flat[key] for option, key in keys.items()}})
     names = {name for group in groups for name in group["params"]}
-    states: dict[str, Any] = {}
+    states: SavedState = {}
     for key, value in flat.items():
         if key.startswith("state."):
             name, path = _split(key.removeprefix("state."), names)

@@ -10,6 +10,7 @@ from typing import Any
 
 from weft._base.size import Size
 from weft._base.state import using
+from weft._base.types import Arg, SavedState
 from weft._tensor.composite.create import empty
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import own
@@ -112,7 +113,7 @@ class DefaultSavePlanner(SavePlanner):
         return content
 
 
-def create_default_local_save_plan(state_dict: dict[str, Any], is_coordinator: bool) -> SavePlan:
+def create_default_local_save_plan(state_dict: SavedState, is_coordinator: bool) -> SavePlan:
     """What a rank has of a flat state dict."""
     del is_coordinator
     return SavePlan([item for key, value in state_dict.items() for item in _write_items(key, value)])
@@ -303,7 +304,7 @@ class _EmptyStateDictLoadPlanner(DefaultLoadPlanner):
     Every rank that uses it loads whole tensors.
     """
 
-    def __init__(self, wanted: Callable[[str], bool] = lambda key: True, **options: Any) -> None:
+    def __init__(self, wanted: Callable[[str], bool] = lambda key: True, **options: Arg) -> None:
         super().__init__(**options)
         self._wanted = wanted
 
@@ -326,7 +327,7 @@ class _EmptyStateDictLoadPlanner(DefaultLoadPlanner):
         super().set_up_planner(state_dict, metadata, is_coordinator)
 
 
-def create_default_local_load_plan(state_dict: dict[str, Any], metadata: Metadata, strict: bool = True) -> LoadPlan:
+def create_default_local_load_plan(state_dict: SavedState, metadata: Metadata, strict: bool = True) -> LoadPlan:
     """What a rank has to read for a flat state dict.
 
     `RuntimeError` for a key that the checkpoint lacks, unless `strict` is False; `ValueError` for another size.

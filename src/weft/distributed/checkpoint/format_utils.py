@@ -9,8 +9,8 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
 
+from weft._base.types import SavedState
 from weft.distributed.checkpoint._exchange import StepExchange
 from weft.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
 from weft.distributed.checkpoint.filesystem import FileSystemReader
@@ -27,7 +27,7 @@ def dcp_to_torch_save(dcp_checkpoint_dir: CheckpointId, torch_save_path: str | o
 
     The checkpoint may be one of PyTorch's.
     """
-    state: dict[str, Any] = {}
+    state: SavedState = {}
     load_planned(state, FileSystemReader(dcp_checkpoint_dir), _EmptyStateDictLoadPlanner(), StepExchange(None))
     save(state, torch_save_path)
 
@@ -52,7 +52,7 @@ def dcp_to_safetensors(
     planner = _EmptyStateDictLoadPlanner(
         lambda key: isinstance(entries[key], TensorStorageMetadata), flatten_state_dict=False
     )
-    state: dict[str, Any] = {}
+    state: SavedState = {}
     load_planned(state, reader, planner, StepExchange(None))
     save_file(state, path, {"format": "pt"})
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from weft._base.size import Size
+from weft._base.types import Arg
 from weft._checkpoint.tensorfile import TensorFile
 from weft.distributed.checkpoint._metadata_file import StorageInfo, checked_chunk
 from weft.distributed.checkpoint.filesystem import OFFSETS, FileSystemReader, FileSystemWriter
@@ -63,7 +64,7 @@ class HuggingFaceStorageWriter(FileSystemWriter):
         thread_count: int = 1,
         save_distributed: bool = False,
         enable_consolidation: bool = False,
-        **options: Any,
+        **options: Arg,
     ) -> None:
         del fqn_to_index_mapping, thread_count, options
         if not save_distributed or enable_consolidation:

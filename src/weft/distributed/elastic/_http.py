@@ -18,6 +18,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from weft._base.types import Arg
 from weft._comm.deadline import Deadline
 from weft._comm.transport.sockets import is_same_user
 
@@ -80,7 +81,7 @@ class _Bounded(socketserver.ThreadingMixIn):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Arg, **kwargs: Arg) -> None:
         self._open: dict[Any, float] = {}  # connections, oldest first, and since when each is open
         self._freed = threading.Condition()
         super().__init__(*args, **kwargs)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, wraps
 from typing import Any, NoReturn
 
+from weft._base.types import Arg
 from weft._base.usage import log_api_usage_once
 from weft._tensor.kind_names import advice
 from weft._tensor.tensor import Tensor
@@ -23,7 +24,7 @@ from weft.nn import Module, ModuleDict, ModuleList, Parameter
 
 
 def fully_shard(
-    module: Any,
+    module: Module,
     *,
     mesh: DeviceMesh | None = None,
     reshard_after_forward: bool | int | None = None,
@@ -66,7 +67,7 @@ def fully_shard(
     return module
 
 
-def _required_modules(module: Any) -> list[Module]:
+def _required_modules(module: Module) -> list[Module]:
     """The modules of a call, without those that are below others of them."""
     modules = [module] if isinstance(module, Module) else list(module) if isinstance(module, (list, tuple)) else []
     if not modules or not all(isinstance(one, Module) for one in modules):
@@ -98,7 +99,7 @@ def _sharded_class(kind: type[Module]) -> type[Module]:
     )
 
 
-def _no_deepcopy(self: Any, memo: Any) -> NoReturn:
+def _no_deepcopy(self: Any, memo: object) -> NoReturn:
     raise PreconditionError("FSDP does not support deepcopy. Please use state dict for serialization.")
 
 
@@ -121,7 +122,7 @@ class _GroupsHandle(UnshardHandle):
 class FSDPModule:
     """What `fully_shard` adds to a module. All ranks must call these methods alike."""
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __new__(cls, *args: Arg, **kwargs: Arg) -> Any:
         """A module of the original class, as where a container makes another one of its own class."""
         kind: Any = cls.__mro__[2]
         result = kind.__new__(kind, *args, **kwargs)
@@ -264,7 +265,7 @@ class FSDPModule:
     def _groups(self, recurse: bool) -> list[ParameterGroup]:
         return [group for state in self._states(recurse) for group in state.groups]
 
-    def _apply(self, *args: Any, **kwargs: Any) -> Any:
+    def _apply(self, *args: Arg, **kwargs: Arg) -> Any:
         self.reshard()
         return super()._apply(*args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]  it is a module
 
@@ -285,7 +286,7 @@ def register_fsdp_forward_method(module: Module, method_name: str) -> None:
     method, state = getattr(module, method_name), module._get_fsdp_state()
 
     @wraps(method)
-    def gathered(*args: Any, **kwargs: Any) -> Any:
+    def gathered(*args: Arg, **kwargs: Arg) -> Any:
         args, kwargs = state.before_forward(module, args, kwargs)
         try:
             result = method(*args, **kwargs)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from weft._base.autocast import NO_AUTOCAST
 from weft._base.state import Pending, ambient, using
+from weft._base.types import Arg
 from weft._lazy.aval import Aval, plain_type
 from weft._lazy.record import record
 from weft._lazy.role import Interior
@@ -162,6 +163,6 @@ def _signature(parts: tuple[Aval, ...], types: tuple[Aval, ...]) -> Signature:
     return Signature("all_gather", partial(_zeros, types), parts, device=types[0].device).with_types(types)
 
 
-def _zeros(types: tuple[Aval, ...], *parts: Any) -> tuple[Any, ...]:
+def _zeros(types: tuple[Aval, ...], *parts: Arg) -> tuple[Any, ...]:
     del parts
     return tuple(jnp.zeros(aval.shape, aval.dtype.numpy) for aval in types)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from weft._base.types import Arg, SavedState
 from weft._tensor.tensor import Tensor
 from weft.distributed._world import get_rank
 from weft.distributed.fsdp._options import (
@@ -23,6 +24,7 @@ from weft.distributed.tensor._api import distribute_tensor
 from weft.distributed.tensor._dtensor import DTensor
 from weft.errors import DistError, ValueRangeError
 from weft.nn import Parameter
+from weft.nn._module import Module
 
 INNER = "_fsdp_wrapped_module"
 """The name of the wrapped module in its wrapper."""
@@ -50,7 +52,7 @@ def settings_of(
 # --- of modules ---
 
 
-def saved(module: Any, state: Any, prefix: str, local_metadata: Any) -> None:
+def saved(module: Module, state: Any, prefix: str, local_metadata: Any) -> None:
     """A hook on the state dict of a wrapper: names without it, and values as its settings say."""
     del local_metadata
     settings: StateDictSettings = module._settings
@@ -61,7 +63,7 @@ def saved(module: Any, state: Any, prefix: str, local_metadata: Any) -> None:
             state[prefix + key[len(inner) :]] = value
 
 
-def loading(module: Any, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+def loading(module: Module, state: SavedState, prefix: str, *rest: Arg) -> None:
     """A hook before a wrapper is loaded: its own names, and parts that were saved as plain tensors."""
     del rest
     is_local = module._settings.state_dict_type is StateDictType.LOCAL_STATE_DICT
@@ -92,8 +94,8 @@ def _part_like(parameter: Any, value: Any) -> Any:
 
 
 def named_state(
-    parameters: Mapping[str, Parameter], optimizer: Any, state: dict[str, Any] | None, settings: StateDictSettings
-) -> dict[str, Any]:
+    parameters: Mapping[str, Parameter], optimizer: Any, state: SavedState | None, settings: StateDictSettings
+) -> SavedState:
     """An optimizer's state dict with names in place of numbers, and values as the settings say."""
     state = state or dict(optimizer.state_dict())
     names = _names_of(parameters, optimizer)
@@ -107,8 +109,8 @@ def named_state(
 
 
 def numbered_state(
-    parameters: Mapping[str, Parameter], optimizer: Any, state: dict[str, Any], *, is_named: bool
-) -> dict[str, Any]:
+    parameters: Mapping[str, Parameter], optimizer: Any, state: SavedState, *, is_named: bool
+) -> SavedState:
     """The reverse: numbers in place of names, unless the optimizer goes by names, and values placed as parameters."""
     numbers = {name: number for number, name in _names_of(parameters, optimizer).items()}
     unknown = [key for key in state["state"] if key not in numbers]

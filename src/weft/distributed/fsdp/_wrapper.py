@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from weft._base.state import using
+from weft._base.types import Arg, SavedState
 from weft._base.usage import log_api_usage_once
 from weft._tensor.tensor import Tensor, placed_with
 from weft.distributed._broadcast_coalesced import broadcast_coalesced
 from weft.distributed._group import ProcessGroup
 from weft.distributed._module_wrapper import ModuleWrapper
-from weft.distributed._world import require_group
+from weft.distributed._world import AnyGroup, require_group
 from weft.distributed.device_mesh import DeviceMesh
 from weft.distributed.fsdp import _saving
 from weft.distributed.fsdp._data_parallel import DataParallel
@@ -119,7 +120,7 @@ class FullyShardedDataParallel(ModuleWrapper):
             super().apply(fn)
         return self
 
-    def _apply(self, *args: Any, **kwargs: Any) -> Any:
+    def _apply(self, *args: Arg, **kwargs: Arg) -> Any:
         for state in _states(self):
             state.reshard()
         return super()._apply(*args, **kwargs)
@@ -251,8 +252,8 @@ class FullyShardedDataParallel(ModuleWrapper):
 
     @staticmethod
     def optim_state_dict(
-        model: Module, optim: Any, optim_state_dict: dict[str, Any] | None = None, group: Any = None
-    ) -> dict[str, Any]:
+        model: Module, optim: Any, optim_state_dict: SavedState | None = None, group: AnyGroup = None
+    ) -> SavedState:
         """The state of an optimizer by the names of parameters, as the type of state dicts says. All ranks call it."""
         del group
         settings = FullyShardedDataParallel.get_state_dict_type(model)
@@ -262,11 +263,11 @@ class FullyShardedDataParallel(ModuleWrapper):
     def optim_state_dict_to_load(
         model: Module,
         optim: Any,
-        optim_state_dict: dict[str, Any],
+        optim_state_dict: SavedState,
         is_named_optimizer: bool = False,
         load_directly: bool = False,
-        group: Any = None,
-    ) -> dict[str, Any]:
+        group: AnyGroup = None,
+    ) -> SavedState:
         """What `optim.load_state_dict` takes, from what `optim_state_dict` has returned on any number of ranks."""
         del group
         state = _saving.numbered_state(_names(model), optim, optim_state_dict, is_named=is_named_optimizer)

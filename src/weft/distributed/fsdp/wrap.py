@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from weft._base.cell import LocalCell
+from weft._base.types import Arg
 from weft.errors import PreconditionError, UnsupportedCallError, ValueRangeError
 from weft.nn import Module, ModuleDict, ModuleList, MultiheadAttention, Parameter
 
@@ -26,7 +27,7 @@ __all__ = [
 Options = dict[str, Any]
 
 
-def always_wrap_policy(*args: Any, **kwargs: Any) -> bool:
+def always_wrap_policy(*args: Arg, **kwargs: Arg) -> bool:
     """Wrap every module."""
     return True
 
@@ -79,7 +80,7 @@ class ModuleWrapPolicy(_Policy):
         kinds = tuple(self._module_classes)
         return {m: dict(options) for m in root.modules() if m not in ignored and isinstance(m, kinds)}
 
-    def __call__(self, module: Module, recurse: bool, *args: Any, **kwargs: Any) -> bool:
+    def __call__(self, module: Module, recurse: bool, *args: Arg, **kwargs: Arg) -> bool:
         return True if recurse else isinstance(module, tuple(self._module_classes))
 
     def __repr__(self) -> str:
@@ -168,7 +169,7 @@ _wrapper = LocalCell[Callable[..., Module] | None]("what modules are wrapped wit
 
 
 @contextmanager
-def enable_wrap(*, wrapper_cls: Any, **wrapper_kwargs: Any) -> Generator[None]:
+def enable_wrap(*, wrapper_cls: Any, **wrapper_kwargs: Arg) -> Generator[None]:
     """Within the block, `wrap(module)` is `wrapper_cls(module, **wrapper_kwargs)`."""
     if _wrapper.get() is not None:
         raise UnsupportedCallError(
@@ -178,7 +179,7 @@ def enable_wrap(*, wrapper_cls: Any, **wrapper_kwargs: Any) -> Generator[None]:
         yield
 
 
-def wrap(module: Module, **wrap_overrides: Any) -> Module:
+def wrap(module: Module, **wrap_overrides: Arg) -> Module:
     """The module, wrapped within a block of `enable_wrap`, and as it is elsewhere."""
     wrapper = _wrapper.get()
     return module if wrapper is None else wrapper(module, **wrap_overrides)

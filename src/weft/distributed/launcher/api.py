@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from weft._base.types import AnyCallable, Arg, Result
 from weft.distributed.elastic.agent.server import LocalElasticAgent, WorkerSpec
 from weft.distributed.elastic.agent.server.health_check_server import HealthCheckServer
 from weft.distributed.elastic.events import get_logging_handler
@@ -93,23 +94,23 @@ class elastic_launch:
     def __init__(
         self,
         config: LaunchConfig,
-        entrypoint: Callable[..., Any] | str,
+        entrypoint: AnyCallable | str,
         health_check_server: HealthCheckServer | None = None,
     ) -> None:
         self._config = config
         self._entrypoint = entrypoint
         self._health_check_server = health_check_server
 
-    def __call__(self, *args: Any) -> dict[int, Any]:
+    def __call__(self, *args: Arg) -> dict[int, Result]:
         return launch_agent(self._config, self._entrypoint, list(args), self._health_check_server)
 
 
 def launch_agent(
     config: LaunchConfig,
-    entrypoint: Callable[..., Any] | str,
+    entrypoint: AnyCallable | str,
     args: list[Any],
     health_check_server: HealthCheckServer | None = None,
-) -> dict[int, Any]:
+) -> dict[int, Result]:
     """Run workers under an agent in this process until they end; returns and raises what `elastic_launch` does."""
     if not config.run_id:
         config.run_id = str(uuid.uuid4().int)
@@ -120,7 +121,7 @@ def launch_agent(
         return _launched(agent, program_name(entrypoint, args))
 
 
-def _launched(agent: LocalElasticAgent, program: str) -> dict[int, Any]:
+def _launched(agent: LocalElasticAgent, program: str) -> dict[int, Result]:
     handler = agent.get_worker_group().spec.rdzv_handler
     ends_job = True
     try:
@@ -142,9 +143,7 @@ def _launched(agent: LocalElasticAgent, program: str) -> dict[int, Any]:
 
 
 @contextmanager
-def _starter(
-    config: LaunchConfig, entrypoint: Callable[..., Any] | str, args: list[Any]
-) -> Iterator[Callable[..., PContext]]:
+def _starter(config: LaunchConfig, entrypoint: AnyCallable | str, args: list[Any]) -> Iterator[Callable[..., PContext]]:
     """The function that starts processes: a fork server, if there are several workers or there may be restarts."""
     several = config.nproc_per_node > 1 or config.max_restarts > 0 or config.max_nodes > config.min_nodes
     program = args[len(RUNNER) :] if several and is_run_here(entrypoint, args) else []
@@ -158,7 +157,7 @@ def _starter(
 
 def _agent(
     config: LaunchConfig,
-    entrypoint: Callable[..., Any] | str,
+    entrypoint: AnyCallable | str,
     args: list[Any],
     starter: Callable[..., PContext],
     health_check_server: HealthCheckServer | None,

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from weft._base.types import Arg
 from weft._tensor.composite.create import empty, empty_like, zeros_like
 from weft._tensor.tensor import Tensor
 from weft.autograd.function import Function
@@ -18,7 +19,7 @@ from weft.distributed import _collectives as plain
 from weft.distributed import _recorded as recorded
 from weft.distributed._arguments import root_of
 from weft.distributed._reduce_op import ReduceOp, Reduction
-from weft.distributed._world import require_group
+from weft.distributed._world import AnyGroup, require_group
 
 if TYPE_CHECKING:
     from weft.distributed._group import ProcessGroup
@@ -63,7 +64,7 @@ class _AllReduce(_Collective):
         return tensor
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Any, *grads: Arg) -> Any:
         return None, None, _AllReduce.apply(ctx.op, ctx.group, grads[0])
 
 
@@ -76,7 +77,7 @@ class _Broadcast(_Collective):
         return tensor
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Any, *grads: Arg) -> Any:
         reduced = _Reduce.apply(ctx.src, ReduceOp.SUM, ctx.group, grads[0])
         return None, None, reduced if ctx.group.rank() == ctx.src else zeros_like(reduced)
 
@@ -90,7 +91,7 @@ class _Reduce(_Collective):
         return tensor
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Any, *grads: Arg) -> Any:
         return None, None, None, _Broadcast.apply(ctx.dst, ctx.group, _shared(grads[0], ctx.op, ctx.group))
 
 
@@ -103,7 +104,7 @@ class _AllGather(_Collective):
         return tuple(parts)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Any, *grads: Arg) -> Any:
         return None, _sum_of_own_part(grads, ctx.group)
 
 
@@ -116,13 +117,13 @@ class _Gather(_Collective):
         return tuple(parts)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Any, *grads: Arg) -> Any:
         return None, None, _Scatter.apply(ctx.dst, ctx.group, *grads)
 
 
 class _Scatter(_Collective):
     @staticmethod
-    def forward(ctx: Any, src: int, group: ProcessGroup, *tensors: Any) -> Any:
+    def forward(ctx: Any, src: int, group: ProcessGroup, *tensors: Arg) -> Any:
         ctx.src, ctx.group = src, group
         own = empty_like(tensors[0])
         inputs = [t.detach() for t in tensors] if group.rank() == src else None
@@ -130,13 +131,13 @@ class _Scatter(_Collective):
         return own
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Any, *grads: Arg) -> Any:
         return None, None, *_Gather.apply(ctx.src, ctx.group, grads[0])
 
 
 class _ReduceScatter(_Collective):
     @staticmethod
-    def forward(ctx: Any, op: Reduction, group: ProcessGroup, tensor: Tensor, *inputs: Any) -> Any:
+    def forward(ctx: Any, op: Reduction, group: ProcessGroup, tensor: Tensor, *inputs: Arg) -> Any:
         ctx.op, ctx.group = op, group
         if group.records and _equal_parts(tensor, inputs, group):
             return recorded.reduce_scatter_all([x.detach() for x in inputs], op)
@@ -145,20 +146,20 @@ class _ReduceScatter(_Collective):
         return own
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Any, *grads: Arg) -> Any:
         return None, None, None, *_AllGather.apply(ctx.group, _shared(grads[0], ctx.op, ctx.group))
 
 
 class _AllToAll(_Collective):
     @staticmethod
-    def forward(ctx: Any, group: ProcessGroup, shapes: Any, *inputs: Any) -> Any:
+    def forward(ctx: Any, group: ProcessGroup, shapes: Any, *inputs: Arg) -> Any:
         ctx.group, ctx.shapes = group, [tuple(x.shape) for x in inputs]
         outputs = [empty(shape, dtype=inputs[0].dtype, device=inputs[0].device) for shape in shapes]
         plain.all_to_all(outputs, [x.detach() for x in inputs], group)
         return tuple(outputs)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Any, *grads: Arg) -> Any:
         return None, None, *_AllToAll.apply(ctx.group, ctx.shapes, *grads)
 
 
@@ -173,7 +174,7 @@ class _AllToAllSingle(_Collective):
         return output
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Any, *grads: Arg) -> Any:
         back = _AllToAllSingle.apply(ctx.group, ctx.kind, ctx.input_sizes, ctx.output_sizes, grads[0])
         return None, None, None, None, back
 
@@ -182,7 +183,7 @@ def _kind_of(tensor: Tensor) -> tuple[Any, ...]:
     return tuple(tensor.shape), tensor.dtype, tensor.device
 
 
-def broadcast(tensor: Tensor, src: int, group: Any = None) -> Tensor:
+def broadcast(tensor: Tensor, src: int, group: AnyGroup = None) -> Tensor:
     """The tensor of rank `src`, on all ranks."""
     group = require_group(group)
     if group.records:
@@ -190,7 +191,7 @@ def broadcast(tensor: Tensor, src: int, group: Any = None) -> Tensor:
     return _Broadcast.apply(root_of(group, src, None, "src"), group, tensor)
 
 
-def all_reduce(tensor: Any, op: Reduction = ReduceOp.SUM, group: Any = None) -> Any:
+def all_reduce(tensor: Any, op: Reduction = ReduceOp.SUM, group: AnyGroup = None) -> Any:
     """The reduction of the tensors of all ranks. Gradients are reduced in the same way."""
     group = require_group(group)
     if group.records and recorded.is_linear(op):  # what is not has no derivative as an operator
@@ -198,31 +199,31 @@ def all_reduce(tensor: Any, op: Reduction = ReduceOp.SUM, group: Any = None) -> 
     return _AllReduce.apply(op, group, tensor)
 
 
-def reduce(tensor: Tensor, dst: int, op: Reduction = ReduceOp.SUM, group: Any = None) -> Tensor:
+def reduce(tensor: Tensor, dst: int, op: Reduction = ReduceOp.SUM, group: AnyGroup = None) -> Tensor:
     """The reduction of the tensors of all ranks on rank `dst`; the rank's own tensor on the others."""
     group = require_group(group)
     return _Reduce.apply(root_of(group, dst, None, "dst"), op, group, tensor)
 
 
-def all_gather(tensor: Any, group: Any = None) -> tuple[Any, ...]:
+def all_gather(tensor: Any, group: AnyGroup = None) -> tuple[Any, ...]:
     """The tensors of all ranks, by rank."""
     group = require_group(group)
     return recorded.all_gather_parts(tensor, group.size()) if group.records else _AllGather.apply(group, tensor)
 
 
-def gather(tensor: Tensor, dst: int = 0, group: Any = None) -> tuple[Any, ...]:
+def gather(tensor: Tensor, dst: int = 0, group: AnyGroup = None) -> tuple[Any, ...]:
     """The tensors of all ranks, by rank, on rank `dst`; zeros on the others."""
     group = require_group(group)
     return _Gather.apply(root_of(group, dst, None, "dst"), group, tensor)
 
 
-def scatter(tensors: Sequence[Tensor], src: int = 0, group: Any = None) -> Tensor:
+def scatter(tensors: Sequence[Tensor], src: int = 0, group: AnyGroup = None) -> Tensor:
     """This rank's entry of the tensors of rank `src`; other ranks give tensors of the same shapes."""
     group = require_group(group)
     return _Scatter.apply(root_of(group, src, None, "src"), group, *tensors)
 
 
-def reduce_scatter(output: Any, input_list: Any, op: Reduction = ReduceOp.SUM, group: Any = None) -> Any:
+def reduce_scatter(output: Any, input_list: Any, op: Reduction = ReduceOp.SUM, group: AnyGroup = None) -> Any:
     """The reduction of all ranks' entries of `input_list` for this rank; `output` gives shape and type."""
     group = require_group(group)
     if group.records and recorded.is_linear(op) and _equal_parts(output, input_list, group):
@@ -230,14 +231,14 @@ def reduce_scatter(output: Any, input_list: Any, op: Reduction = ReduceOp.SUM, g
     return _ReduceScatter.apply(op, group, output, *input_list)
 
 
-def all_to_all(output_tensor_list: Any, input_tensor_list: Any, group: Any = None) -> tuple[Any, ...]:
+def all_to_all(output_tensor_list: Any, input_tensor_list: Any, group: AnyGroup = None) -> tuple[Any, ...]:
     """All ranks' entries for this rank, by rank; `output_tensor_list` gives the shapes."""
     shapes = [tuple(x.shape) for x in output_tensor_list]
     return _AllToAll.apply(require_group(group), shapes, *input_tensor_list)
 
 
 def all_to_all_single(
-    output: Any, input: Any, output_split_sizes: Any = None, input_split_sizes: Any = None, group: Any = None
+    output: Any, input: Any, output_split_sizes: Any = None, input_split_sizes: Any = None, group: AnyGroup = None
 ) -> Any:
     """Send a part of `input`, along the first dim, to each rank; returns the received parts, concatenated.
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
+from weft._base.types import Arg
 from weft._tensor.tensor import Tensor
 from weft.errors import ValueRangeError
 from weft.optim import SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, Optimizer, RMSprop, Rprop
@@ -35,7 +36,7 @@ class FunctionalOptimizer:
     _lr: ClassVar[float]
 
     def __init__(
-        self, params: Iterable[Tensor], lr: Any = None, *args: Any, _allow_empty_param_list: bool = False, **kwargs: Any
+        self, params: Iterable[Tensor], lr: Any = None, *args: Arg, _allow_empty_param_list: bool = False, **kwargs: Arg
     ) -> None:
         group = {"params": list(params)}
         if not group["params"] and not _allow_empty_param_list:

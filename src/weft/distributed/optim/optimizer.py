@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
 
+from weft._base.types import Arg, Kwargs, Result
 from weft._base.usage import log_api_usage_once
 from weft._lazy.flushing import flush_pending, keeping
 from weft._tensor.tensor import Tensor
@@ -25,9 +25,9 @@ class DistributedOptimizer:
     any order. `ValueError` without parameters; exceptions of the class are raised here.
     """
 
-    def __init__(self, optimizer_class: type, params_rref: Sequence[RRef[Any]], *args: Any, **kwargs: Any) -> None:
+    def __init__(self, optimizer_class: type, params_rref: Sequence[RRef[Result]], *args: Arg, **kwargs: Arg) -> None:
         log_api_usage_once("torch.distributed.optim.DistributedOptimizer")
-        by_owner: dict[WorkerInfo, list[RRef[Any]]] = {}
+        by_owner: dict[WorkerInfo, list[RRef[Result]]] = {}
         for reference in params_rref:
             if not isinstance(reference, RRef):
                 raise ArgumentError(
@@ -37,7 +37,7 @@ class DistributedOptimizer:
             by_owner.setdefault(reference.owner(), []).append(reference)
         if not by_owner:
             raise ValueRangeError("optimizer got an empty parameter list")
-        self.remote_optimizers: list[RRef[Any]] = [
+        self.remote_optimizers: list[RRef[Result]] = [
             remote(owner, _LocalOptimizer, (optimizer_class, references, args, kwargs))
             for owner, references in by_owner.items()
         ]
@@ -62,7 +62,7 @@ class _LocalOptimizer:
     _stepping = threading.Lock()  # one step at a time on this worker
 
     def __init__(
-        self, optimizer_class: type, references: Sequence[RRef[Any]], args: Sequence[Any], kwargs: dict[str, Any]
+        self, optimizer_class: type, references: Sequence[RRef[Result]], args: Sequence[Arg], kwargs: Kwargs
     ) -> None:
         self._parameters: list[Tensor] = [reference.local_value() for reference in references]
         self._optimizer = optimizer_class(self._parameters, *args, **kwargs)

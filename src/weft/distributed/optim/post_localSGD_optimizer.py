@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from weft._base.types import SavedState
 from weft.distributed.algorithms.model_averaging.averagers import ModelAverager
 from weft.optim._optimizer import Group, Optimizer
 
@@ -41,11 +42,11 @@ class PostLocalSGDOptimizer(Optimizer):
         """Add a group of parameters, with the options that differ from the defaults."""
         self.optim.add_param_group(param_group)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> SavedState:
         """The inner optimizer's state dict, with the averager's `step`."""
         return {**self.optim.state_dict(), "step": self.averager.step}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: SavedState) -> None:
         """Load such a state dict; if it has no `step`, the averager restarts at 0, with a warning."""
         self.optim.load_state_dict(state_dict)
         self._share()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft._base.types import Arg
 from weft.distributed.optim._functional import (
     _FunctionalAdadelta,
     _FunctionalAdagrad,
@@ -38,7 +39,7 @@ def register_functional_optim(key: Any, optim: type[Any]) -> None:
     functional_optim_map.setdefault(key, optim)
 
 
-def as_functional_optim(optim_cls: Any, *args: Any, **kwargs: Any) -> Any:
+def as_functional_optim(optim_cls: Any, *args: Arg, **kwargs: Arg) -> Any:
     """The functional optimizer of a class, without parameters; the other arguments are its options.
 
     It is called as `functional_class([], *args, **kwargs, _allow_empty_param_list=True)`. `ValueError` for a class

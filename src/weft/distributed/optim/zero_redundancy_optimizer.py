@@ -11,12 +11,13 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from weft._base.types import Arg, SavedState
 from weft._lazy.flushing import keeping
 from weft._tensor.tensor import Tensor
 from weft.distributed._broadcast_coalesced import broadcast_coalesced
 from weft.distributed._group import ProcessGroup
 from weft.distributed._objects import gather_object
-from weft.distributed._world import require_group
+from weft.distributed._world import AnyGroup, require_group
 from weft.distributed.algorithms.join import Join, Joinable, JoinHook
 from weft.distributed.optim._functional import FunctionalOptimizer, lent_gradients
 from weft.errors import StateDictError, ValueRangeError
@@ -43,10 +44,10 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         self,
         params: Params,
         optimizer_class: type[Any],
-        process_group: Any = None,
+        process_group: AnyGroup = None,
         parameters_as_bucket_view: bool = False,
         overlap_with_ddp: bool = False,
-        **defaults: Any,
+        **defaults: Arg,
     ) -> None:
         if issubclass(optimizer_class, FunctionalOptimizer):
             raise ValueRangeError(
@@ -89,7 +90,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
 
     # --- stepping ---------------------------------------------------------------------------------------------
 
-    def step(self, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
+    def step(self, closure: Callable[[], Any] | None = None, **kwargs: Arg) -> Any:
         """Update the rank's own parameters, and send the results to all ranks; returns the inner step's result.
 
         With `overlap_with_ddp` it does nothing, since the backward pass has done it.
@@ -133,7 +134,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
 
     # --- uneven inputs ----------------------------------------------------------------------------------------
 
-    def join_hook(self, **kwargs: Any) -> JoinHook:
+    def join_hook(self, **kwargs: Arg) -> JoinHook:
         """The actions of this rank when it has no data left: steps with the gradients that a replica puts in `.grad`.
 
         So a `DistributedDataParallel` must come before this optimizer in the list of `Join`.
@@ -166,7 +167,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
     def _params_in_order(self) -> list[Tensor]:
         return [param for group in self.param_groups for param in group["params"]]
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> SavedState:
         """The state of all parameters as it was last consolidated, as that of one optimizer for all of them.
 
         `RuntimeError` on a rank that does not have it.
@@ -182,7 +183,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         finally:
             self.state = own
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: SavedState) -> None:
         """Load the state of all parameters, of which this rank keeps that of its own; errors are as for `Optimizer`."""
         order, rank = self._params_in_order(), self.process_group.rank()
         owners = dict(enumerate(self._rank_of[param] for param in order))

@@ -10,7 +10,9 @@ import jax
 
 from weft._base.device import DeviceLike
 from weft._base.state import ambient, using
+from weft._base.types import Arg, Args, Kwargs
 from weft._tensor.tensor import Tensor
+from weft.distributed._world import AnyGroup
 from weft.distributed.pipelining._tracing import (
     SplitPoint,
     StageCall,
@@ -56,7 +58,7 @@ class _Part(Module):
         for state in _leaves_of(([(call.args, call.kwargs) for call in calls], results), TracingState):
             _place_state(self, state.name, modules)
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: Arg, **kwargs: Arg) -> Any:
         """Call the submodules. Keyword arguments are for the first part, and ignored by others."""
         values: dict[TracedSlot, Any] = {}
         positional, named = self._inputs
@@ -138,7 +140,7 @@ class Pipe(Module):
         """The number of stages."""
         return len(self.stages)
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: Arg, **kwargs: Arg) -> Any:
         """The tensors that the model returns, in a tuple also if it is one."""
         values = self.stages[0](*args, **kwargs)
         for part in list(self.stages)[1:]:
@@ -155,13 +157,13 @@ class Pipe(Module):
         """What `build_stage` needs to know."""
         return PipeInfo(self.num_stages)
 
-    def build_stage(self, stage_index: int, device: DeviceLike, group: Any = None) -> PipelineStage:
+    def build_stage(self, stage_index: int, device: DeviceLike, group: AnyGroup = None) -> PipelineStage:
         """A stage of this model, for a schedule."""
         return build_stage(self.get_stage_module(stage_index), stage_index, self.info(), device, group)
 
 
 def build_stage(
-    stage_module: Module, stage_index: int, pipe_info: PipeInfo, device: DeviceLike, group: Any = None
+    stage_module: Module, stage_index: int, pipe_info: PipeInfo, device: DeviceLike, group: AnyGroup = None
 ) -> PipelineStage:
     """A stage for a schedule from a module, such as a changed `pipe.get_stage_module(stage_index)`."""
     return PipelineStage(stage_module, stage_index, pipe_info.num_stages, device, group=group)
@@ -169,8 +171,8 @@ def build_stage(
 
 def pipeline(
     module: Module,
-    mb_args: tuple[Any, ...],
-    mb_kwargs: dict[str, Any] | None = None,
+    mb_args: Args,
+    mb_kwargs: Kwargs | None = None,
     split_spec: Mapping[str, SplitPoint] | None = None,
 ) -> Pipe:
     """Split a model before or after submodules, given by name, and wherever its `forward` calls `pipe_split()`.

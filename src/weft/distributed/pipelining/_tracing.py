@@ -18,6 +18,7 @@ from typing import Any
 import jax
 
 from weft._base.state import ambient, using
+from weft._base.types import AnyCallable, Args, Kwargs
 from weft._tensor.tensor import Tensor
 from weft.errors import ProgramError
 from weft.nn import Module
@@ -53,9 +54,9 @@ class StageCall:
     grad   whether it records gradients, if the call of the model does
     """
 
-    target: str | Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    target: str | AnyCallable
+    args: Args
+    kwargs: Kwargs
     results: Any
     grad: bool
 
@@ -94,9 +95,7 @@ def pipe_split() -> None:
         _running.recorder.split_here()
 
 
-def recorded(
-    module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], split_spec: Mapping[str, SplitPoint]
-) -> StageRecording:
+def recorded(module: Module, args: Args, kwargs: Kwargs, split_spec: Mapping[str, SplitPoint]) -> StageRecording:
     """What a model calls. `RuntimeError` if it passes on tensors of unknown origin.
 
     Random numbers and buffers are as before.
@@ -140,7 +139,7 @@ class _Recorder:
             if isinstance(x, Tensor)
         }
 
-    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> StageRecording:
+    def run(self, args: Args, kwargs: Kwargs) -> StageRecording:
         arguments = self._new_slots((args, kwargs))
         with ExitStack() as stack:
             stack.enter_context(_untouched(self._module))
@@ -159,7 +158,7 @@ class _Recorder:
         self._splitting.update(self._stack)
         self._stages.append([])
 
-    def call_function(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call_function(self, function: AnyCallable, args: Args, kwargs: Kwargs) -> Any:
         """Call a function and record it, unless that is a part of a submodule that is recorded as a whole."""
         if any(name not in self._opened for name in self._stack):
             return function(*args, **kwargs)
@@ -183,7 +182,7 @@ class _Recorder:
         return name not in self._opened and all(parent in self._opened for parent in parents)
 
     def _before(self, name: str) -> Callable[..., None]:
-        def hook(_: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        def hook(_: Module, args: Args, kwargs: Kwargs) -> None:
             if self._spec.get(name) is SplitPoint.BEGINNING:
                 self._stages.append([])
             self._stack.append(name)
@@ -193,7 +192,7 @@ class _Recorder:
         return hook
 
     def _after(self, name: str) -> Callable[..., None]:
-        def hook(_: Module, args: tuple[Any, ...], kwargs: dict[str, Any], results: Any) -> None:
+        def hook(_: Module, args: Args, kwargs: Kwargs, results: Any) -> None:
             if self._is_recorded():
                 positional, named = self._arguments.pop()
                 self._stages[-1].append(StageCall(name, positional, named, self._new_slots(results), ambient().grad))
@@ -250,9 +249,7 @@ class _FunctionMode(TorchFunctionMode):
         super().__init__()
         self._recorder = recorder
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: AnyCallable, types: Any, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         return self._recorder.call_function(func, args, kwargs or {})
 
 

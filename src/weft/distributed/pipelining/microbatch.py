@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 
+from weft._base.types import Args, Kwargs
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.errors import PreconditionError, ValueRangeError
@@ -44,8 +45,8 @@ _FIRST_DIM = TensorChunkSpec(0)
 
 
 def split_args_kwargs_into_chunks(
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any] | None,
+    args: Args,
+    kwargs: Kwargs | None,
     chunks: int,
     args_chunk_spec: Sequence[TensorChunkSpec | None] | None = None,
     kwargs_chunk_spec: Mapping[str, TensorChunkSpec | None] | None = None,

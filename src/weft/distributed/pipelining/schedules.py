@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from weft._base.state import ambient, using
+from weft._base.types import Arg, Args, Kwargs
 from weft._tensor.tensor import Tensor
 from weft.distributed._objects import all_gather_object
 from weft.distributed.pipelining import _orders
@@ -97,12 +98,12 @@ class _PipelineSchedule:
 
     def step(
         self,
-        *args: Any,
+        *args: Arg,
         target: Any = None,
         losses: list[Tensor] | None = None,
         return_outputs: bool = True,
         loss_kwargs: Mapping[str, Any] | None = None,
-        **kwargs: Any,
+        **kwargs: Arg,
     ) -> Any:
         """Run the forwards and, with a loss function, the backwards of a batch, in microbatches.
 
@@ -121,12 +122,12 @@ class _PipelineSchedule:
 
     def eval(
         self,
-        *args: Any,
+        *args: Arg,
         target: Any = None,
         losses: list[Tensor] | None = None,
         return_outputs: bool = True,
         loss_kwargs: Mapping[str, Any] | None = None,
-        **kwargs: Any,
+        **kwargs: Arg,
     ) -> Any:
         """Run the forwards of a batch without gradients; otherwise as `step`. The module's mode is not changed."""
         return self._run(
@@ -135,8 +136,8 @@ class _PipelineSchedule:
 
     def _run(
         self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        args: Args,
+        kwargs: Kwargs,
         target: Any,
         losses: list[Tensor] | None,
         *,
@@ -168,8 +169,8 @@ class _PipelineSchedule:
 
     def _new_step(
         self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        args: Args,
+        kwargs: Kwargs,
         target: Any,
         loss_kwargs: Mapping[str, Any],
         keeps_outputs: bool,
@@ -191,7 +192,7 @@ class _PipelineSchedule:
         )
 
     def _parts(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], args_spec: Any = None, kwargs_spec: Any = None
+        self, args: Args, kwargs: Kwargs, args_spec: Any = None, kwargs_spec: Any = None
     ) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
         """The arguments of each microbatch. Specs of arguments that other ranks give are not used."""
         count = self._n_microbatches

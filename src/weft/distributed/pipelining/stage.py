@@ -8,10 +8,11 @@ from typing import Any
 from weft._base.device import DeviceLike
 from weft._base.device import device as device_class
 from weft._base.state import Pending, ambient, using
+from weft._base.types import Kwargs
 from weft._lazy.flushing import flush_pending
 from weft._tensor.gradients import backward
 from weft._tensor.tensor import Tensor
-from weft.distributed._world import require_group
+from weft.distributed._world import AnyGroup, require_group
 from weft.distributed.device_mesh import DeviceMesh
 from weft.distributed.pipelining._replicas import begin_backward, begin_step, forward_apart
 from weft.distributed.pipelining._transfers import map_tensors, tensors_of
@@ -49,7 +50,7 @@ class PipelineStage:
         device: DeviceLike,
         input_args: Any = None,
         output_args: Any = None,
-        group: Any = None,
+        group: AnyGroup = None,
         get_mesh: GetMesh | None = None,
     ) -> None:
         if not callable(submodule):
@@ -89,7 +90,7 @@ class PipelineStage:
         self._backwards_left = microbatches
         begin_step(self.submod)
 
-    def forward(self, microbatch: int, inputs: Any, kwargs: dict[str, Any]) -> Any:
+    def forward(self, microbatch: int, inputs: Any, kwargs: Kwargs) -> Any:
         """The module's results for a microbatch, which are kept for its backward if gradients are recorded."""
         if not self.is_first:
             inputs = map_tensors(_as_leaf, inputs)

@@ -12,6 +12,7 @@ from typing import Any, TypeVarTuple
 
 from weft._base.capture import active_capture
 from weft._base.timeline import Phase, spanned
+from weft._base.types import Arg, Result
 from weft._comm.transport.pipe import Bytes, CallPipe
 from weft._comm.transport.reactor import Reactor
 from weft._comm.transport.reader_lock import Waiter
@@ -109,7 +110,7 @@ class Agent:
 
     # --- sending ---
 
-    def call(self, to: WorkerInfo, function: Any, args: Any, kwargs: Any, seconds: float | None = None) -> PendingCall:
+    def call(self, to: WorkerInfo, function: Any, args: Arg, kwargs: Arg, seconds: float | None = None) -> PendingCall:
         """Start a call of a user's function."""
         context = current_context()
         content = (function, args, kwargs) if context is None else (function, args, kwargs, context.id)
@@ -138,7 +139,7 @@ class Agent:
             self.reactor.call_soon(partial(self.reactor.flush, pipe))
 
     @spanned(Phase.CALL)
-    def wait(self, future: Future[Any], limit: float | None) -> Any:
+    def wait(self, future: Future[Result], limit: float | None) -> Any:
         """The value of any future, waited for at most `limit` seconds (None: the default, 0: no limit)."""
         limit = self.seconds if limit is None else limit
         if not future.done():
@@ -331,11 +332,11 @@ class Agent:
             raise RpcError(f"{self.me} has no control {name!r} for frames of the kind {kind}")
         return control
 
-    def run(self, function: Callable[..., None], *args: Any) -> None:
+    def run(self, function: Callable[..., None], *args: Arg) -> None:
         """Run a function in the pool. Its pending computations are started once no other function is waiting."""
         self.reactor.run(partial(self._run, function, *args))
 
-    def _run(self, function: Callable[..., None], *args: Any) -> None:
+    def _run(self, function: Callable[..., None], *args: Arg) -> None:
         function(*args)
         # After the answer, since the caller does not wait for what its function has only recorded, as an optimizer's
         # step. While other functions wait, their computations are started together with these.

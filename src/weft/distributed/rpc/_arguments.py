@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from weft._base.types import Arg
 from weft.distributed.rpc._agent import Agent
 from weft.distributed.rpc._call import PendingCall
 from weft.distributed.rpc._profiled_call import profiled
@@ -17,7 +18,7 @@ from weft.errors import ArgumentError, RpcError, ValueRangeError
 _MOST_NAMES = 20  # the largest number of workers that an error names
 
 
-def begin(to: Any, func: Any, args: Any, kwargs: Any, timeout: float, mode: RPCExecMode) -> PendingCall:
+def begin(to: Any, func: Any, args: Arg, kwargs: Arg, timeout: float, mode: RPCExecMode) -> PendingCall:
     """Start a call; its request may not be sent yet."""
     agent = current_agent()
     args, kwargs = checked(func, args, kwargs)
@@ -25,13 +26,13 @@ def begin(to: Any, func: Any, args: Any, kwargs: Any, timeout: float, mode: RPCE
 
 
 def start(
-    agent: Agent, to: WorkerInfo, func: Any, args: Any, kwargs: Any, timeout: float, mode: RPCExecMode
+    agent: Agent, to: WorkerInfo, func: Any, args: Arg, kwargs: Arg, timeout: float, mode: RPCExecMode
 ) -> PendingCall:
     """The same of arguments that were checked."""
     return agent.call(to, profiled(agent.me, to, func, mode), args, kwargs, seconds(timeout))
 
 
-def checked(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+def checked(func: Any, args: Arg, kwargs: Arg) -> tuple[Any, Any]:
     """The arguments of a call; `TypeError` if the function cannot be called, or the arguments have wrong types."""
     if not callable(func):
         raise ArgumentError("function should be callable.")

@@ -10,6 +10,7 @@ from time import monotonic, perf_counter
 from typing import Any, Self
 
 from weft._base.timeline import Phase, spanned
+from weft._base.types import Result
 from weft._comm.transport.pipe import Bytes, CallPipe
 from weft._comm.transport.reactor import Reactor
 from weft.distributed.rpc._contexts import PassContext, current_context, use_context
@@ -24,7 +25,7 @@ _ERROR = int(Frame.ERROR)
 _TOGETHER = 200e-6  # seconds within which frames to one peer are sent together
 
 
-class PendingCall(Future[Any]):
+class PendingCall(Future[Result]):
     """The answer to a call whose request is queued, but may not be sent.
 
     A thread that waits for it sends the request, and reads the pipe unless another thread does. Callers that do not
@@ -63,7 +64,7 @@ class PendingCall(Future[Any]):
             self._calls.reactor.flush(self.pipe)
         return self
 
-    def add_done_callback(self, callback: Callable[[Future[Any]], Any]) -> None:
+    def add_done_callback(self, callback: Callable[[Future[Result]], Any]) -> None:
         """Add a callback, which runs in the present context of distributed autograd."""
         context = current_context()
         super().add_done_callback(callback if context is None else partial(_run_within, context, callback))
@@ -175,6 +176,6 @@ class PendingCalls:
             finish(outcome)
 
 
-def _run_within(context: PassContext, callback: Callable[[Future[Any]], Any], done: Future[Any]) -> None:
+def _run_within(context: PassContext, callback: Callable[[Future[Result]], Any], done: Future[Result]) -> None:
     with use_context(context):
         callback(done)

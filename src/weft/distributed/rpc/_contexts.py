@@ -15,6 +15,7 @@ from itertools import count
 from typing import Any, NamedTuple, NoReturn
 
 from weft._autograd.graph import Vertex
+from weft._base.types import Arg
 from weft._lazy.aval import Aval
 from weft._lazy.role import Interior, Leaf, custom_of
 from weft._lazy.signature import Output, Signature
@@ -42,7 +43,7 @@ class ReceivedTensor(NamedTuple):
     message: int
     number: int
 
-    def __call__(self, *_: Any) -> NoReturn:
+    def __call__(self, *_: Arg) -> NoReturn:
         raise GradientError(
             f"a tensor on the way to the roots came from {self.sender} in a context of distributed autograd; call "
             "weft.distributed.autograd.backward(context_id, roots) in it, not backward()"

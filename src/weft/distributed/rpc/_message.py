@@ -66,7 +66,7 @@ def pack(content: Any, to: Receiver) -> tuple[bytes, list[memoryview]]:
         _thread_local.pickler = pickler
 
 
-def unpack(body: Bytes, buffers: Sequence[Bytes | np.ndarray[Any, Any]], reader: Any) -> Any:
+def unpack(body: Bytes, buffers: Sequence[Bytes | np.ndarray], reader: Any) -> Any:
     """The object. Buffers that are arrays are used by it without a copy; others are copied."""
     before, _thread_local.reader = _thread_local.reader, reader  # unpickling may call code that reads, too
     try:
@@ -84,7 +84,7 @@ def current_reader() -> Any:
     return _thread_local.reader
 
 
-def _own(buffer: Bytes | np.ndarray[Any, Any]) -> Any:
+def _own(buffer: Bytes | np.ndarray) -> Any:
     if isinstance(buffer, np.ndarray):
         return buffer
     if len(buffer) < _LONG:

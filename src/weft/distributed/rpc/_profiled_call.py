@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
 from itertools import count
 from time import perf_counter_ns
 from typing import Any
 from weakref import WeakValueDictionary
 
 from weft._base.timeline import Exchange, Listeners, tell_exchange
+from weft._base.types import AnyCallable
 from weft.distributed import rpc
 from weft.distributed.rpc._service import Method
 from weft.distributed.rpc._workers import WorkerInfo
@@ -33,7 +33,7 @@ class ProfiledResult:
         """The events alone, where the value stays."""
         return ProfiledResult(None, self.number, self.events)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _arrived, (self.value, self.number, self.events)
 
 
@@ -45,7 +45,7 @@ def _arrived(value: Any, number: int, events: list[Any]) -> Any:
     return value
 
 
-def profiled(me: WorkerInfo, to: WorkerInfo, function: Callable[..., Any], mode: RPCExecMode) -> Callable[..., Any]:
+def profiled(me: WorkerInfo, to: WorkerInfo, function: AnyCallable, mode: RPCExecMode) -> AnyCallable:
     """The function that is called instead of this one: itself, unless a profile of this process follows calls."""
     only_looks = getattr(function, "test_only", False)  # whether a value has a method: no call of the program
     if only_looks or not Listeners.of_exchanges:
@@ -55,7 +55,7 @@ def profiled(me: WorkerInfo, to: WorkerInfo, function: Callable[..., Any], mode:
     return rpc._ProfiledFunction(function, number)
 
 
-def _name_of(function: Callable[..., Any]) -> str:
+def _name_of(function: AnyCallable) -> str:
     if isinstance(function, Method):
         return function.name
     name = getattr(function, "__qualname__", type(function).__qualname__)

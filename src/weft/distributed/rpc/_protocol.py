@@ -12,6 +12,7 @@ from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, TypeVarTuple
 
+from weft._base.types import Arg, Result
 from weft.distributed.rpc._errors import pack_error
 from weft.distributed.rpc._message import pack
 from weft.distributed.rpc._workers import WorkerInfo
@@ -95,7 +96,7 @@ class Note(Generic[T, *Args]):
 Control = Request[*tuple[Any, ...]] | Note[Any, *tuple[Any, ...]]
 
 
-def _untitled(args: Any) -> None:
+def _untitled(args: Arg) -> None:
     del args
 
 
@@ -119,7 +120,7 @@ class Answering(Protocol):
     me: WorkerInfo
     devices: DeviceMaps
 
-    def run(self, function: Callable[..., None], *args: Any) -> None:
+    def run(self, function: Callable[..., None], *args: Arg) -> None:
         """Have a function run in its turn."""
         ...
 
@@ -161,11 +162,11 @@ class Reply(Generic[A]):
         """Answer with an error."""
         self._answer(Frame.ERROR, *pack_error(error, self.agent.me))
 
-    def follow(self, future: Future[Any]) -> None:
+    def follow(self, future: Future[Result]) -> None:
         """Answer with the result or error of a future, once it is done."""
         future.add_done_callback(self._settle)
 
-    def run(self, function: Callable[..., None], *args: Any) -> None:
+    def run(self, function: Callable[..., None], *args: Arg) -> None:
         """Call `function(self, *args)`, which sends the reply; an exception that it raises becomes the answer."""
         try:
             if self._span is None:
@@ -175,11 +176,11 @@ class Reply(Generic[A]):
         except BaseException as error:
             self.fail(error)
 
-    def run_in_turn(self, function: Callable[..., None], *args: Any) -> None:
+    def run_in_turn(self, function: Callable[..., None], *args: Arg) -> None:
         """As `run`, but in a thread of the pool, after the functions that are already waiting."""
         self.agent.run(self.run, function, *args)
 
-    def _settle(self, done: Future[Any]) -> None:
+    def _settle(self, done: Future[Result]) -> None:
         try:
             value = done.value()
         except BaseException as error:

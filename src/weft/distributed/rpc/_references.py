@@ -14,6 +14,7 @@ from itertools import count
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
+from weft._base.types import Result
 from weft.errors import RpcError
 from weft.futures import Future
 
@@ -53,7 +54,7 @@ class OwnedValue:
 
     def __init__(self, number: GloballyUniqueId) -> None:
         self.id = number
-        self.value: Future[Any] = Future()
+        self.value: Future[Result] = Future()
         self.created = False  # whether the creator's request has arrived; a fork may be known earlier
         self.forks: dict[Number, Holder] = {}
 

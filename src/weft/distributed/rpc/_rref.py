@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, NoReturn, TypeVar
 
+from weft._base.types import AnyCallable, Arg, Args, Result
 from weft._base.usage import log_api_usage_once
 from weft._tensor.tensor import Tensor
 from weft.distributed.rpc._agent import Agent
@@ -47,7 +48,7 @@ class RRef(Generic[T]):
     _id: GloballyUniqueId
     _owned: OwnedValue | None  # the value, if this worker is the owner; None in a fork
     _fork: GloballyUniqueId | None
-    _acknowledgement: Future[Any]  # done once the owner knows of the fork, or has failed to create the value
+    _acknowledgement: Future[Result]  # done once the owner knows of the fork, or has failed to create the value
 
     def __init__(self, value: T, type_hint: Any = None) -> None:
         del type_hint
@@ -68,7 +69,7 @@ class RRef(Generic[T]):
         owner: WorkerInfo,
         number: GloballyUniqueId,
         fork: GloballyUniqueId,
-        acknowledgement: Future[Any],
+        acknowledgement: Future[Result],
     ) -> None:
         self._agent, self._owner, self._id = agent, owner, number
         self._owned, self._fork, self._acknowledgement = None, fork, acknowledgement
@@ -161,8 +162,8 @@ class RRef(Generic[T]):
         self,
         timeout: float,
         function: Any,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
+        args: Args,
+        kwargs: Mapping[str, Arg],
         mode: RPCExecMode = RPCExecMode.ASYNC,
     ) -> PendingCall:
         """Call a function on the owner; this reference is kept during the call."""
@@ -172,7 +173,7 @@ class RRef(Generic[T]):
         call.add_done_callback(lambda _, kept=self: None)
         return call
 
-    def _create(self, timeout: float, method: Method, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> RRef[Any]:
+    def _create(self, timeout: float, method: Method, args: Args, kwargs: Mapping[str, Arg]) -> RRef[Result]:
         # `remote` answers at once, so a method that does not exist would only show when the result is used.
         self._begin(timeout, method._replace(test_only=True), (), {}).wait()
         reference = _create_remotely(self._owner, method, args, kwargs, timeout)
@@ -190,7 +191,7 @@ class RRef(Generic[T]):
         if self._acknowledgement.failed:
             self._acknowledgement.value()
 
-    def _get_future(self) -> Future[Any]:
+    def _get_future(self) -> Future[Result]:
         """A future that is done when the value is created, or its creation has failed."""
         return self._acknowledgement
 
@@ -242,17 +243,17 @@ PyRRef = RRef
 class _Methods:
     """An object whose attributes are functions that pass on a method of a value, with arguments and keywords."""
 
-    def __init__(self, number: GloballyUniqueId, call: Callable[..., Any]) -> None:
+    def __init__(self, number: GloballyUniqueId, call: AnyCallable) -> None:
         self._number, self._call = number, call
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def __getattr__(self, name: str) -> AttributeValueCallable:
         method = Method(self._number, name)
         return lambda *args, **kwargs: self._call(method, args, kwargs)
 
 
 def remote(
-    to: Any, func: Callable[..., Any], args: Any = None, kwargs: Any = None, timeout: float = UNSET_RPC_TIMEOUT
-) -> RRef[Any]:
+    to: Any, func: AnyCallable, args: Arg = None, kwargs: Arg = None, timeout: float = UNSET_RPC_TIMEOUT
+) -> RRef[Result]:
     """Call a function on another worker and keep the result there; returns a reference to it at once.
 
     Errors are raised when the reference is used, including a timeout if the value is not created within `timeout`
@@ -264,7 +265,7 @@ def remote(
     return _create_remotely(worker(agent, to), func, args, kwargs, timeout)
 
 
-def _create_remotely(owner: WorkerInfo, func: Any, args: Any, kwargs: Any, timeout: float) -> RRef[Any]:
+def _create_remotely(owner: WorkerInfo, func: Any, args: Arg, kwargs: Arg, timeout: float) -> RRef[Result]:
     agent = current_agent()
     limit, references = seconds(timeout), agent.references
     number, reference = references.number(), object.__new__(RRef)
@@ -288,7 +289,7 @@ def _report_failure(
     owner: WorkerInfo,
     number: GloballyUniqueId,
     fork: GloballyUniqueId | None,
-    acknowledgement: Future[Any],
+    acknowledgement: Future[Result],
 ) -> None:
     """Tell the owner that the value will not be created. It does not know this if it could not read the request."""
     if acknowledgement.failed and not agent.closing:
@@ -321,7 +322,7 @@ def _as_root(value: Any) -> Tensor:
 
 def _received_reference(
     owner: WorkerInfo, number: GloballyUniqueId, fork: GloballyUniqueId, parent: WorkerInfo
-) -> RRef[Any]:
+) -> RRef[Result]:
     """The reference received from another worker, in a call or an answer."""
     agent: Agent = current_reader()
     reference = object.__new__(RRef)
@@ -334,7 +335,7 @@ def _received_reference(
         else:
             agent.tell(parent, child_known, fork)
         return reference
-    acknowledgement: Future[Any] = Future()
+    acknowledgement: Future[Result] = Future()
     reference._init_as_user(agent, owner, number, fork, acknowledgement)
     if parent == owner:
         # The owner has counted this fork when it sent it.
@@ -346,7 +347,7 @@ def _received_reference(
 
 
 def _fork_known(
-    agent: Agent, parent: WorkerInfo, fork: GloballyUniqueId, acknowledgement: Future[Any], added: Future[Any]
+    agent: Agent, parent: WorkerInfo, fork: GloballyUniqueId, acknowledgement: Future[Result], added: Future[Result]
 ) -> None:
     acknowledgement._settle(added.value)
     agent.tell(parent, child_known, fork)
@@ -358,9 +359,9 @@ def create(
     number: Number,
     fork: Number | None,
     holder: Holder,
-    func: Callable[..., Any],
-    args: Any,
-    kwargs: Any,
+    func: AnyCallable,
+    args: Arg,
+    kwargs: Arg,
     context_id: int | None,
 ) -> None:
     """Compute a value that stays here; answered when it is created."""
@@ -372,7 +373,7 @@ def create(
 
 
 def _create(
-    reply: Reply[Agent], value: Future[Any], func: Any, args: Any, kwargs: Any, context: PassContext | None
+    reply: Reply[Agent], value: Future[Result], func: Any, args: Arg, kwargs: Arg, context: PassContext | None
 ) -> None:
     try:
         result, later = call_function(reply.agent, func, args, kwargs, context)
@@ -385,7 +386,7 @@ def _create(
         _finish(reply, value, result)
 
 
-def _finish_later(reply: Reply[Agent], value: Future[Any], done: Future[Any]) -> None:
+def _finish_later(reply: Reply[Agent], value: Future[Result], done: Future[Result]) -> None:
     try:
         result = done.value()
     except BaseException as error:
@@ -395,7 +396,7 @@ def _finish_later(reply: Reply[Agent], value: Future[Any], done: Future[Any]) ->
         _finish(reply, value, result)
 
 
-def _finish(reply: Reply[Agent], value: Future[Any], result: Any) -> None:
+def _finish(reply: Reply[Agent], value: Future[Result], result: Any) -> None:
     """Set a created value: its creator is answered before the callers that wait for it."""
     is_profiled = isinstance(result, ProfiledResult)
     # In this order, the creator knows that its value exists before any result that others compute from it arrives.

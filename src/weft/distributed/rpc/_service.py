@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
+from weft._base.types import AnyCallable, Arg
 from weft._comm.transport.pipe import Bytes
 from weft._tensor.assemble import PUBLIC
 from weft.distributed.rpc._contexts import Contexts, PassContext, use_context
@@ -42,7 +43,7 @@ class Method(NamedTuple):
     name: str
     test_only: bool = False
 
-    def bound(self, agent: ValueOwner) -> Callable[..., Any]:
+    def bound(self, agent: ValueOwner) -> AnyCallable:
         """The method itself; `AttributeError` if the value has none of this name."""
         method = getattr(value_of(agent, self.number), self.name)
         return _do_nothing if self.test_only else method
@@ -76,7 +77,7 @@ def serve(reply: Reply[ServingAgent], body: Bytes, buffers: Sequence[Any]) -> No
 
 
 def call_function(
-    agent: ValueOwner, function: Any, args: Any, kwargs: Any, context: PassContext | None
+    agent: ValueOwner, function: Any, args: Arg, kwargs: Arg, context: PassContext | None
 ) -> tuple[Any, bool]:
     """Call a user's function; returns its result, and whether that is a future of the actual result."""
     try:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from queue import Empty
 from typing import Any, TypeVar
 
+from weft._base.types import Arg, Result
 from weft._comm.deadline import Deadline
 from weft._comm.tree import split
 from weft.distributed.rpc import _termination
@@ -78,14 +79,14 @@ def _name(agent: Agent, number: int) -> str:
     return workers.names.get(number, str(number))
 
 
-def _ask(agent: Agent, number: int, deadline: Deadline, request: Any, *args: Any) -> Future[Any]:
+def _ask(agent: Agent, number: int, deadline: Deadline, request: Any, *args: Arg) -> Future[Result]:
     """Connect to a worker and start a call; returns a future of the answer, or of the error of either."""
     try:
         to = worker_at(agent, number)
         connect(agent, to, deadline)
         return agent.ask(to, request, *args, limit=0).push()
     except RpcError as error:
-        failed = Future[Any]()
+        failed = Future[Result]()
         failed.set_exception(error)
         return failed
 

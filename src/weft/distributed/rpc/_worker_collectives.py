@@ -10,6 +10,7 @@ from itertools import count
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from weft._base.types import Result
 from weft.distributed.rpc._agent import Agent
 from weft.distributed.rpc._arguments import begin
 from weft.distributed.rpc._state import current_agent
@@ -28,7 +29,7 @@ class _Rounds:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._numbers: defaultdict[Names, count[int]] = defaultdict(count)
-        self._open: defaultdict[tuple[Names, int], tuple[dict[str, Any], Future[Any]]]
+        self._open: defaultdict[tuple[Names, int], tuple[dict[str, Any], Future[Result]]]
         self._open = defaultdict(lambda: ({}, Future()))
 
     def next_number(self, names: Names) -> int:
@@ -36,7 +37,7 @@ class _Rounds:
         with self._lock:
             return next(self._numbers[names])
 
-    def contribute(self, names: Names, number: int, name: str, obj: Any) -> Future[Any]:
+    def contribute(self, names: Names, number: int, name: str, obj: Any) -> Future[Result]:
         """Add one worker's object to a round; the future has all objects, by name, when they are complete."""
         with self._lock:
             objects, done = self._open[names, number]
@@ -102,7 +103,7 @@ def _everybody(agent: Agent) -> list[str]:
 
 
 @async_execution
-def _contribute(names: Names, number: int, name: str, obj: Any) -> Future[Any]:
+def _contribute(names: Names, number: int, name: str, obj: Any) -> Future[Result]:
     """Add one worker's object to a round, on the worker that leads it."""
     return _rounds_of(current_agent()).contribute(names, number, name, obj)
 

@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from weft._base.failing import before_leaving
 from weft._base.leaving import forget, leave_at_exit
+from weft._base.types import AnyCallable, Arg, Result
 from weft._base.usage import log_api_usage_once
 from weft._comm.deadline import Deadline
 from weft._comm.stores import keys
@@ -127,7 +128,7 @@ def get_worker_info(worker_name: str | None = None) -> WorkerInfo:
 
 
 def rpc_sync(
-    to: Any, func: Callable[..., Any], args: Any = None, kwargs: Any = None, timeout: float = UNSET_RPC_TIMEOUT
+    to: Any, func: AnyCallable, args: Arg = None, kwargs: Arg = None, timeout: float = UNSET_RPC_TIMEOUT
 ) -> Any:
     """Call a function on another worker, and wait for its result.
 
@@ -140,8 +141,8 @@ def rpc_sync(
 
 
 def rpc_async(
-    to: Any, func: Callable[..., Any], args: Any = None, kwargs: Any = None, timeout: float = UNSET_RPC_TIMEOUT
-) -> Future[Any]:
+    to: Any, func: AnyCallable, args: Arg = None, kwargs: Arg = None, timeout: float = UNSET_RPC_TIMEOUT
+) -> Future[Result]:
     """Call a function on another worker without waiting: returns a future of the result. See `rpc_sync`."""
     log_api_usage_once("torch.distributed.rpc_async")
     begun = begin(to, func, args, kwargs, timeout, RPCExecMode.ASYNC).push()
@@ -151,7 +152,7 @@ def rpc_async(
 
 
 class _ThreadLocal(threading.local):
-    begun: list[Future[Any]] | None = None  # the calls for which `_wait_all` waits
+    begun: list[Future[Result]] | None = None  # the calls for which `_wait_all` waits
 
 
 _thread_local = _ThreadLocal()

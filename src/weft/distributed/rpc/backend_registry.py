@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple
 
+from weft._base.types import AnyCallable, Arg, AttributeValue
 from weft._comm.stores.store import Store
 from weft.distributed.rpc import constants
 from weft.distributed.rpc._join import join
@@ -16,8 +16,8 @@ from weft.errors import ArgumentError, OptionError
 class BackendValue(NamedTuple):
     """The function that makes a backend's options, and the one by which its agent joins the job."""
 
-    construct_rpc_backend_options_handler: Callable[..., Any]
-    init_backend_handler: Callable[..., Any]
+    construct_rpc_backend_options_handler: AnyCallable
+    init_backend_handler: AnyCallable
 
 
 class _BackendType(Enum):
@@ -34,7 +34,7 @@ def _join(store: Store, name: str, rank: int, world_size: int | None, rpc_backen
 _types: list[Any] = [_BackendType("BackendType", {"TENSORPIPE": BackendValue(TensorPipeRpcBackendOptions, _join)})]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> AttributeValue:
     if name == "BackendType":  # a new enum is made by each registration
         return _types[-1]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -47,8 +47,8 @@ def backend_registered(backend_name: str) -> bool:
 
 def register_backend(
     backend_name: str,
-    construct_rpc_backend_options_handler: Callable[..., Any],
-    init_backend_handler: Callable[..., Any],
+    construct_rpc_backend_options_handler: AnyCallable,
+    init_backend_handler: AnyCallable,
 ) -> Any:
     """Add a backend; returns its member of a new `BackendType`.
 
@@ -68,7 +68,7 @@ def construct_rpc_backend_options(
     backend: Any,
     rpc_timeout: float = constants.DEFAULT_RPC_TIMEOUT_SEC,
     init_method: str = constants.DEFAULT_INIT_METHOD,
-    **kwargs: Any,
+    **kwargs: Arg,
 ) -> Any:
     """Options for a backend."""
     return backend.value.construct_rpc_backend_options_handler(
@@ -76,7 +76,7 @@ def construct_rpc_backend_options(
     )
 
 
-def init_backend(backend: Any, *args: Any, **kwargs: Any) -> Any:
+def init_backend(backend: Any, *args: Arg, **kwargs: Arg) -> Any:
     """Join the job by a backend; returns its agent."""
     return backend.value.init_backend_handler(*args, **kwargs)
 

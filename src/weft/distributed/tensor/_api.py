@@ -9,6 +9,7 @@ from typing import Any
 
 from weft._base.layout import strided
 from weft._base.state import using
+from weft._base.types import AnyCallable, Arg
 from weft._base.usage import log_api_usage_once
 from weft._tensor.composite import create
 from weft._tensor.generator import PartOfDraws
@@ -72,8 +73,8 @@ def distribute_module(
     module: Module,
     device_mesh: DeviceMesh | None = None,
     partition_fn: Callable[[str, Module, DeviceMesh], None] | None = None,
-    input_fn: Callable[..., Any] | None = None,
-    output_fn: Callable[..., Any] | None = None,
+    input_fn: AnyCallable | None = None,
+    output_fn: AnyCallable | None = None,
 ) -> Module:
     """Make all parameters and buffers of a module distributed, in place: what `partition_fn` leaves is replicated.
 
@@ -99,7 +100,7 @@ def distribute_module(
     return module
 
 
-def _with_module(function: Callable[..., Any] | None, name: str, values: str) -> Callable[..., Any] | None:
+def _with_module(function: AnyCallable | None, name: str, values: str) -> AnyCallable | None:
     """A function of (module, values, mesh); one of (values, mesh) is deprecated."""
     count = 3 if function is None else len(inspect.signature(function).parameters)
     if function is not None and count == 2:
@@ -134,7 +135,7 @@ def _factory(name: str, doc: str, *, drawn: bool = False) -> Callable[..., DTens
     function = getattr(create, name)
 
     def make(
-        *size: Any,
+        *size: Arg,
         dtype: Any = None,
         layout: Any = None,
         requires_grad: bool = False,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft._base.state import using
+from weft._base.types import Arg
 from weft._checkpoint.safe import add_safe_globals
 from weft._lazy.value import Value
 from weft._tensor.copying import set_restorer
@@ -148,7 +149,7 @@ class DTensor(Tensor):
         whole = self.redistribute(placements=[Replicate()] * self.device_mesh.ndim)
         return whole.to_local(grad_placements=grad_placements)
 
-    def set_(self, source: Any = None, *args: Any, **kwargs: Any) -> Tensor:
+    def set_(self, source: Any = None, *args: Arg, **kwargs: Arg) -> Tensor:
         """Make it a view of another distributed tensor's elements; `RuntimeError` for a plain one."""
         if not isinstance(source, DTensor):
             raise DistError(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial, wraps
 from typing import Any
 
 import jax
 
+from weft._base.types import AnyCallable, Arg
 from weft._tensor.tensor import Tensor
 from weft.distributed.device_mesh import DeviceMesh
 from weft.distributed.tensor._dtensor import DTensor
@@ -16,14 +17,14 @@ from weft.errors import PreconditionError, ValueRangeError
 
 
 def local_map(
-    func: Callable[..., Any] | None = None,
+    func: AnyCallable | None = None,
     out_placements: Any = None,
     in_placements: Sequence[Any] | None = None,
     in_grad_placements: Sequence[Any] | None = None,
     device_mesh: DeviceMesh | None = None,
     *,
     redistribute_inputs: bool = False,
-) -> Callable[..., Any]:
+) -> AnyCallable:
     """A function that calls `func` with this process's parts of distributed tensors, and distributes its results.
 
     `out_placements` are the placements of the result; of several results, a tuple of theirs, None for what is no
@@ -43,7 +44,7 @@ def local_map(
         )
 
     @wraps(func)
-    def mapped(*args: Any, **kwargs: Any) -> Any:
+    def mapped(*args: Arg, **kwargs: Arg) -> Any:
         # None counts as a leaf, so that placements, which have None for what is no tensor, stay aligned with the
         # arguments.
         leaves, structure = jax.tree_util.tree_flatten(args, is_leaf=lambda x: x is None)

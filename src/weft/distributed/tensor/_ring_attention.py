@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from weft._base.types import Arg
 from weft._tensor.autocast import casting
 from weft._tensor.codegen import op as rows
 from weft._tensor.composite.create import zeros
@@ -158,7 +159,7 @@ class _RingAttention(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Any, *grads: Arg) -> Any:
         ring: AttentionRing = ctx.ring
         query, key, value, output, logsumexp = ctx.saved_tensors
         of_queries = (grads[0], output, logsumexp, query)

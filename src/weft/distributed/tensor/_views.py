@@ -11,6 +11,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any, TypeVar
 
+from weft._base.types import Arg
 from weft._dispatch import apply
 from weft._lazy.aval import Aval, owned
 from weft._lazy.call import ONE
@@ -45,11 +46,11 @@ def _view(tensor: Tensor, call: Call) -> Tensor:
     return make_view(wrap(apply(call, (operand(tensor),))[0]), tensor, call, ())
 
 
-def _same(value: Any, *_: Any) -> Any:
+def _same(value: Any, *_: Arg) -> Any:
     return value
 
 
-def _written(base: Any, value: Any, *_: Any) -> Any:
+def _written(base: Any, value: Any, *_: Arg) -> Any:
     del base
     return value
 

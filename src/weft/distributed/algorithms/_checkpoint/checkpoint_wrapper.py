@@ -8,6 +8,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import Any
 
+from weft._base.types import AnyCallable, Arg, SavedState
 from weft.autograd.graph import save_on_cpu
 from weft.distributed._module_wrapper import ModuleWrapper
 from weft.distributed.fsdp.wrap import lambda_auto_wrap_policy, wrap_submodules
@@ -33,7 +34,7 @@ class ActivationWrapper(ModuleWrapper):
         self.register_load_state_dict_pre_hook(_loading)
 
     @abstractmethod
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: Arg, **kwargs: Arg) -> Any:
         """What the wrapped module computes."""
         raise ValueError("Subclasses should implement forward().")
 
@@ -41,7 +42,7 @@ class ActivationWrapper(ModuleWrapper):
 class OffloadWrapper(ActivationWrapper):
     """A module that keeps what its backward pass reads in the host's memory."""
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: Arg, **kwargs: Arg) -> Any:
         """What the wrapped module computes."""
         with save_on_cpu(pin_memory=True):
             return self.module(*args, **kwargs)
@@ -54,8 +55,8 @@ class CheckpointWrapper(ActivationWrapper):
         self,
         mod: Module,
         checkpoint_impl: CheckpointImpl = CheckpointImpl.NO_REENTRANT,
-        checkpoint_fn: Callable[..., Any] | None = None,
-        **checkpoint_fn_kwargs: Any,
+        checkpoint_fn: AnyCallable | None = None,
+        **checkpoint_fn_kwargs: Arg,
     ) -> None:
         super().__init__(mod)
         self.checkpoint_impl = checkpoint_impl
@@ -64,7 +65,7 @@ class CheckpointWrapper(ActivationWrapper):
             checkpoint_fn = partial(checkpoint, use_reentrant=reentrant)
         self.checkpoint_fn = partial(checkpoint_fn, **checkpoint_fn_kwargs)
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: Arg, **kwargs: Arg) -> Any:
         """What the wrapped module computes."""
         return self.checkpoint_fn(self.module, *args, **kwargs)
 
@@ -77,8 +78,8 @@ def offload_wrapper(module: Module) -> OffloadWrapper:
 def checkpoint_wrapper(
     module: Module,
     checkpoint_impl: CheckpointImpl = CheckpointImpl.NO_REENTRANT,
-    checkpoint_fn: Callable[..., Any] | None = None,
-    **checkpoint_fn_kwargs: Any,
+    checkpoint_fn: AnyCallable | None = None,
+    **checkpoint_fn_kwargs: Arg,
 ) -> CheckpointWrapper:
     """A module that is computed again in the backward pass.
 
@@ -106,7 +107,7 @@ def _saved(module: ActivationWrapper, state: Any, prefix: str, local_metadata: A
         state[prefix + key.removeprefix(inner)] = state.pop(key)
 
 
-def _loading(module: ActivationWrapper, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+def _loading(module: ActivationWrapper, state: SavedState, prefix: str, *rest: Arg) -> None:
     del rest
     inner = f"{prefix}{module.inner_name}."
     for key in [key for key in state if key.startswith(prefix) and not key.startswith(inner)]:

@@ -6,6 +6,7 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from weft._base.types import Arg
 from weft.distributed._grad_bucket import Hook
 from weft.distributed.algorithms.ddp_comm_hooks import (
     debugging_hooks,
@@ -50,10 +51,10 @@ def _power_sgd(
 class _Registers:
     """The value of an enum member: a function that registers its hook on a model."""
 
-    def __init__(self, register: Any, comm_hook: Any, **options: Any) -> None:
+    def __init__(self, register: Any, comm_hook: Any, **options: Arg) -> None:
         self._call = partial(register, comm_hook=comm_hook, **options)
 
-    def __call__(self, *, model: Module, state: Any, **options: Any) -> None:
+    def __call__(self, *, model: Module, state: Any, **options: Arg) -> None:
         self._call(model=model, state=state, **options)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft._base.types import Result
 from weft._tensor.tensor import Tensor
 from weft.distributed._grad_bucket import GradBucket, Hook, flat_result, gradients_of
 from weft.distributed.optim.zero_redundancy_optimizer import ZeroRedundancyOptimizer
@@ -22,8 +23,8 @@ def hook_with_zero_step(hook: Hook, ddp: Any, zero: ZeroRedundancyOptimizer, sha
     _require_overlap(ddp, zero)
     gradients: dict[Tensor, Tensor] = {}
 
-    def exchange(state: Any, bucket: GradBucket) -> Future[Any]:
-        def step(done: Future[Any]) -> Tensor:
+    def exchange(state: Any, bucket: GradBucket) -> Future[Result]:
+        def step(done: Future[Result]) -> Tensor:
             if bucket.index() == 0:
                 gradients.clear()  # they are from a pass that has failed
             flat = flat_result(done.value(), bucket)
@@ -45,8 +46,8 @@ def hook_with_zero_step_interleaved(
     del shard_buckets
     _require_overlap(ddp, zero)
 
-    def exchange(state: Any, bucket: GradBucket) -> Future[Any]:
-        def step(done: Future[Any]) -> Tensor:
+    def exchange(state: Any, bucket: GradBucket) -> Future[Result]:
+        def step(done: Future[Result]) -> Tensor:
             flat = flat_result(done.value(), bucket)
             zero._step_with(gradients_of(flat, bucket))
             return flat

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from weft._base.state import using
+from weft._base.types import Result
 from weft._lazy.flushing import keeping
 from weft._tensor.tensor import Tensor
 from weft.distributed._grad_bucket import GradBucket, Hook, flat_result, gradients_of
@@ -39,8 +40,8 @@ def _hook_then_optimizer(hook: Hook, optimizer_state: _OptimizerHookState) -> Ho
     Its result is that of `hook`.
     """
 
-    def exchange_and_update(hook_state: Any, bucket: GradBucket) -> Future[Any]:
-        def update(done: Future[Any]) -> Tensor:
+    def exchange_and_update(hook_state: Any, bucket: GradBucket) -> Future[Result]:
+        def update(done: Future[Result]) -> Tensor:
             # The steps of a bucket's parameters are recorded together, instead of as a program for each.
             with using(grad=False), keeping():
                 flat = flat_result(done.value(), bucket)

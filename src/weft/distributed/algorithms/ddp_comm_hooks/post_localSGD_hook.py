@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from weft._base.types import Result
 from weft.distributed._grad_bucket import GradBucket
 from weft.distributed._world import require_group
 from weft.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
@@ -50,7 +51,7 @@ class PostLocalSGDState:
                 _log.info("Start to apply local SGD after %s iterations.", self.iter)
 
 
-def post_localSGD_hook(state: PostLocalSGDState, bucket: GradBucket) -> Future[Any]:
+def post_localSGD_hook(state: PostLocalSGDState, bucket: GradBucket) -> Future[Result]:
     """The average over all ranks, or over a subgroup once local SGD has begun."""
     if state.iter < state.start_localSGD_iter:
         state.maybe_increase_iter(bucket)

@@ -11,12 +11,13 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft._base.dtype import bfloat16, float16
 from weft._base.state import using
+from weft._base.types import Result, SavedState
 from weft._tensor.codegen import op as rows
 from weft._tensor.composite.shape import unbind
 from weft._tensor.convert import from_host
@@ -85,10 +86,10 @@ class PowerSGDState:
         self.compression_stats_logging_frequency = max(1, compression_stats_logging_frequency)
         self.next_stats_report = 0
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> SavedState:
         return {name: value for name, value in self.__dict__.items() if name != "process_group"}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: SavedState) -> None:
         self.__dict__.update(state, process_group=require_default())
 
     def maybe_increase_iter(self, bucket: GradBucket) -> None:
@@ -174,7 +175,7 @@ def _approximate(
     work = _collectives.all_reduce(thin, group=group, async_op=True)
     assert work is not None, "a replica is a member of its group"
 
-    def finish(done: Future[Any]) -> tuple[list[Tensor], Tensor]:
+    def finish(done: Future[Result]) -> tuple[list[Tensor], Tensor]:
         with using(grad=False):
             *sums, rest = _parts(done.value()[0], [*p_shapes, (whole.numel(),)])
             ps = [orthogonalized(p, state.orthogonalization_epsilon) for p in sums]  # the scale does not matter
@@ -200,7 +201,7 @@ def _parts(flat: Tensor, shapes: Sequence[tuple[int, ...]]) -> list[Tensor]:
     return [rows.reshape(part, shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
-def powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Any]:
+def powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Result]:
     """Averages in which large matrices are compressed one by one; vectors and small matrices are sent as they are.
 
     The first `start_powerSGD_iter` steps use plain averages.
@@ -220,7 +221,7 @@ def powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Any]:
     kept = _flat([tensors[at] for at in whole]) if whole else gradients[:0]
     future = _approximate(state, bucket.index(), matrices, kept)
 
-    def decompress(done: Future[Any]) -> Tensor:
+    def decompress(done: Future[Result]) -> Tensor:
         products, rest = done.value()
         with using(grad=False):
             rest_of = dict(zip(whole, _parts(rest, [tuple(tensors[at].shape) for at in whole]), strict=True))
@@ -250,7 +251,7 @@ def _batches(state: PowerSGDState, tensors: Sequence[Tensor], chosen: Sequence[i
     return together if state.batch_tensors_with_same_shape else [[at] for batch in together for at in batch]
 
 
-def batched_powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Any]:
+def batched_powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Result]:
     """Averages in which a bucket is compressed as one square matrix, padded with zeros: faster, but less accurate."""
     if state.iter < state.start_powerSGD_iter:
         state.maybe_increase_iter(bucket)
@@ -263,7 +264,7 @@ def batched_powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[An
     state._count(bucket, matrices, 0)
     future = _approximate(state, bucket.index(), matrices, gradients[:0])
 
-    def decompress(done: Future[Any]) -> Tensor:
+    def decompress(done: Future[Result]) -> Tensor:
         with using(grad=False):
             result = rows.reshape(done.value()[0][0], (-1,))
             state._remember(bucket, gradients, result)

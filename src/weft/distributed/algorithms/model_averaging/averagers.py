@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
-from weft.distributed._world import require_group
+from weft.distributed._world import AnyGroup, require_group
 from weft.distributed.algorithms.model_averaging.utils import average_parameters_or_parameter_groups
 from weft.errors import ValueRangeError
 
@@ -15,7 +15,7 @@ from weft.errors import ValueRangeError
 class ModelAverager(ABC):
     """Averages models over a group, None for the default one. `step` counts the calls."""
 
-    def __init__(self, process_group: Any = None) -> None:
+    def __init__(self, process_group: AnyGroup = None) -> None:
         self.process_group = require_group(process_group)
         self.step = 0
 
@@ -27,7 +27,7 @@ class ModelAverager(ABC):
 class PeriodicModelAverager(ModelAverager):
     """Averages in every `period`-th step, starting with the step after `warmup_steps`."""
 
-    def __init__(self, period: int, warmup_steps: int = 0, process_group: Any = None) -> None:
+    def __init__(self, period: int, warmup_steps: int = 0, process_group: AnyGroup = None) -> None:
         super().__init__(process_group)
         if warmup_steps < 0:
             raise ValueRangeError("Arg ``warmup_steps`` must be a non-negative number.")

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from weft._base.types import AnyCallable, Arg
 from weft.distributed.elastic.metrics._handlers import ConsoleMetricHandler as ConsoleMetricHandler
 from weft.distributed.elastic.metrics._handlers import MetricData, MetricHandler, NullMetricHandler
 from weft.errors import ArgumentError
 
-Function = Callable[..., Any]
+Function = AnyCallable
 
 
 class MetricsConfig:
@@ -102,7 +103,7 @@ def _measured(name_of: Callable[[Function], str], group: Any) -> Callable[[Funct
         name = name_of(function)
 
         @wraps(function)
-        def measured(*args: Any, **kwargs: Any) -> Any:
+        def measured(*args: Arg, **kwargs: Arg) -> Any:
             start = time.time()
             try:
                 result = function(*args, **kwargs)

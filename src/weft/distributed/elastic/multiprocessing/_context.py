@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from weft._base.flight import has_recorded_end, remove_recording
+from weft._base.types import AnyCallable, Result
 from weft.distributed.elastic.multiprocessing._guardian import Guardian
 from weft.distributed.elastic.multiprocessing._logs import LogsDest, LogsSpecs
 from weft.distributed.elastic.multiprocessing._numa import refuse_numa
@@ -66,7 +67,7 @@ class PContext(ABC):
     def __init__(
         self,
         name: str,
-        entrypoint: Callable[..., Any] | str,
+        entrypoint: AnyCallable | str,
         args: Mapping[int, tuple[Any, ...]],
         envs: dict[int, dict[str, str]],
         logs_specs: LogsSpecs,
@@ -121,7 +122,7 @@ class PContext(ABC):
     def _collect(self) -> None:  # noqa: B027  programs send nothing
         """Read what the processes have sent so far. Never blocks."""
 
-    def _return_values(self) -> dict[int, Any]:
+    def _return_values(self) -> dict[int, Result]:
         return dict.fromkeys(range(self.nprocs))
 
     def _readers(self) -> list[int]:

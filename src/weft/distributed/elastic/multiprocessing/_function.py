@@ -5,13 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 from weft._base.flight import start_from_environment
+from weft._base.types import AnyCallable, Arg, Args, Result
 from weft.distributed.elastic.multiprocessing._activity import attach
 from weft.distributed.elastic.multiprocessing._context import PContext
 from weft.distributed.elastic.multiprocessing._logs import LogsSpecs
@@ -34,13 +35,13 @@ class MultiprocessContext(PContext):
     def __init__(
         self,
         name: str,
-        entrypoint: Callable[..., Any] | str,
+        entrypoint: AnyCallable | str,
         args: Mapping[int, tuple[Any, ...]],
         envs: dict[int, dict[str, str]],
         start_method: str,
         logs_specs: LogsSpecs,
-        *options: Any,
-        **named_options: Any,
+        *options: Arg,
+        **named_options: Arg,
     ) -> None:
         super().__init__(name, entrypoint, args, envs, logs_specs, *options, **named_options)
         self.start_method = start_method
@@ -91,7 +92,7 @@ class MultiprocessContext(PContext):
                         reader.close()
                     self._received[rank] += chunk
 
-    def _return_values(self) -> dict[int, Any]:
+    def _return_values(self) -> dict[int, Result]:
         return {rank: self._unpacked(rank) for rank in range(self.nprocs)}
 
     def _unpacked(self, rank: int) -> Any:
@@ -122,8 +123,8 @@ class MultiprocessContext(PContext):
 
 
 def _work(
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
+    function: AnyCallable,
+    args: Args,
     env: dict[str, str],
     stdout: str,
     stderr: str,
@@ -146,7 +147,7 @@ def _work(
     record(_returned)(function, args, writer)
 
 
-def _returned(function: Callable[..., Any], args: tuple[Any, ...], writer: Connection) -> None:
+def _returned(function: AnyCallable, args: Args, writer: Connection) -> None:
     """Call the function and send its return value."""
     value = function(*args)
     try:

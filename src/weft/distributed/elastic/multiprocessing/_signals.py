@@ -9,6 +9,8 @@ import threading
 from types import FrameType
 from typing import Any, ClassVar
 
+from weft._base.types import Result
+
 _DEFAULT = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 _log = logging.getLogger(__name__)
 
@@ -43,7 +45,7 @@ def _raise(signum: int, frame: FrameType | None) -> None:
     raise SignalException(f"Process {os.getpid()} got signal: {sigval}", sigval=sigval)
 
 
-def raise_on_signals() -> dict[int, Any]:
+def raise_on_signals() -> dict[int, Result]:
     """Let the signals of `TORCHELASTIC_SIGNALS_TO_HANDLE` raise `SignalException`; returns the previous handlers."""
     if threading.current_thread() is not threading.main_thread():
         _log.warning("signals are not handled, since the workers are not started by the main thread")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from multiprocessing import get_all_start_methods
 from typing import Any
 
+from weft._base.types import AnyCallable, Kwargs
 from weft.distributed.elastic.multiprocessing._binary import SubprocessContext
 from weft.distributed.elastic.multiprocessing._context import PContext
 from weft.distributed.elastic.multiprocessing._function import MultiprocessContext
@@ -17,7 +18,7 @@ from weft.errors import ArgumentError, ValueRangeError
 
 def start_processes(
     name: str,
-    entrypoint: Callable[..., Any] | str,
+    entrypoint: AnyCallable | str,
     args: dict[int, tuple[Any, ...]],
     envs: dict[int, dict[str, str]],
     logs_specs: LogsSpecs | str | os.PathLike[str] | None = None,
@@ -47,7 +48,7 @@ def start_processes(
     require_all_ranks(args, len(args), "args")
     require_all_ranks(envs, len(args), "envs")
     _check(envs, log_line_prefixes or {}, start_method)
-    options: dict[str, Any] = {"start_method": start_method} if callable(entrypoint) else {}
+    options: Kwargs = {"start_method": start_method} if callable(entrypoint) else {}
     kind = MultiprocessContext if callable(entrypoint) else SubprocessContext
     context = kind(
         name=name,

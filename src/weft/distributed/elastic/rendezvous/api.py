@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, ClassVar
 
+from weft._base.types import Arg
 from weft._comm.stores.store import Store
 from weft._comm.transport.addresses import own_address
 from weft.distributed.elastic.rendezvous.utils import free_port
@@ -123,7 +124,7 @@ class RendezvousParameters:
         min_nodes: int,
         max_nodes: int,
         local_addr: str | None = None,
-        **kwargs: Any,
+        **kwargs: Arg,
     ) -> None:
         if not backend:
             raise ValueRangeError("The rendezvous backend name must be a non-empty string.")

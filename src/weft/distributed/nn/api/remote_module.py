@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
+from weft._base.types import AnyCallable, Arg, Args, Kwargs, Result
 from weft._base.usage import log_api_usage_once
 from weft.distributed._structures import moved
 from weft.distributed.remote_device import _remote_device
@@ -60,7 +61,7 @@ class _ForwardSignature(NamedTuple):
     module: str
     signature: inspect.Signature
 
-    def require(self, caller: str, args: Any, kwargs: Any) -> None:
+    def require(self, caller: str, args: Arg, kwargs: Arg) -> None:
         """`TypeError` for arguments that do not fit."""
         try:
             self.signature.bind(*args, **kwargs)
@@ -82,8 +83,8 @@ class RemoteModule(Module):
         self,
         remote_device: str,
         module_cls: Callable[..., Module],
-        args: Sequence[Any] | None = None,
-        kwargs: Mapping[str, Any] | None = None,
+        args: Sequence[Arg] | None = None,
+        kwargs: Mapping[str, Arg] | None = None,
     ) -> None:
         log_api_usage_once("torch.distributed.nn.api.remote_module")
         worker, device = _parsed(remote_device)
@@ -91,7 +92,7 @@ class RemoteModule(Module):
         reference._get_future().wait()
         self._become(reference, device, _taken_by(module_cls))
 
-    def _become(self, reference: RRef[Any], device: str, takes: _ForwardSignature | None) -> None:
+    def _become(self, reference: RRef[Result], device: str, takes: _ForwardSignature | None) -> None:
         super().__init__()
         self.on = reference.owner_name()
         self._owner = reference.owner()
@@ -100,7 +101,7 @@ class RemoteModule(Module):
         self._takes = takes
 
     @staticmethod
-    def init_from_module_rref(remote_device: str, module_rref: RRef[Any]) -> RemoteModule:
+    def init_from_module_rref(remote_device: str, module_rref: RRef[Result]) -> RemoteModule:
         """A remote module from a reference to a module. The module is moved to the device, and runs on its owner."""
         _, device = _parsed(remote_device)
         remote_module = object.__new__(RemoteModule)
@@ -109,26 +110,26 @@ class RemoteModule(Module):
 
     # --- forward ---
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: Arg, **kwargs: Arg) -> Any:
         """The remote module's result for these arguments."""
         return rpc_sync(self._owner, _forward, self._call(args, kwargs))
 
-    def forward_async(self, *args: Any, **kwargs: Any) -> Future[Any]:
+    def forward_async(self, *args: Arg, **kwargs: Arg) -> Future[Result]:
         """Run `forward` without waiting: returns a future of the result."""
         return rpc_async(self._owner, _forward, self._call(args, kwargs))
 
-    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    def _call(self, args: Args, kwargs: Kwargs) -> tuple[Any, ...]:
         if self._takes is not None:
             self._takes.require(repr(self), args, kwargs)
         return self._reference, self.device, bool(current_agent().devices.to(self._owner)), args, kwargs
 
     # --- the remote module ---
 
-    def remote_parameters(self, recurse: bool = True) -> list[RRef[Any]]:
+    def remote_parameters(self, recurse: bool = True) -> list[RRef[Result]]:
         """References to the module's parameters; with `recurse`, also to those of its submodules."""
         return rpc_sync(self._owner, _parameters, (self._reference, recurse))
 
-    def get_module_rref(self) -> RRef[Any]:
+    def get_module_rref(self) -> RRef[Result]:
         """A reference to the module."""
         return self._reference
 
@@ -154,7 +155,7 @@ class RemoteModule(Module):
 def _refused(name: str) -> Callable[..., NoReturn]:
     advice = ". Please use ``remote_parameters`` instead." if name == "parameters" else ""
 
-    def method(self: RemoteModule, *args: Any, **kwargs: Any) -> NoReturn:
+    def method(self: RemoteModule, *args: Arg, **kwargs: Arg) -> NoReturn:
         raise ValueRangeError(f"Method ``{name}`` not supported for RemoteModule{advice}")
 
     method.__name__ = name
@@ -186,7 +187,7 @@ def _taken_by(module_cls: Any) -> _ForwardSignature | None:
 # --- executed on the module's worker ----------------------------------------------------------------------------
 
 
-def _create(module_cls: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], device: str) -> Module:
+def _create(module_cls: AnyCallable, args: Sequence[Arg], kwargs: Mapping[str, Arg], device: str) -> Module:
     module = module_cls(*args, **kwargs)
     if not isinstance(module, Module):
         raise ValueRangeError(
@@ -196,26 +197,26 @@ def _create(module_cls: Callable[..., Any], args: Sequence[Any], kwargs: Mapping
     return module.to(device)
 
 
-def _placed(reference: RRef[Any], device: str) -> _ForwardSignature | None:
+def _placed(reference: RRef[Result], device: str) -> _ForwardSignature | None:
     return _taken_by(type(reference.local_value().to(device)))
 
 
-def _forward(reference: RRef[Any], device: str, mapped: bool, args: Any, kwargs: Any) -> Any:
+def _forward(reference: RRef[Result], device: str, mapped: bool, args: Arg, kwargs: Arg) -> Any:
     if device == "cpu":
         return reference.local_value()(*args, **kwargs)
     outputs = reference.local_value()(*moved(args, device), **moved(kwargs, device))
     return outputs if mapped else moved(outputs, "cpu")
 
 
-def _parameters(reference: RRef[Any], recurse: bool) -> list[RRef[Any]]:
+def _parameters(reference: RRef[Result], recurse: bool) -> list[RRef[Result]]:
     return [RRef(parameter) for parameter in reference.local_value().parameters(recurse)]
 
 
-def _train(reference: RRef[Any], mode: bool) -> None:
+def _train(reference: RRef[Result], mode: bool) -> None:
     reference.local_value().train(mode)
 
 
-def _unpickled(reference: RRef[Any], device: str, takes: _ForwardSignature | None) -> RemoteModule:
+def _unpickled(reference: RRef[Result], device: str, takes: _ForwardSignature | None) -> RemoteModule:
     remote_module = object.__new__(RemoteModule)
     remote_module._become(reference, device, takes)
     return remote_module

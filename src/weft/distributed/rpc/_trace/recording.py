@@ -18,6 +18,7 @@ from math import nan
 from time import perf_counter
 from typing import Any, Protocol
 
+from weft._base.types import Result
 from weft._comm.transport.pipe import Bytes, CallPipe
 from weft.distributed.rpc._call import PendingCall, PendingCalls
 from weft.distributed.rpc._protocol import Answering, Mark, Note, Reply, Request, request
@@ -49,7 +50,7 @@ class TracedCall(PendingCall):
         log.peers.add(half.to)
         half.sent = perf_counter()
 
-    def add_done_callback(self, callback: Callable[[Future[Any]], Any]) -> None:
+    def add_done_callback(self, callback: Callable[[Future[Result]], Any]) -> None:
         span = current_span()
         super().add_done_callback(callback if span is None else partial(_run_within, span, callback))
 
@@ -60,7 +61,7 @@ class TracedCall(PendingCall):
         super()._finish(value, error)
 
 
-def _run_within(span: CallSpan, callback: Callable[[Future[Any]], Any], done: Future[Any]) -> None:
+def _run_within(span: CallSpan, callback: Callable[[Future[Result]], Any], done: Future[Result]) -> None:
     with use_span(span):
         callback(done)
 

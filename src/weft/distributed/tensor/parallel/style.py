@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from weft._base.types import Args, Kwargs
 from weft._tensor.tensor import Tensor
 from weft.distributed.device_mesh import DeviceMesh
 from weft.distributed.tensor._api import distribute_module, distribute_tensor
@@ -190,7 +191,7 @@ class PrepareModuleInput(ParallelStyle):
         module.register_forward_pre_hook(lambda _, args, kwargs: self._moved(args, kwargs, mesh), with_kwargs=True)
         return module
 
-    def _moved(self, args: tuple[Any, ...], kwargs: dict[str, Any], mesh: DeviceMesh) -> tuple[Any, Any]:
+    def _moved(self, args: Args, kwargs: Kwargs, mesh: DeviceMesh) -> tuple[Any, Any]:
         if self.input_layouts and len(args) != len(self.input_layouts):
             raise ValueRangeError(
                 f"module inputs and input_layouts should have same length, but got {len(args)} and "

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from weft._base.types import AnyCallable, Args
 from weft._comm.stores.store import Store
 from weft.distributed.elastic.multiprocessing._numa import refuse_numa
 from weft.distributed.elastic.multiprocessing.errors import ProcessFailure
@@ -44,9 +44,9 @@ class WorkerSpec:
     role: str
     local_world_size: int
     rdzv_handler: RendezvousHandler
-    fn: Callable[..., Any] | None = None
-    entrypoint: Callable[..., Any] | str | None = None
-    args: tuple[Any, ...] = ()
+    fn: AnyCallable | None = None
+    entrypoint: AnyCallable | str | None = None
+    args: Args = ()
     max_restarts: int = 3
     monitor_interval: float = 0.1
     master_port: int | None = None

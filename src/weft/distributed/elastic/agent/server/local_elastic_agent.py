@@ -14,6 +14,7 @@ from typing import Any
 from weft._base.files import atomic_write
 from weft._base.flight_report import NOTHING, crash_report
 from weft._base.temporary import remove_folder, temporary_folder
+from weft._base.types import Result
 from weft.distributed.elastic.agent.server._job_endpoint import JobEndpoint
 from weft.distributed.elastic.agent.server._node_activity import NodeActivity
 from weft.distributed.elastic.agent.server._worker_group import RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
@@ -87,7 +88,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._endpoint: JobEndpoint | None = None
 
     @prof
-    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Result]:
         spec = worker_group.spec
         envs = {worker.local_rank: self._environment(worker) for worker in worker_group.workers}
         self._start_watchdog(envs)

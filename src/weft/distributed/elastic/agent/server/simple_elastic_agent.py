@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from weft._base.types import Result
 from weft._comm.deadline import Deadline
 from weft._comm.stores import keys
 from weft._comm.stores.store import Store
@@ -84,7 +85,7 @@ class SimpleElasticAgent(ElasticAgent):
         return self._worker_group
 
     @abstractmethod
-    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Result]:
         """Start the workers; returns their ids by local rank."""
 
     @abstractmethod

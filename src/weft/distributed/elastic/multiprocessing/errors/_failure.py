@@ -141,7 +141,7 @@ class ChildFailedError(WeftError):
         rank, failure = self.get_first_failure()
         super().__init__(f"rank {rank} on {socket.gethostname()}: {failure.headline()}\n{self.format_msg()}")
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.name, self.failures)
 
     def get_first_failure(self) -> tuple[int, ProcessFailure]:
