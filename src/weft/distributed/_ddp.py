@@ -103,7 +103,7 @@ class DistributedDataParallel(Module, Joinable):
             forward_sync_buffers,
         )
         self._bucket_limits = bucket_limits(bucket_cap_mb, bucket_cap_mb_list)
-        self._compiled_module: Any = None
+        self.compiled_module: Any = None
         self.parameters_to_ignore = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
         trained = require_module(module, self.parameters_to_ignore, device_ids, output_device)
         self.module, self.dim, self.device = module, dim, trained[0][1].device
@@ -205,10 +205,10 @@ class DistributedDataParallel(Module, Joinable):
 
     def forward(self, *inputs: Arg, **kwargs: Arg) -> Any:
         """The module's results. Buffers are synchronised first."""
-        inputs, kwargs = self._pre_forward(inputs, kwargs)
-        return self._post_forward((self._compiled_module or self.module)(*inputs, **kwargs))
+        inputs, kwargs = self.before_forward(inputs, kwargs)
+        return self.after_forward((self.compiled_module or self.module)(*inputs, **kwargs))
 
-    def _pre_forward(self, inputs: Args, kwargs: Kwargs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def before_forward(self, inputs: Args, kwargs: Kwargs) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What comes before a forward pass; returns the arguments, on the module's device."""
         self.reducer.uneven = self._join_config.enable
         capture = active_capture()
@@ -226,7 +226,7 @@ class DistributedDataParallel(Module, Joinable):
             return moved(inputs, self.device), moved(kwargs, self.device)
         return inputs, kwargs
 
-    def _post_forward(self, outputs: Any) -> Any:
+    def after_forward(self, outputs: Any) -> Any:
         """What follows a forward pass, whose outputs tell the order in which gradients will be ready."""
         syncs = ambient().grad and self.require_backward_grad_sync
         if ambient().grad:
@@ -328,7 +328,7 @@ class DistributedDataParallel(Module, Joinable):
         self.reducer.divisor = None if self._divide_by_initial_world_size else sum(with_data)
         return max(rank for rank, has in enumerate(with_data) if has), bool(syncs)
 
-    def _shadow_iteration(self) -> None:
+    def shadow_iteration(self) -> None:
         reducer = self.reducer
         reducer.uneven = True
         reducer.leader, syncs = self._reduce_flags(has_data=False)
@@ -337,7 +337,7 @@ class DistributedDataParallel(Module, Joinable):
         if syncs:
             reducer.shadow()
 
-    def _take_final_model(self, is_last_joiner: bool) -> None:
+    def take_final_model(self, is_last_joiner: bool) -> None:
         leader, _ = self._reduce_flags(has_data=is_last_joiner)
         self._broadcast(self._states(self.forward_sync_buffers), leader)
         self.reducer.leader, self.reducer.divisor = 0, None
@@ -366,12 +366,12 @@ class DistributedDataParallel(Module, Joinable):
                 "DDP Pickling/Unpickling are only supported when using DDP with the default process group. That is, "
                 "when you have called init_process_group and have not passed process_group argument to DDP constructor"
             )
-        left_out = {"process_group", "reducer", "_compiled_module"}
+        left_out = {"process_group", "reducer", "compiled_module"}
         return {name: value for name, value in super().__getstate__().items() if name not in left_out}
 
     def __setstate__(self, state: SavedState) -> None:
         super().__setstate__(state)
-        self.process_group, self._compiled_module = require_default(), None
+        self.process_group, self.compiled_module = require_default(), None
         named = self.module.named_parameters()
         self.reducer = self._new_reducer(
             [(name, p) for name, p in named if p.requires_grad and name not in self.parameters_to_ignore]
@@ -387,10 +387,10 @@ class _ReplicaJoinHook(JoinHook):
         self._replica = replica
 
     def main_hook(self) -> None:
-        self._replica._shadow_iteration()
+        self._replica.shadow_iteration()
 
     def post_hook(self, is_last_joiner: bool) -> None:
-        self._replica._take_final_model(is_last_joiner)
+        self._replica.take_final_model(is_last_joiner)
 
 
 class _CompiledReplica:
@@ -402,11 +402,11 @@ class _CompiledReplica:
 
     def __call__(self, *args: Arg, **kwargs: Arg) -> Any:
         replica = self._replica
-        before, replica._compiled_module = replica._compiled_module, self._module
+        before, replica.compiled_module = replica.compiled_module, self._module
         try:
             return replica(*args, **kwargs)
         finally:
-            replica._compiled_module = before
+            replica.compiled_module = before
 
 
 def _require_hook(hook: Any) -> None:

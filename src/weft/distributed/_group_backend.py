@@ -50,7 +50,7 @@ class GroupBackend(ABC):
         self._override = _TimeoutOverride()
         self.in_order: Callable[[Callable[[], Any]], Any] = lambda function: function()
 
-    def _deadline(self, timeout: timedelta | None = None) -> Deadline:
+    def deadline(self, timeout: timedelta | None = None) -> Deadline:
         """The deadline of an operation that begins now, by its own timeout or that of the group."""
         if timeout is None:
             timeout = self.timeout if self._override.timeout is None else self._override.timeout

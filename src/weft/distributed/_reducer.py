@@ -277,7 +277,7 @@ class Reducer:
         del number
         averaged, divisor = [wrap(grad._read()) for grad in grads], self.divisor
         operation = ReduceOp.AVG if divisor is None else ReduceOp.SUM
-        work = _collectives._all_reduce_coalesced(averaged, operation, self.group, async_op=self.overlaps)
+        work = _collectives.start_all_reduce_coalesced(averaged, operation, self.group, async_op=self.overlaps)
 
         def averages() -> list[Tensor]:
             if work is not None:

@@ -153,7 +153,7 @@ def shrink_group(
     del pg_options
     old = require_group(group)
     kept = _kept(ranks_to_exclude, old, shrink_flags)
-    if not _backends.may_shrink(old._backend.name):
+    if not _backends.may_shrink(old.backend.name):
         raise ArgumentError(f"Process group backend for {old.group_name!r} does not support shrinking operations.")
     default = is_default(old)
     if shrink_flags == SHRINK_ABORT:
@@ -164,7 +164,7 @@ def shrink_group(
     # A prefix of its own: keys of the old group name ranks that have another number now.
     shrunk_store = PrefixStore(keys.shrunk(ranks_to_exclude), old.store)
     ranks = range(len(kept)) if default else [old.ranks[rank] for rank in kept]
-    backend = _backends.join_group(old._backend.name, shrunk_store, kept.index(old.rank()), ranks, old.timeout)
+    backend = _backends.join_group(old.backend.name, shrunk_store, kept.index(old.rank()), ranks, old.timeout)
     shrunk = ProcessGroup.over(
         "default" if default else f"{old.group_name}:shrunk",
         backend,

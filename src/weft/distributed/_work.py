@@ -33,7 +33,7 @@ class Work:
         """Subclasses of users' need not give anything."""
         self._operation = operation
         self._deliver = deliver
-        self._arrived: Future[Result] = Future()
+        self.arrived: Future[Result] = Future()
         self._delivering = threading.Lock()
         self._result: Any = None
         self._observed = False  # whether a caller has seen its outcome, or is waiting for it
@@ -54,7 +54,7 @@ class Work:
     def _delivered(self) -> bool:
         """Wait for the results, and put them into the tensors."""
         self._observed = True
-        arrays = self._arrived.wait()
+        arrays = self.arrived.wait()
         with self._delivering:
             if self._deliver is not None:
                 deliver, self._deliver = self._deliver, None
@@ -63,7 +63,7 @@ class Work:
 
     def _arrived_within(self, seconds: float) -> bool:
         done = threading.Event()
-        self._arrived.add_done_callback(lambda _: done.set())
+        self.arrived.add_done_callback(lambda _: done.set())
         return done.wait(seconds)
 
     @property
@@ -77,19 +77,19 @@ class Work:
 
     def is_completed(self) -> bool:
         """Whether the operation has ended, successfully or not."""
-        return self._arrived.done()
+        return self.arrived.done()
 
     def is_success(self) -> bool:
         """Whether it has ended successfully."""
-        return self._arrived.done() and self.exception() is None
+        return self.arrived.done() and self.exception() is None
 
     def exception(self) -> BaseException | None:
         """The operation's error, or None."""
-        if not self._arrived.done():
+        if not self.arrived.done():
             return None
         self._observed = True
         try:
-            self._arrived.value()
+            self.arrived.value()
         except BaseException as error:
             return error
         return None
@@ -118,13 +118,13 @@ class Work:
     def get_future(self) -> Future[Result]:
         """A future of the tensors with the results."""
         self._observed = True
-        return self._arrived.then(lambda _: self.result())
+        return self.arrived.then(lambda _: self.result())
 
 
 def completed(operation: str, results: Any) -> Work:
     """The work of an operation that has nothing to do."""
     work = Work(operation, lambda _: results)
-    work._arrived.set_result(())
+    work.arrived.set_result(())
     return work
 
 
@@ -144,9 +144,9 @@ class MessageWork(Work):
         if timeout is not None:
             as_timeout("wait", timeout)
         with self._ended:
-            if not self._arrived.done():
+            if not self.arrived.done():
                 with waiting(COLLECTIVES, self._operation):
-                    self._arrived._settle(self._end)
+                    self.arrived.settle(self._end)
         return self._delivered()
 
     def _end(self) -> Any:
@@ -155,7 +155,7 @@ class MessageWork(Work):
 
     def is_completed(self) -> bool:
         """Whether it is complete."""
-        return self._arrived.done() or self._message.done
+        return self.arrived.done() or self._message.done
 
     def source_rank(self) -> int:
         """The rank in the job that the message came from, or was sent to."""
@@ -165,7 +165,7 @@ class MessageWork(Work):
     def get_future(self) -> Future[Result]:
         """A future of the tensors with the results."""
         future: Future[Result] = Future()
-        threading.Thread(target=future._settle, args=(self.result,), daemon=True).start()
+        threading.Thread(target=future.settle, args=(self.result,), daemon=True).start()
         return future
 
 
@@ -207,7 +207,7 @@ class OrderedExecutor:
         """A future of the result of `function`."""
         future = Future() if future is None else future
         if threading.current_thread() is self._thread:
-            future._settle(function)
+            future.settle(function)
             return future
         with self._changed:
             if self._closed:
@@ -248,7 +248,7 @@ class OrderedExecutor:
                     return
                 function, future = self._waiting.popleft()
                 self._busy = True
-            future._settle(function)
+            future.settle(function)
             self._free()
             del function, future
 

@@ -105,7 +105,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         self._share([param for param in self._rank_of if param.requires_grad])
         return loss
 
-    def _step_with(self, gradients: Mapping[Tensor, Tensor]) -> None:
+    def step_with(self, gradients: Mapping[Tensor, Tensor]) -> None:
         """Update those parameters whose gradients are given; `.grad` is not used."""
         self._copy_options(self.param_groups, self.optim.param_groups)
         parts = [group["params"] for group in self.optim.param_groups]

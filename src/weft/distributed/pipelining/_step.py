@@ -64,7 +64,7 @@ class Step:
                 raise
         self.transfers.finish()
 
-    def _forward(self, index: int, m: int) -> None:
+    def forward(self, index: int, m: int) -> None:
         stage, (args, kwargs) = self.stages[index], self.arguments[m]
         results = stage.forward(m, args if stage.is_first else self.inputs.pop((index, m)), kwargs)
         if not stage.is_last:
@@ -75,11 +75,11 @@ class Step:
         if self.loss is not None:
             self.losses[m] = self.loss(results, m)
 
-    def _full_backward(self, index: int, m: int) -> None:
+    def full_backward(self, index: int, m: int) -> None:
         self.gradients[index - 1, m] = self.stages[index].backward(m, *self._start(index, m))
         flush_pending()
 
-    def _backward_input(self, index: int, m: int) -> None:
+    def backward_input(self, index: int, m: int) -> None:
         self.gradients[index - 1, m] = self.stages[index].backward_input(m, *self._start(index, m))
 
     def _start(self, index: int, m: int) -> tuple[Any, Tensor | None]:
@@ -89,19 +89,19 @@ class Step:
         loss, self.losses[m] = self.losses[m], self.losses[m].detach()
         return None, loss * self.scale
 
-    def _backward_weight(self, index: int, m: int) -> None:
+    def backward_weight(self, index: int, m: int) -> None:
         self.stages[index].backward_weight(m)
 
-    def _send_f(self, index: int, m: int) -> None:
+    def send_f(self, index: int, m: int) -> None:
         self.transfers.send(self.inputs.pop((index + 1, m)), self.ranks[index + 1], self._tag(index, m, 0))
 
-    def _send_b(self, index: int, m: int) -> None:
+    def send_b(self, index: int, m: int) -> None:
         self.transfers.send(self.gradients.pop((index - 1, m)), self.ranks[index - 1], self._tag(index, m, 1))
 
-    def _receive_f(self, index: int, m: int) -> None:
+    def receive_f(self, index: int, m: int) -> None:
         self.inputs[index, m] = self._received(index, index - 1, m, 0)
 
-    def _receive_b(self, index: int, m: int) -> None:
+    def receive_b(self, index: int, m: int) -> None:
         self.gradients[index, m] = self._received(index, index + 1, m, 1)
 
     def _received(self, index: int, source: int, m: int, backward: int) -> Any:
@@ -114,12 +114,12 @@ class Step:
 
 
 _RUN: dict[Kind, Callable[[Step, int, int], None]] = {
-    Kind.FORWARD: Step._forward,
-    Kind.FULL_BACKWARD: Step._full_backward,
-    Kind.BACKWARD_INPUT: Step._backward_input,
-    Kind.BACKWARD_WEIGHT: Step._backward_weight,
-    Kind.SEND_F: Step._send_f,
-    Kind.SEND_B: Step._send_b,
-    Kind.RECV_F: Step._receive_f,
-    Kind.RECV_B: Step._receive_b,
+    Kind.FORWARD: Step.forward,
+    Kind.FULL_BACKWARD: Step.full_backward,
+    Kind.BACKWARD_INPUT: Step.backward_input,
+    Kind.BACKWARD_WEIGHT: Step.backward_weight,
+    Kind.SEND_F: Step.send_f,
+    Kind.SEND_B: Step.send_b,
+    Kind.RECV_F: Step.receive_f,
+    Kind.RECV_B: Step.receive_b,
 }

@@ -144,7 +144,7 @@ class Agent:
         limit = self.seconds if limit is None else limit
         if not future.done():
             waiter: Waiter = SimpleQueue()
-            future._ring(waiter)
+            future.ring(waiter)
             # If this thread leads, nobody would read the connections while it blocks.
             self.reactor.yield_leadership()
             try:

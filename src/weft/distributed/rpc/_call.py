@@ -76,7 +76,7 @@ class PendingCall(Future[Result]):
             self._calls.reactor.yield_leadership()
             super()._await()
             return
-        self._calls.reactor.read_until(self.pipe, self.done, self._ring, self.end)
+        self._calls.reactor.read_until(self.pipe, self.done, self.ring, self.end)
         # `read_until` also ends at the timeout or when the pipe is lost; both settle the call, perhaps in another
         # thread.
         if not self._done:

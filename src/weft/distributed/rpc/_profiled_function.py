@@ -64,7 +64,7 @@ class ProfiledFunction:
             self._wrapped_async_rpc_function = function  # how `call_function` knows that the result comes later
         if is_asynchronous(function) and isinstance(result, Future):
             later: Future[Result] = Future()
-            result.add_done_callback(lambda done: later._settle(partial(result_of, done)))
+            result.add_done_callback(lambda done: later.settle(partial(result_of, done)))
             return later
         notes.__exit__()
         return with_events(result)

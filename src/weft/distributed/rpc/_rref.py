@@ -57,13 +57,13 @@ class RRef(Generic[T]):
             raise RpcError(NO_AGENT)
         owned = agent.references.create(agent.references.number())
         owned.value.set_result(value)
-        self._init_as_owner(agent, owned)
+        self.init_as_owner(agent, owned)
 
-    def _init_as_owner(self, agent: Agent, owned: OwnedValue) -> None:
+    def init_as_owner(self, agent: Agent, owned: OwnedValue) -> None:
         self._agent, self._owner, self._id = agent, agent.me, owned.id
         self._owned, self._fork, self._acknowledgement = owned, None, owned.value
 
-    def _init_as_user(
+    def init_as_user(
         self,
         agent: Agent,
         owner: WorkerInfo,
@@ -273,12 +273,12 @@ def _create_remotely(owner: WorkerInfo, func: Any, args: Arg, kwargs: Arg, timeo
     func = profiled(agent.me, owner, func, RPCExecMode.REMOTE)
     # Before the request is sent, as the value may be created, and read, before this returns.
     if fork is None:
-        reference._init_as_owner(agent, references.create(number))
+        reference.init_as_owner(agent, references.create(number))
     acknowledgement = agent.ask(
         owner, create, number.pair, fork and fork.pair, agent.me[1:], func, args, kwargs, _context_id(), limit=limit
     )
     if fork is not None:
-        reference._init_as_user(agent, owner, number, fork, acknowledgement)
+        reference.init_as_user(agent, owner, number, fork, acknowledgement)
         acknowledgement.push()
     acknowledgement.add_done_callback(partial(_report_failure, agent, owner, number, fork))
     return reference
@@ -329,14 +329,14 @@ def _received_reference(
     references = agent.references
     # The owner itself keeps its value by the reference; the fork that was counted for the way here can go.
     if owner == agent.me:
-        reference._init_as_owner(agent, references.owned(number))
+        reference.init_as_owner(agent, references.owned(number))
         if parent == owner:
             references.delete_fork(number, fork)
         else:
             agent.tell(parent, child_known, fork)
         return reference
     acknowledgement: Future[Result] = Future()
-    reference._init_as_user(agent, owner, number, fork, acknowledgement)
+    reference.init_as_user(agent, owner, number, fork, acknowledgement)
     if parent == owner:
         # The owner has counted this fork when it sent it.
         acknowledgement.set_result(None)
@@ -349,7 +349,7 @@ def _received_reference(
 def _fork_known(
     agent: Agent, parent: WorkerInfo, fork: GloballyUniqueId, acknowledgement: Future[Result], added: Future[Result]
 ) -> None:
-    acknowledgement._settle(added.value)
+    acknowledgement.settle(added.value)
     agent.tell(parent, child_known, fork)
 
 

@@ -30,7 +30,7 @@ def hook_with_zero_step(hook: Hook, ddp: Any, zero: ZeroRedundancyOptimizer, sha
             flat = flat_result(done.value(), bucket)
             gradients.update(gradients_of(flat, bucket))
             if bucket.is_last():
-                zero._step_with(gradients)
+                zero.step_with(gradients)
                 gradients.clear()
             return flat
 
@@ -49,7 +49,7 @@ def hook_with_zero_step_interleaved(
     def exchange(state: Any, bucket: GradBucket) -> Future[Result]:
         def step(done: Future[Result]) -> Tensor:
             flat = flat_result(done.value(), bucket)
-            zero._step_with(gradients_of(flat, bucket))
+            zero.step_with(gradients_of(flat, bucket))
             return flat
 
         return hook(state, bucket).then(step)

@@ -104,7 +104,7 @@ class PowerSGDState:
         before, after = self.total_numel_before_compression, self.total_numel_after_compression
         return (before / after if after else 0), before, after
 
-    def _count(self, bucket: GradBucket, matrices: Sequence[Tensor], whole: int) -> None:
+    def count(self, bucket: GradBucket, matrices: Sequence[Tensor], whole: int) -> None:
         """Count the elements of a bucket; `whole` of them are sent without compression."""
         for batch, num_rows, num_cols in (m.shape for m in matrices):
             rank = min(num_rows, num_cols, self.matrix_approximation_rank)
@@ -122,12 +122,12 @@ class PowerSGDState:
             )
             self.next_stats_report = self.iter + self.compression_stats_logging_frequency
 
-    def _with_error(self, flat: Tensor, index: int) -> Tensor:
+    def with_error(self, flat: Tensor, index: int) -> Tensor:
         """The gradients plus the errors of the previous step."""
         error = self.error_dict.get(index) if self.use_error_feedback else None
         return flat if error is None else flat + error
 
-    def _first_qs(self, index: int, shapes: Sequence[tuple[int, ...]], like: Tensor) -> list[Tensor]:
+    def first_qs(self, index: int, shapes: Sequence[tuple[int, ...]], like: Tensor) -> list[Tensor]:
         """Each (batch, columns, rank), orthonormal: those of the previous step, or random ones."""
         sizes = [math.prod(shape) for shape in shapes]
         if not self.warm_start or index not in self.q_memory_dict:
@@ -137,7 +137,7 @@ class PowerSGDState:
         epsilon = self.orthogonalization_epsilon
         return [orthogonalized(rows.reshape(q, shape), epsilon) for q, shape in zip(parts, shapes, strict=True)]
 
-    def _remember(self, bucket: GradBucket, gradients: Tensor, decompressed: Tensor) -> None:
+    def remember(self, bucket: GradBucket, gradients: Tensor, decompressed: Tensor) -> None:
         """Store the errors at the end of a bucket's step."""
         if self.use_error_feedback:
             self.error_dict[bucket.index()] = gradients - decompressed
@@ -170,7 +170,7 @@ def _approximate(
     shapes, most = [tuple(m.shape) for m in matrices], state.matrix_approximation_rank
     p_shapes = [(batch, num_rows, min(num_rows, num_cols, most)) for batch, num_rows, num_cols in shapes]
     q_shapes = [(batch, num_cols, min(num_rows, num_cols, most)) for batch, num_rows, num_cols in shapes]
-    qs = state._first_qs(index, q_shapes, whole)
+    qs = state.first_qs(index, q_shapes, whole)
     thin = _flat([*(rows.matmul(m, q) for m, q in zip(matrices, qs, strict=True)), whole])
     work = _collectives.all_reduce(thin, group=group, async_op=True)
     assert work is not None, "a replica is a member of its group"
@@ -212,12 +212,12 @@ def powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Result]:
         state.maybe_increase_iter(bucket)
         return average(state.process_group, bucket.buffer())
     # What compression has left out is added to the next gradients (error feedback; Vogels et al., 2019).
-    gradients = state._with_error(bucket.buffer(), bucket.index())
+    gradients = state.with_error(bucket.buffer(), bucket.index())
     tensors = split_like(gradients, bucket.parameters())
     whole = [at for at, t in enumerate(tensors) if not _worth_it(state, t)]
     batches = _batches(state, tensors, [at for at in range(len(tensors)) if at not in whole])
     matrices = [rows.stack([rows.reshape(tensors[at], (tensors[at].shape[0], -1)) for at in b]) for b in batches]
-    state._count(bucket, matrices, sum(tensors[at].numel() for at in whole))
+    state.count(bucket, matrices, sum(tensors[at].numel() for at in whole))
     kept = _flat([tensors[at] for at in whole]) if whole else gradients[:0]
     future = _approximate(state, bucket.index(), matrices, kept)
 
@@ -228,7 +228,7 @@ def powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Result]:
             for batch, product in zip(batches, products, strict=True):
                 rest_of.update(zip(batch, unbind(product), strict=True))
             result = _flat([rest_of[at] for at in range(len(tensors))])
-            state._remember(bucket, gradients, result)
+            state.remember(bucket, gradients, result)
         return result
 
     return future.then(decompress)
@@ -259,15 +259,15 @@ def batched_powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Re
     flat = bucket.buffer()
     length, side = flat.numel(), math.ceil(math.sqrt(flat.numel()))
     filling = rows.zeros((side**2 - length,), dtype=flat.dtype, device=flat.device)
-    gradients = state._with_error(rows.cat([flat, filling]), bucket.index())
+    gradients = state.with_error(rows.cat([flat, filling]), bucket.index())
     matrices = [rows.reshape(gradients, (1, side, side))]
-    state._count(bucket, matrices, 0)
+    state.count(bucket, matrices, 0)
     future = _approximate(state, bucket.index(), matrices, gradients[:0])
 
     def decompress(done: Future[Result]) -> Tensor:
         with using(grad=False):
             result = rows.reshape(done.value()[0][0], (-1,))
-            state._remember(bucket, gradients, result)
+            state.remember(bucket, gradients, result)
             return result[:length]
 
     return future.then(decompress)

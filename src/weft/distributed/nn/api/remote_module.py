@@ -90,9 +90,9 @@ class RemoteModule(Module):
         worker, device = _parsed(remote_device)
         reference = remote(worker, _create, (module_cls, tuple(args or ()), dict(kwargs or {}), device))
         reference._get_future().wait()
-        self._become(reference, device, _taken_by(module_cls))
+        self.become(reference, device, _taken_by(module_cls))
 
-    def _become(self, reference: RRef[Result], device: str, takes: _ForwardSignature | None) -> None:
+    def become(self, reference: RRef[Result], device: str, takes: _ForwardSignature | None) -> None:
         super().__init__()
         self.on = reference.owner_name()
         self._owner = reference.owner()
@@ -105,7 +105,7 @@ class RemoteModule(Module):
         """A remote module from a reference to a module. The module is moved to the device, and runs on its owner."""
         _, device = _parsed(remote_device)
         remote_module = object.__new__(RemoteModule)
-        remote_module._become(module_rref, device, rpc_sync(module_rref.owner(), _placed, (module_rref, device)))
+        remote_module.become(module_rref, device, rpc_sync(module_rref.owner(), _placed, (module_rref, device)))
         return remote_module
 
     # --- forward ---
@@ -218,5 +218,5 @@ def _train(reference: RRef[Result], mode: bool) -> None:
 
 def _unpickled(reference: RRef[Result], device: str, takes: _ForwardSignature | None) -> RemoteModule:
     remote_module = object.__new__(RemoteModule)
-    remote_module._become(reference, device, takes)
+    remote_module.become(reference, device, takes)
     return remote_module
