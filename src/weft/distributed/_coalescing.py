@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from weft._base.device import DeviceLike
@@ -27,9 +27,9 @@ class _CoalescingManager:
 
 
 @contextmanager
-def _coalescing_manager(
+def coalescing_manager(
     group: AnyGroup = None, device: DeviceLike | None = None, async_ops: bool = False
-) -> Iterator[_CoalescingManager]:
+) -> Generator[_CoalescingManager]:
     """Start a group's collectives within a block together at its end; one program computes their inputs.
 
     No collective may read the result of another. With `async_ops`, call `wait` of the manager after the block. If the
@@ -42,3 +42,6 @@ def _coalescing_manager(
     work = process_group.run_all(calls, async_op=async_ops)
     if work is not None:
         manager.append(work)
+
+
+_coalescing_manager = coalescing_manager  # PyTorch's name

@@ -113,9 +113,7 @@ def barrier(
     return process_group.run("barrier", call, [], [], async_op=async_op)
 
 
-def monitored_barrier(
-    group: AnyGroup = None, timeout: timedelta | float | None = None, wait_all_ranks: bool = False
-) -> None:
+def monitored_barrier(group: AnyGroup = None, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
     """`barrier` whose error names the ranks that have not come within `timeout`.
 
     The timeout is that of the group's first rank. Its error names the first missing rank or, with `wait_all_ranks`, all

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from itertools import islice
 from typing import Any, Self, TypeAlias, TypeVar
-
-import jax
 
 from weft._base.activity import COLLECTIVES, process, waiting
 from weft._base.capture import active_capture
@@ -41,6 +39,7 @@ from weft.distributed._monitored import pass_barrier
 from weft.distributed._observers import note_collective
 from weft.distributed._work import MessageWork, OrderedExecutor, Work, completed
 from weft.errors import ValueRangeError
+from weft.ops._jax import block_until_ready
 
 R = TypeVar("R")
 
@@ -62,6 +61,10 @@ class _BlockState(threading.local):
     timeout: timedelta | None = None
 
 
+def _operation_of(_: object, operation: str, *__: object, **___: object) -> str:
+    return operation
+
+
 class ProcessGroup(GroupCollectives):
     """Ranks that work together: `ranks[i]` is the rank in the job of the group's rank `i`.
 
@@ -75,14 +78,25 @@ class ProcessGroup(GroupCollectives):
 
     @classmethod
     def over(
-        cls, name: str, backend: GroupBackend, ranks: Sequence[int], store: Store, before: ProcessGroup | None = None
+        cls,
+        name: str,
+        backend: GroupBackend,
+        ranks: Sequence[int],
+        store: Store | None,
+        before: ProcessGroup | None = None,
     ) -> ProcessGroup:
         """A group over a backend, or the user's object that it belongs to. `before` is the job's group."""
-        group = backend.group if isinstance(backend, UserBackend) else cls.__new__(cls)
+        own = backend.group if isinstance(backend, UserBackend) else None
+        group = own if isinstance(own, ProcessGroup) else cls.__new__(cls)
         return group._attach(name, backend, ranks, store, before)
 
     def _attach(
-        self, name: str, backend: GroupBackend, ranks: Sequence[int], store: Store, before: ProcessGroup | None = None
+        self,
+        name: str,
+        backend: GroupBackend,
+        ranks: Sequence[int],
+        store: Store | None,
+        before: ProcessGroup | None = None,
     ) -> Self:
         self.group_name = name
         self.group_desc = "undefined"
@@ -95,7 +109,7 @@ class ProcessGroup(GroupCollectives):
         )
         self.enter: Callable[[], None] = lambda: None  # called by a thread that works for this rank
         self.backend = backend
-        self._shared = before._executor if before is not None and backend.one_order else None
+        self._shared: OrderedExecutor | None = before._executor if before is not None and backend.one_order else None
         self._executor = self._shared or OrderedExecutor(name, lambda: self.enter())
         backend.in_order = self._executor.run
         self._messages: deque[Message] = deque()  # sent or received without a caller waiting at once
@@ -120,7 +134,7 @@ class ProcessGroup(GroupCollectives):
         requested = self.requested_name
         return self.backend.name if requested is None or ":" in requested else requested
 
-    def get_group_store(self) -> Store:
+    def get_group_store(self) -> Store | None:
         """The store by which the group was created."""
         return self.store
 
@@ -190,7 +204,7 @@ class ProcessGroup(GroupCollectives):
             ) from None
 
     @ends_at_user
-    @spanned(Phase.COLLECTIVE, lambda group, operation, *_, **__: operation)
+    @spanned(Phase.COLLECTIVE, _operation_of)
     def run(
         self,
         operation: str,
@@ -259,7 +273,7 @@ class ProcessGroup(GroupCollectives):
             return deliver(outputs)
 
     @ends_at_user
-    @spanned(Phase.COLLECTIVE, lambda group, operation, *_, **__: operation)
+    @spanned(Phase.COLLECTIVE, _operation_of)
     def _repeat(
         self, operation: str, call: Collective, types: Sequence[Aval], values: Sequence[Value]
     ) -> Sequence[Array]:
@@ -291,7 +305,7 @@ class ProcessGroup(GroupCollectives):
             return self._executor.run(call)
         # The arrays are computed first, so that only the time with other ranks is told as waiting.
         if self.backend.on_host:
-            jax.block_until_ready(arrays)
+            block_until_ready(arrays)
         with waiting(COLLECTIVES, operation):
             return self._executor.run(call)
 
@@ -307,7 +321,7 @@ class ProcessGroup(GroupCollectives):
         return guarded
 
     @contextmanager
-    def within(self, timeout: timedelta | None) -> Iterator[None]:
+    def within(self, timeout: timedelta | None) -> Generator[None]:
         """Set the timeout of collectives that this thread starts within the block; None means that of the group."""
         before, self._block.timeout = self._block.timeout, timeout
         try:
@@ -327,7 +341,7 @@ class ProcessGroup(GroupCollectives):
                 work.wait()
 
     @contextmanager
-    def coalescing(self) -> Iterator[list[_Call]]:
+    def coalescing(self) -> Generator[list[_Call]]:
         """Collect this thread's calls of `run` within the block, for `run_all`; `ValueError` if blocks are nested."""
         if self._block.calls is not None:
             raise ValueRangeError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -57,7 +57,7 @@ class GroupBackend(ABC):
         return Deadline(timeout.total_seconds())
 
     @contextmanager
-    def within(self, timeout: timedelta | None) -> Iterator[None]:
+    def within(self, timeout: timedelta | None) -> Generator[None]:
         """Set the timeout of this thread's operations within the block; None means that of the group."""
         before, self._override.timeout = self._override.timeout, timeout
         try:

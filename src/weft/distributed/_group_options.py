@@ -76,5 +76,5 @@ class AllToAllOptions(CollectiveOptions):
 class BarrierOptions(CollectiveOptions):
     """Options of `ProcessGroup.barrier`."""
 
-    device_ids: list[int] = field(default_factory=list)
+    device_ids: list[int] = field(default_factory=list[int])
     device: Any = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
 import numpy as np
 
@@ -30,7 +29,7 @@ class UserBackend(GroupBackend):
     name = "undefined"
     on_host = True
 
-    def __init__(self, group: Any, rank: int, size: int) -> None:
+    def __init__(self, group: GroupCollectives, rank: int, size: int) -> None:
         super().__init__(rank, size, default_pg_timeout)
         self.group = group
 
@@ -131,7 +130,7 @@ def _tensor(x: Array) -> Tensor:
     return from_host(np.asarray(x))
 
 
-def _room(shape: tuple[int, ...], dtype: Any) -> Tensor:
+def _room(shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
     return from_host(np.zeros(shape, dtype))
 
 

@@ -14,12 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache, partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from weft._base.types import Arg
@@ -42,6 +40,7 @@ from weft.distributed._group_host import over_streams
 from weft.distributed._messages import Array
 from weft.distributed._reduce_op import PremulSum, Reduction, word_of
 from weft.errors import CollectiveArgumentsError, DistBackendError, DistError
+from weft.ops._jax import JaxRuntimeError, all_gather, all_to_all, block_until_ready, device_put, jit, pad, shard_map
 from weft.ops._replicas import AXIS, broadcast, folded, reduced
 
 Body = Callable[..., jax.Array]
@@ -55,7 +54,7 @@ class XlaBackend(GroupBackend):
     name = "xla"
     one_order = True
 
-    def __init__(self, store: Any, links: TcpStreams, rank: int, ranks: Sequence[int], timeout: timedelta) -> None:
+    def __init__(self, store: Store, links: TcpStreams, rank: int, ranks: Sequence[int], timeout: timedelta) -> None:
         super().__init__(rank, len(ranks), timeout)
         self.store: Store = store
         self.message_group = MessageGroup(links, rank, len(ranks), ranks)
@@ -73,7 +72,7 @@ class XlaBackend(GroupBackend):
         return self.message_group.run(call, lambda: self._exchange(call, deadline, x, body, *static), deadline)
 
     def _exchange(self, call: CollectiveCall, deadline: Deadline, x: Array, body: Body, *static: Arg) -> Array:
-        mine = jax.device_put(x, self.device) if x.ndim else jax.device_put(x, self.device).reshape(1)
+        mine = device_put(x, self.device) if x.ndim else device_put(x, self.device).reshape(1)
         shape = (self.size * mine.shape[0], *mine.shape[1:])  # each rank has a part along the first dim
         whole = jax.make_array_from_single_device_arrays(shape, self._split, [mine])
         every = _program(self.mesh, body, *static)(whole)
@@ -83,7 +82,7 @@ class XlaBackend(GroupBackend):
             result = result.reshape(every.shape[0] // self.size, *every.shape[1:])
         if not x.ndim:
             result = result.reshape(result.shape[:-1])
-        return jax.device_put(result, x.sharding) if isinstance(x, jax.Array) else result
+        return device_put(result, x.sharding) if isinstance(x, jax.Array) else result
 
     def _complete(self, results: Sequence[jax.Array], call: object, deadline: Deadline) -> None:
         """Wait until XLA has computed the results, or a rank fails."""
@@ -94,8 +93,8 @@ class XlaBackend(GroupBackend):
                 unfinished.extend(results)
                 raise
         try:
-            jax.block_until_ready(results)
-        except (ValueError, jax.errors.JaxRuntimeError) as error:
+            block_until_ready(results)
+        except (ValueError, JaxRuntimeError) as error:
             self.message_group.fail_after(error, call)
 
     def run_together(
@@ -162,7 +161,7 @@ class XlaBackend(GroupBackend):
             if (mismatch := size_mismatch(table, self.message_group.ranks)) is not None:
                 raise CollectiveArgumentsError(mismatch)
             longest = int(table.max())
-            padded = jnp.stack([jnp.pad(jnp.ravel(x), (0, longest - x.size)) for x in xs])
+            padded = jnp.stack([pad(jnp.ravel(x), (0, longest - x.size)) for x in xs])
             return self._exchange(call, deadline, padded, _exchange_parts)
 
         parts_of_ranks = self.message_group.run(call, steps, deadline)
@@ -206,7 +205,7 @@ class _XlaMessage:
         self._backend.message_group.messages.wait(self._request, self._backend.deadline())
         assert self._request.peer is not None, "a message that has come has a source"
         target = self._like.sharding if isinstance(self._like, jax.Array) else self._backend.device
-        received = [] if self._received is None else [jax.device_put(self._received, target)]
+        received: list[Array] = [] if self._received is None else [device_put(self._received, target)]
         return received, self._request.peer
 
 
@@ -220,18 +219,18 @@ def _program(mesh: Mesh, body: Body, *static: Arg) -> Callable[[jax.Array], jax.
     def run(x: jax.Array) -> jax.Array:
         return body(x, *static)
 
-    sharded = jax.shard_map(run, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
-    return jax.jit(sharded, compiler_options=KEEP_CASTS)
+    sharded = shard_map(run, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
+    return jit(sharded, compiler_options=KEEP_CASTS)
 
 
 def _gather(x: jax.Array) -> jax.Array:
     """(…) -> (ranks, …)"""
-    return lax.all_gather(x, AXIS)
+    return all_gather(x, AXIS)
 
 
 def _exchange_parts(x: jax.Array) -> jax.Array:
     """(target ranks, …) -> (source ranks, …)"""
-    return lax.all_to_all(x, AXIS, 0, 0)
+    return all_to_all(x, AXIS, 0, 0)
 
 
 def _reduce_parts(x: jax.Array, word: str) -> jax.Array:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from weft._base.types import Arg, AttributeValue
+from weft._base.types import Arg, AttributeValue, Result
 from weft._tensor.tensor import Tensor
 from weft.nn import Module, Parameter
 
@@ -27,7 +27,7 @@ class ModuleWrapper(Module):
         assert inner is not None, "it is set once"
         return inner
 
-    def forward(self, *args: Arg, **kwargs: Arg) -> Any:
+    def forward(self, *args: Arg, **kwargs: Arg) -> Result:
         """What the wrapped module computes."""
         return self.module(*args, **kwargs)
 
@@ -39,8 +39,8 @@ class ModuleWrapper(Module):
                 raise
             return getattr(self.module, name)
 
-    def __getitem__(self, key: Any) -> Any:
-        return self.module[key]  # pyright: ignore[reportIndexIssue]  where it is a container
+    def __getitem__(self, key: object) -> Result:
+        return getattr(self.module, "__getitem__")(key)
 
     def named_parameters(self, *args: Arg, **kwargs: Arg) -> Iterator[tuple[str, Parameter]]:
         """Names and parameters, as without the wrapper."""

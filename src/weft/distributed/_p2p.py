@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from weft._base.types import AnyCallable
 from weft._tensor.kind_names import kind_of
@@ -24,7 +23,7 @@ def require_other(group: ProcessGroup, peer: int, name: str, error: type[WeftErr
         raise error(f"Invalid {role} rank: {role} rank should not be the same as the rank of the current process.")
 
 
-def _require_tag(tag: Any) -> None:
+def _require_tag(tag: int) -> None:
     if not hasattr(tag, "__index__"):
         raise ArgumentError(f"the tag of a message must be an integer, but got {kind_of(tag)} {tag!r}")
     if tag < 0:
@@ -39,7 +38,13 @@ def isend(
 
 
 def _start_send(
-    tensor: Tensor, dst: int | None, group: Any, tag: int, group_dst: int | None, operation: str, own: type[WeftError]
+    tensor: Tensor,
+    dst: int | None,
+    group: AnyGroup,
+    tag: int,
+    group_dst: int | None,
+    operation: str,
+    own: type[WeftError],
 ) -> Work | None:
     """`isend`, which raises `own` if this rank is told to send to itself."""
     source = one_tensor(tensor, "tensor", operation)

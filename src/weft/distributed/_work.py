@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from datetime import timedelta
-from typing import Any
+from typing import TypeVar
 
 from weft._base.activity import COLLECTIVES, waiting
 from weft._base.interrupts import uninterrupted
@@ -16,10 +16,17 @@ from weft._base.site import ends_at_user
 from weft._base.timeline import Phase, spanned
 from weft._base.types import Result
 from weft._comm.stores.store import as_timeout
+from weft.distributed._messages import Array, Message
 from weft.errors import DistBackendError
 from weft.futures import Future
 
+T = TypeVar("T")
+
 _log = logging.getLogger(__name__)
+
+
+def _wait_of(work: Work, timeout: object = None) -> str:
+    return f"wait: {work.operation}"
 
 
 class Work:
@@ -29,17 +36,19 @@ class Work:
     of the group. Until then, the contents of the tensors are undefined, as in PyTorch.
     """
 
-    def __init__(self, operation: str = "a collective", deliver: Callable[[Any], Any] = lambda _: None) -> None:
+    def __init__(
+        self, operation: str = "a collective", deliver: Callable[[Sequence[Array]], Result] = lambda _: None
+    ) -> None:
         """Subclasses of users' need not give anything."""
-        self._operation = operation
+        self.operation = operation
         self._deliver = deliver
         self.arrived: Future[Result] = Future()
         self._delivering = threading.Lock()
-        self._result: Any = None
+        self._result: Result = None
         self._observed = False  # whether a caller has seen its outcome, or is waiting for it
 
     @ends_at_user
-    @spanned(Phase.COLLECTIVE, lambda work, *_, **__: f"wait: {work._operation}")
+    @spanned(Phase.COLLECTIVE, _wait_of)
     def wait(self, timeout: timedelta | float | None = None) -> bool:
         """Block until the results are in the tensors; raises the operation's error.
 
@@ -47,8 +56,8 @@ class Work:
         """
         seconds = None if timeout is None else as_timeout("wait", timeout).total_seconds()
         if seconds is not None and not self._arrived_within(seconds):
-            raise DistBackendError(f"{self._operation} was not complete after {seconds:g} s; it goes on, wait() again")
-        with waiting(COLLECTIVES, self._operation):
+            raise DistBackendError(f"{self.operation} was not complete after {seconds:g} s; it goes on, wait() again")
+        with waiting(COLLECTIVES, self.operation):
             return self._delivered()
 
     def _delivered(self) -> bool:
@@ -99,18 +108,18 @@ class Work:
         if not self._observed and (error := self.exception()) is not None:
             _log.warning(
                 "%s, which was started with async_op=True, has failed, and nobody has called wait(): %s",
-                self._operation,
+                self.operation,
                 error,
             )
 
-    def result(self) -> Any:
+    def result(self) -> Result:
         """The tensors with the results, once they are there."""
         self.wait()
         return self._result
 
     def source_rank(self) -> int:
         """The rank in the job that a message came from, or was sent to."""
-        raise DistBackendError(f"{self._operation} has no source rank: it is no message")
+        raise DistBackendError(f"{self.operation} has no source rank: it is no message")
 
     def _source_rank(self) -> int:
         return self.source_rank()
@@ -121,7 +130,7 @@ class Work:
         return self.arrived.then(lambda _: self.result())
 
 
-def completed(operation: str, results: Any) -> Work:
+def completed(operation: str, results: object) -> Work:
     """The work of an operation that has nothing to do."""
     work = Work(operation, lambda _: results)
     work.arrived.set_result(())
@@ -131,25 +140,25 @@ def completed(operation: str, results: Any) -> Work:
 class MessageWork(Work):
     """A send or receive; the thread that waits for it moves messages itself."""
 
-    def __init__(self, message: Any, deliver: Callable[[Any], Any], ranks: Sequence[int]) -> None:
+    def __init__(self, message: Message, deliver: Callable[[Sequence[Array]], Result], ranks: Sequence[int]) -> None:
         super().__init__("a message", deliver)
         self._message = message
         self._ranks = ranks
         self._ended = threading.Lock()
 
     @ends_at_user
-    @spanned(Phase.COLLECTIVE, lambda work, *_, **__: f"wait: {work._operation}")
+    @spanned(Phase.COLLECTIVE, _wait_of)
     def wait(self, timeout: timedelta | float | None = None) -> bool:
         """Block until it is complete; raises its error. The timeout is the group's."""
         if timeout is not None:
             as_timeout("wait", timeout)
         with self._ended:
             if not self.arrived.done():
-                with waiting(COLLECTIVES, self._operation):
+                with waiting(COLLECTIVES, self.operation):
                     self.arrived.settle(self._end)
         return self._delivered()
 
-    def _end(self) -> Any:
+    def _end(self) -> Sequence[Array]:
         arrays, self._peer = self._message.wait()
         return arrays
 
@@ -180,14 +189,14 @@ class OrderedExecutor:
     def __init__(self, name: str, begin: Callable[[], None] = lambda: None) -> None:
         self._name = name
         self._begin = begin  # called by the thread first
-        self._waiting: deque[tuple[Callable[[], Any], Future[Result]]] = deque()
+        self._waiting: deque[tuple[Callable[[], Result], Future[Result]]] = deque()
         self._busy = False
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def run(self, function: Callable[[], Any]) -> Any:
+    def run(self, function: Callable[[], T]) -> T:
         """Call `function` when all earlier ones are done; returns its result."""
         if threading.current_thread() is self._thread:
             return function()
@@ -203,7 +212,7 @@ class OrderedExecutor:
         finally:
             self._free()
 
-    def submit(self, function: Callable[[], Any], future: Future[Result] | None = None) -> Future[Result]:
+    def submit(self, function: Callable[[], T], future: Future[T] | None = None) -> Future[T]:
         """A future of the result of `function`."""
         future = Future() if future is None else future
         if threading.current_thread() is self._thread:

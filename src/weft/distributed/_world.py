@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from weft import accelerator
 from weft._base.cell import DerivedCell
-from weft._base.device import device
+from weft._base.device import DeviceLike, device
 from weft._base.failing import goes_on
 from weft._base.leaving import forget, leave_at_exit
 from weft._base.logs import set_rank
@@ -44,7 +44,7 @@ class _World:
     """The groups of one rank, which is this process or a thread."""
 
     default: ProcessGroup | None = None
-    groups: list[ProcessGroup] = field(default_factory=list)
+    groups: list[ProcessGroup] = field(default_factory=list[ProcessGroup])
     groups_created: int = 0  # calls of `new_group` by all ranks together, also of groups without this rank
 
 
@@ -142,7 +142,7 @@ def init_process_group(
     store: Store | None = None,
     group_name: str = "",
     pg_options: object = None,
-    device_id: object = None,
+    device_id: DeviceLike | None = None,
 ) -> None:
     """Join the other processes of the job; returns when all have joined.
 
@@ -189,7 +189,7 @@ def init_process_group(
         leave_at_exit(_leave)
 
 
-def _require_accelerator(device_id: object) -> None:
+def _require_accelerator(device_id: DeviceLike) -> None:
     """`ValueError` unless the argument `device_id` names an accelerator; which one does not matter here."""
     if isinstance(device_id, int):
         if not accelerator.is_available():
@@ -202,7 +202,7 @@ def _require_accelerator(device_id: object) -> None:
         )
 
 
-def require_timedelta(timeout: timedelta) -> None:
+def require_timedelta(timeout: object) -> None:
     """`TypeError` unless a timeout is a timedelta."""
     if not isinstance(timeout, timedelta):
         raise ArgumentError(f"Expected timeout argument to be of type datetime.timedelta, got {timeout!r}")
@@ -281,6 +281,7 @@ def new_group(
     """
     del pg_options, device_id
     world, default = _world(), require_default()
+    assert default.store is not None, "only groups that users make themselves have no store"
     members = list(default.ranks if ranks is None else ranks)
     if sort_ranks:
         members.sort()
@@ -318,7 +319,7 @@ def new_group(
     return group
 
 
-def abridged(members: list[int]) -> str:
+def abridged(members: Sequence[object]) -> str:
     """A list as a short text for the calls that ranks compare; different lists have different texts."""
     text = str(members)
     if len(text) <= _LONGEST_LIST:
@@ -326,7 +327,7 @@ def abridged(members: list[int]) -> str:
     return f"{text[: _LONGEST_LIST // 2]}... of {len(members)}, checksum {zlib.crc32(text.encode()):x}"
 
 
-def destroy_process_group(group: ProcessGroup | None = None) -> None:
+def destroy_process_group(group: AnyGroup = None) -> None:
     """Leave a group, by default all groups. Operations that wait for peers fail."""
     world = _world()
     if group is GroupMember.NON_GROUP_MEMBER:

@@ -112,7 +112,7 @@ def register_rendezvous_handler(scheme: str, handler: Handler) -> None:
     _handlers[scheme] = handler
 
 
-def rendezvous(url: str, rank: int = -1, world_size: int = -1, **options: Arg) -> Iterator[RendezvousResult]:
+def rendezvous(url: object, rank: int = -1, world_size: int = -1, **options: Arg) -> Iterator[RendezvousResult]:
     """The results of the handler of an address; -1 stands for a rank or world size that the address gives.
 
     `options`, such as `timeout`, are for the handler. `AssertionError` if a rank or a world size is given twice.

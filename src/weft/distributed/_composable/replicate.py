@@ -7,13 +7,13 @@ from functools import cache
 from typing import NoReturn
 
 from weft._base.device import device as Device
-from weft._base.types import Arg, Args, Kwargs
+from weft._base.types import Arg, Args, Kwargs, PyTree
 from weft._base.usage import log_api_usage_once
-from weft._tensor.tensor import Tensor
 from weft.distributed._ddp import DistributedDataParallel
 from weft.distributed.fsdp import FSDPModule
 from weft.errors import DistError, PreconditionError
 from weft.nn import Module
+from weft.nn._parameter import Parameter
 
 _STATE = "_replicate_state"
 
@@ -71,7 +71,7 @@ class DDP:
 class _Parameters(Module):
     """Parameters under their names in a model, which may have dots."""
 
-    def __init__(self, parameters: dict[str, Tensor]) -> None:
+    def __init__(self, parameters: dict[str, Parameter]) -> None:
         super().__init__()
         self._parameters.update(parameters)
 
@@ -83,7 +83,7 @@ class _State:
     hooks   arguments of `register_comm_hook` that the replica has not got yet
     """
 
-    def __init__(self, parameters: dict[str, Tensor], options: Kwargs) -> None:
+    def __init__(self, parameters: dict[str, Parameter], options: Kwargs) -> None:
         self._parameters = parameters
         self._options = options
         self._replica: DistributedDataParallel | None = None
@@ -110,7 +110,7 @@ class _State:
         return self.replica.after_forward(outputs)
 
 
-def _replicated(module: Module, ignored: set[Module], prefix: str = "") -> Iterable[tuple[str, Tensor]]:
+def _replicated(module: Module, ignored: set[Module], prefix: str = "") -> Iterable[tuple[str, Parameter]]:
     """The names and the parameters below a module that are replicated."""
     if module in ignored or isinstance(module, FSDPModule):
         return

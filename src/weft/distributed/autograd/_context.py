@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
@@ -15,7 +15,7 @@ from weft.errors import ArgumentError, GradientError, ValueRangeError
 
 
 @contextmanager
-def context() -> Iterator[int]:
+def context() -> Generator[int]:
     """A context of distributed autograd; yields its id, for backward passes over all workers.
 
     Calls within the block record the sent and received tensors that need gradients, and so do the calls made by the
@@ -74,7 +74,7 @@ def get_gradients(context_id: int) -> dict[Tensor, Tensor]:
     return {tensor: wrap(grad) for tensor, grad in gradients_by_tensor.items() if tensor is not None}
 
 
-def _get_debug_info() -> dict[str, str]:
+def debug_info() -> dict[str, str]:
     """The numbers of running backward passes on this worker and of contexts, as texts."""
     return {name: str(figure) for name, figure in current_agent().contexts.figures().items()}
 
@@ -82,3 +82,7 @@ def _get_debug_info() -> dict[str, str]:
 def is_available() -> bool:
     """True: distributed autograd is always available."""
     return True
+
+
+# PyTorch has it under this name
+_get_debug_info = debug_info

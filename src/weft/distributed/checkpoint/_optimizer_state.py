@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -55,7 +55,7 @@ def _initial_state(optimizer: Optimizer) -> State:
 
 
 @contextmanager
-def _unchanged(optimizer: Optimizer) -> Iterator[None]:
+def _unchanged(optimizer: Optimizer) -> Generator[None]:
     """Undo what a step changes; within the block all gradients are zero, and hooks of steps are not called."""
     parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
     before = [(parameter, wrap(own(parameter._read())), parameter.grad) for parameter in parameters]

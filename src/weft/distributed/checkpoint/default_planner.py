@@ -298,7 +298,7 @@ def _write(target: Tensor, part: Tensor) -> None:
     target.copy_(part)
 
 
-class _EmptyStateDictLoadPlanner(DefaultLoadPlanner):
+class EmptyStateDictLoadPlanner(DefaultLoadPlanner):
     """Loads all keys, or those for which `wanted` is true, into an empty state dict, which gets the form of the saved.
 
     Every rank that uses it loads whole tensors.

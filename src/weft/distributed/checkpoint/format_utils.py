@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from weft._base.types import SavedState
 from weft.distributed.checkpoint._exchange import StepExchange
-from weft.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
+from weft.distributed.checkpoint.default_planner import EmptyStateDictLoadPlanner
 from weft.distributed.checkpoint.filesystem import FileSystemReader
 from weft.distributed.checkpoint.metadata import TensorStorageMetadata
 from weft.distributed.checkpoint.state_dict_loader import load_planned
@@ -28,7 +28,7 @@ def dcp_to_torch_save(dcp_checkpoint_dir: CheckpointId, torch_save_path: str | o
     The checkpoint may be one of PyTorch's.
     """
     state: SavedState = {}
-    load_planned(state, FileSystemReader(dcp_checkpoint_dir), _EmptyStateDictLoadPlanner(), StepExchange(None))
+    load_planned(state, FileSystemReader(dcp_checkpoint_dir), EmptyStateDictLoadPlanner(), StepExchange(None))
     save(state, torch_save_path)
 
 
@@ -49,7 +49,7 @@ def dcp_to_safetensors(
     """
     reader = storage_reader or FileSystemReader(dcp_checkpoint_dir)
     entries = reader.read_metadata().state_dict_metadata
-    planner = _EmptyStateDictLoadPlanner(
+    planner = EmptyStateDictLoadPlanner(
         lambda key: isinstance(entries[key], TensorStorageMetadata), flatten_state_dict=False
     )
     state: SavedState = {}

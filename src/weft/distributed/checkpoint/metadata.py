@@ -64,7 +64,7 @@ class StorageMeta:
     checkpoint_id: str | os.PathLike[str] | None = None
     save_id: str | None = None
     load_id: str | None = None
-    modules: list[str] = field(default_factory=list)
+    modules: list[str] = field(default_factory=list[str])
 
 
 @dataclass

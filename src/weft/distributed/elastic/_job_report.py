@@ -27,11 +27,11 @@ class WorkerReport:
     process: str
     time: float
     resident_bytes: int
-    numbers: dict[str, float] = field(default_factory=dict)
+    numbers: dict[str, float] = field(default_factory=dict[str, float])
     waits_for: str | None = None
     wait: tuple[str, float] | None = None
     compilation: tuple[str, float] | None = None
-    reported: dict[str, float] = field(default_factory=dict)
+    reported: dict[str, float] = field(default_factory=dict[str, float])
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,13 +48,13 @@ class LaunchConfig:
     role: str = "default_role"
     rdzv_endpoint: str = ""
     rdzv_backend: str = "etcd"
-    rdzv_configs: dict[str, Any] = field(default_factory=dict)
+    rdzv_configs: dict[str, Any] = field(default_factory=dict[str, Any])
     rdzv_timeout: int = -1
     max_restarts: int = 3
     monitor_interval: float = 0.1
     start_method: str = "spawn"
     log_line_prefix_template: str | None = None
-    metrics_cfg: dict[str, str] = field(default_factory=dict)
+    metrics_cfg: dict[str, str] = field(default_factory=dict[str, str])
     local_addr: str | None = None
     event_log_handler: str = "null"
     numa_options: None = None
@@ -143,7 +143,9 @@ def _launched(agent: LocalElasticAgent, program: str) -> dict[int, Result]:
 
 
 @contextmanager
-def _starter(config: LaunchConfig, entrypoint: AnyCallable | str, args: list[Any]) -> Iterator[Callable[..., PContext]]:
+def _starter(
+    config: LaunchConfig, entrypoint: AnyCallable | str, args: list[Any]
+) -> Generator[Callable[..., PContext]]:
     """The function that starts processes: a fork server, if there are several workers or there may be restarts."""
     several = config.nproc_per_node > 1 or config.max_restarts > 0 or config.max_nodes > config.min_nodes
     program = args[len(RUNNER) :] if several and is_run_here(entrypoint, args) else []

@@ -11,8 +11,9 @@ from weft._lazy.flushing import flush_pending, keeping
 from weft._tensor.tensor import Tensor
 from weft.distributed.autograd import get_gradients
 from weft.distributed.optim._functional import lent_gradients
-from weft.distributed.rpc import RRef, WorkerInfo, remote
+from weft.distributed.rpc._rref import RRef, remote
 from weft.distributed.rpc._state import current_agent
+from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import ArgumentError, ValueRangeError
 from weft.futures import wait_all
 
@@ -29,11 +30,7 @@ class DistributedOptimizer:
         log_api_usage_once("torch.distributed.optim.DistributedOptimizer")
         by_owner: dict[WorkerInfo, list[RRef[Result]]] = {}
         for reference in params_rref:
-            if not isinstance(reference, RRef):
-                raise ArgumentError(
-                    f"DistributedOptimizer takes references to parameters (RRef), but got {type(reference).__name__}; "
-                    "wrap a parameter of this worker as RRef(parameter)"
-                )
+            _require_reference(reference)
             by_owner.setdefault(reference.owner(), []).append(reference)
         if not by_owner:
             raise ValueRangeError("optimizer got an empty parameter list")
@@ -41,7 +38,7 @@ class DistributedOptimizer:
             remote(owner, _LocalOptimizer, (optimizer_class, references, args, kwargs))
             for owner, references in by_owner.items()
         ]
-        wait_all([optimizer._get_future() for optimizer in self.remote_optimizers])
+        wait_all([optimizer.created() for optimizer in self.remote_optimizers])
 
     def step(self, context_id: int) -> None:
         """Update all parameters; returns when all workers are done. `RuntimeError` for an unknown context."""
@@ -54,6 +51,14 @@ class DistributedOptimizer:
             flush_pending()
         finally:
             wait_all(begun)
+
+
+def _require_reference(reference: object) -> None:
+    if not isinstance(reference, RRef):
+        raise ArgumentError(
+            f"DistributedOptimizer takes references to parameters (RRef), but got {type(reference).__name__}; "
+            "wrap a parameter of this worker as RRef(parameter)"
+        )
 
 
 class _LocalOptimizer:

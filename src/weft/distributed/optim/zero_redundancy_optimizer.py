@@ -74,7 +74,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
 
     def add_param_group(self, param_group: Group) -> None:
         """Add a group of parameters, with the options that differ from the defaults; on all ranks."""
-        if self.optim is None and isinstance(param_group, Mapping) and "params" not in param_group:
+        if self.optim is None and _lacks_params(param_group):
             raise ValueRangeError(f"each parameter group needs the key 'params', but one has {sorted(param_group)}")
         super().add_param_group(param_group)
         group = self.param_groups[-1]
@@ -213,3 +213,7 @@ class _StepJoinHook(JoinHook):
 def _options(group: Group) -> Group:
     """A group without its parameters."""
     return {name: value for name, value in group.items() if name not in ("params", "param_names")}
+
+
+def _lacks_params(group: object) -> bool:
+    return isinstance(group, Mapping) and "params" not in group

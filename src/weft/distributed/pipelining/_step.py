@@ -46,10 +46,10 @@ class Step:
     loss: Callable[[Any, int], Tensor] | None
     scale: float
     keeps_outputs: bool
-    inputs: dict[tuple[int, int], Any] = field(default_factory=dict)
-    gradients: dict[tuple[int, int], Any] = field(default_factory=dict)
-    outputs: dict[int, Any] = field(default_factory=dict)
-    losses: dict[int, Tensor] = field(default_factory=dict)
+    inputs: dict[tuple[int, int], Any] = field(default_factory=dict[tuple[int, int], Any])
+    gradients: dict[tuple[int, int], Any] = field(default_factory=dict[tuple[int, int], Any])
+    outputs: dict[int, Any] = field(default_factory=dict[int, Any])
+    losses: dict[int, Tensor] = field(default_factory=dict[int, Tensor])
 
     def run(self, actions: Sequence[Action]) -> None:
         """Run the actions in order. Errors get a note that says what was being done, for which stage and microbatch."""

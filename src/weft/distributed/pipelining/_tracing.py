@@ -8,7 +8,7 @@ module's name. A tensor from elsewhere is an error.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -254,7 +254,7 @@ class _FunctionMode(TorchFunctionMode):
 
 
 @contextmanager
-def _untouched(module: Module) -> Iterator[None]:
+def _untouched(module: Module) -> Generator[None]:
     """Keep random numbers and buffers as they are."""
     buffers: Sequence[tuple[Tensor, Tensor]] = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
     with using(grad=True), fork_rng():  # blocks of the model without gradients differ from it

@@ -365,6 +365,8 @@ class _PipelineScheduleRuntime(PipelineScheduleMulti):
         write_orders(computations_of(self._plan) if format == "compute_only" else self._plan, filename)
 
 
+PipelineScheduleRuntime = _PipelineScheduleRuntime  # PyTorch has it as a private class
+
 _BY_NAME: dict[str, type[_PipelineSchedule]] = {
     "1F1B": Schedule1F1B,
     "GPipe": ScheduleGPipe,

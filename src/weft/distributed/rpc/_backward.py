@@ -14,7 +14,7 @@ comes. In SMART mode a first round of messages, answered in the same way, marks 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from time import perf_counter_ns
@@ -228,7 +228,7 @@ class LocalPass:
 
 
 @contextmanager
-def _as_gradient_errors(me: WorkerInfo) -> Iterator[None]:
+def _as_gradient_errors(me: WorkerInfo) -> Generator[None]:
     """Raise exceptions of users' derivatives and hooks as errors that name this worker."""
     try:
         yield

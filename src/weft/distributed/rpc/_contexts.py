@@ -8,7 +8,7 @@ message in it until the context's creator releases it or is lost.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import cache
 from itertools import count
@@ -225,7 +225,7 @@ def current_context() -> PassContext | None:
 
 
 @contextmanager
-def use_context(context: PassContext | None) -> Iterator[None]:
+def use_context(context: PassContext | None) -> Generator[None]:
     """Set this thread's context within the block; None means no context."""
     before, _thread_local.context = _thread_local.context, context
     try:

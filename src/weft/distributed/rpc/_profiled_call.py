@@ -13,7 +13,7 @@ from weft._base.types import AnyCallable
 from weft.distributed import rpc
 from weft.distributed.rpc._service import Method
 from weft.distributed.rpc._workers import WorkerInfo
-from weft.distributed.rpc.internal import RPCExecMode, _build_rpc_profiling_key
+from weft.distributed.rpc.internal import RPCExecMode, profiling_key
 from weft.ops._table import TABLE
 
 _numbers = count(secrets.randbits(63))  # an error can come to other workers than the caller
@@ -50,7 +50,7 @@ def profiled(me: WorkerInfo, to: WorkerInfo, function: AnyCallable, mode: RPCExe
     only_looks = getattr(function, "test_only", False)  # whether a value has a method: no call of the program
     if only_looks or not Listeners.of_exchanges:
         return function
-    number, name = next(_numbers), _build_rpc_profiling_key(mode, _name_of(function), me.name, to.name)
+    number, name = next(_numbers), profiling_key(mode, _name_of(function), me.name, to.name)
     _calls[number] = tell_exchange(Exchange(name, caller=me.id, worker=to.id))
     return rpc._ProfiledFunction(function, number)
 

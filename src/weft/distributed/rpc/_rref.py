@@ -246,7 +246,7 @@ class _Methods:
     def __init__(self, number: GloballyUniqueId, call: AnyCallable) -> None:
         self._number, self._call = number, call
 
-    def __getattr__(self, name: str) -> AttributeValueCallable:
+    def __getattr__(self, name: str) -> AnyCallable:
         method = Method(self._number, name)
         return lambda *args, **kwargs: self._call(method, args, kwargs)
 

@@ -1,4 +1,4 @@
-"""Collectives of workers: `_all_gather` and `_barrier`."""
+"""Collectives of workers, `_all_gather` and `_barrier` of `rpc.api`."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _rounds_of(agent: Agent) -> _Rounds:
         return _all.setdefault(agent, _Rounds())
 
 
-def _all_gather(
+def all_gather(
     obj: Any, worker_names: Iterable[str] | None = None, timeout: float = UNSET_RPC_TIMEOUT
 ) -> dict[str, Any]:
     """Gather the objects that all workers (or those with these names) pass to this function, by name. All must call it.
@@ -91,9 +91,9 @@ def _all_gather(
         raise RpcTimeoutError(f"timed out in _all_gather after {limit:.2f} seconds: {error}") from None
 
 
-def _barrier(worker_names: Iterable[str]) -> None:
+def barrier(worker_names: Iterable[str]) -> None:
     """Wait until all workers of these names have called this."""
-    _all_gather(None, worker_names)
+    all_gather(None, worker_names)
 
 
 def _everybody(agent: Agent) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import wraps
@@ -26,8 +26,6 @@ from weft.distributed.rpc._rref import RRef as RRef
 from weft.distributed.rpc._rref import remote as remote
 from weft.distributed.rpc._shutdown import finish_calls, graceful_shutdown
 from weft.distributed.rpc._state import NO_AGENT, current_agent, here
-from weft.distributed.rpc._worker_collectives import _all_gather as _all_gather
-from weft.distributed.rpc._worker_collectives import _barrier as _barrier
 from weft.distributed.rpc._workers import WorkerInfo, check_name
 from weft.distributed.rpc.constants import DEFAULT_INIT_METHOD, DEFAULT_SHUTDOWN_TIMEOUT, UNSET_RPC_TIMEOUT
 from weft.distributed.rpc.internal import RPCExecMode
@@ -159,7 +157,7 @@ _thread_local = _ThreadLocal()
 
 
 @contextmanager
-def _wait_all() -> Iterator[None]:
+def _wait_all() -> Generator[None]:
     """Wait, at the end of the block, for all calls that `rpc_async` has started in it, and raise the first error."""
     before, _thread_local.begun = _thread_local.begun, []
     try:
@@ -223,17 +221,17 @@ def get_rpc_timeout() -> float:
     return current_agent().seconds
 
 
-def _set_rpc_timeout(rpcTimeoutSeconds: float) -> None:
+def set_rpc_timeout(rpcTimeoutSeconds: float) -> None:
     """Set the default timeout of calls, in seconds."""
     current_agent().seconds = RpcBackendOptions(rpc_timeout=rpcTimeoutSeconds).rpc_timeout
 
 
-def _is_current_rpc_agent_set() -> bool:
+def has_agent() -> bool:
     """Whether `init_rpc` was called, and `shutdown` not yet."""
     return here().agent is not None
 
 
-def _require_initialized(func: Callable[P, R]) -> Callable[P, R]:
+def initialized(func: Callable[P, R]) -> Callable[P, R]:
     """The function, which raises `RuntimeError` before `init_rpc` and after `shutdown`."""
 
     @wraps(func)
@@ -257,13 +255,13 @@ def _get_current_rpc_agent() -> Agent:
     return agent
 
 
-def _rref_context_get_debug_info() -> dict[str, str]:
+def reference_info() -> dict[str, str]:
     """Statistics of this worker's references, as texts."""
     figures = _get_current_rpc_agent().references.figures()
     return {name: str(figure) for name, figure in figures.items()}
 
 
-def _get_debug_info() -> dict[str, str]:
+def all_debug_info() -> dict[str, str]:
     """Statistics of this worker, and of its contexts of distributed autograd, as texts."""
     figures = debug_info() | _get_current_rpc_agent().contexts.figures()
     return {name: str(figure) for name, figure in figures.items()}
@@ -273,3 +271,11 @@ def debug_info() -> dict[str, int]:
     """Statistics of this worker: threads, calls in both directions, values kept for others, and their forks."""
     agent = current_agent()
     return agent.figures() | agent.references.figures()
+
+
+# PyTorch has them under these names
+_set_rpc_timeout = set_rpc_timeout
+_is_current_rpc_agent_set = has_agent
+_require_initialized = initialized
+_rref_context_get_debug_info = reference_info
+_get_debug_info = all_debug_info

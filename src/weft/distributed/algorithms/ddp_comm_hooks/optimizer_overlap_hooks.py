@@ -34,7 +34,7 @@ class _OptimizerHookState:
         return self.params_to_optimize is None or param in self.params_to_optimize
 
 
-def _hook_then_optimizer(hook: Hook, optimizer_state: _OptimizerHookState) -> Hook:
+def hook_then_optimizer(hook: Hook, optimizer_state: _OptimizerHookState) -> Hook:
     """A hook that exchanges a bucket's gradients as `hook` does, and updates its parameters as soon as they arrive.
 
     Its result is that of `hook`.
@@ -53,3 +53,7 @@ def _hook_then_optimizer(hook: Hook, optimizer_state: _OptimizerHookState) -> Ho
         return hook(hook_state, bucket).then(update)
 
     return exchange_and_update
+
+
+# PyTorch has it under this name
+_hook_then_optimizer = hook_then_optimizer

@@ -23,7 +23,7 @@ class Event:
     name: str
     source: EventSource
     timestamp: int = 0
-    metadata: dict[str, EventMetadataValue] = field(default_factory=dict)
+    metadata: dict[str, EventMetadataValue] = field(default_factory=dict[str, EventMetadataValue])
 
     def __str__(self) -> str:
         return self.serialize()

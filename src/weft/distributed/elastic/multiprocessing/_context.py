@@ -45,10 +45,10 @@ class RunProcsResult:
     The path of a stream that was not redirected is empty.
     """
 
-    return_values: dict[int, Any] = field(default_factory=dict)
-    failures: dict[int, ProcessFailure] = field(default_factory=dict)
-    stdouts: dict[int, str] = field(default_factory=dict)
-    stderrs: dict[int, str] = field(default_factory=dict)
+    return_values: dict[int, Any] = field(default_factory=dict[int, Any])
+    failures: dict[int, ProcessFailure] = field(default_factory=dict[int, ProcessFailure])
+    stdouts: dict[int, str] = field(default_factory=dict[int, str])
+    stderrs: dict[int, str] = field(default_factory=dict[int, str])
 
     def is_failed(self) -> bool:
         """Whether any process failed."""

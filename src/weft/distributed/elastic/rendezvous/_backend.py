@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -44,7 +44,7 @@ class RendezvousBackend(ABC):
 
 
 @contextmanager
-def store_failures() -> Iterator[None]:
+def store_failures() -> Generator[None]:
     """Raise exceptions of a store as `RendezvousConnectionError`."""
     try:
         yield

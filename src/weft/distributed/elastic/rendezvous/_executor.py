@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -117,7 +117,7 @@ class Executor:
         return (Status(), None) if state is None else (Status.decode(state[0]), state[1])
 
     @contextmanager
-    def _noting_failures(self) -> Iterator[None]:
+    def _noting_failures(self) -> Generator[None]:
         try:
             yield
         except RendezvousConnectionError as error:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import signal as signals
-import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from typing import Any
 
+from weft._base.site import calling_frame
 from weft.errors import ArgumentError, DistError
 
 _log = logging.getLogger(__name__)
@@ -190,7 +190,7 @@ def configure(timer_client: TimerClient | None) -> None:
 
 
 @contextmanager
-def expires(after: float, scope: str | None = None, client: TimerClient | None = None) -> Iterator[None]:
+def expires(after: float, scope: str | None = None, client: TimerClient | None = None) -> Generator[None]:
     """Let this worker be reaped if the block takes longer than `after` seconds.
 
     When and how it is reaped depends on the server; usually the process is killed. `scope` defaults to the file and
@@ -200,7 +200,7 @@ def expires(after: float, scope: str | None = None, client: TimerClient | None =
     if client is None:
         raise DistError("Configure timer client before using countdown timers.")
     if scope is None:
-        caller = sys._getframe(2)  # above contextlib's __enter__
+        caller = calling_frame(2)  # above contextlib's __enter__
         scope = f"{caller.f_code.co_filename}#{caller.f_lineno}"
     client.acquire(scope, time.time() + after)
     try:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 from weft._base.types import AnyCallable, Arg, Args, Kwargs, Result
 from weft._base.usage import log_api_usage_once
 from weft.distributed._structures import moved
-from weft.distributed.remote_device import _remote_device
-from weft.distributed.rpc import RRef, WorkerInfo, remote, rpc_async, rpc_sync
+from weft.distributed.remote_device import RemoteDevice
+from weft.distributed.rpc._rref import RRef, remote
 from weft.distributed.rpc._state import current_agent
+from weft.distributed.rpc._workers import WorkerInfo
+from weft.distributed.rpc.api import rpc_async, rpc_sync
 from weft.errors import ArgumentError, RpcError, ValueRangeError
 from weft.futures import Future
 from weft.nn import Module
@@ -89,7 +91,7 @@ class RemoteModule(Module):
         log_api_usage_once("torch.distributed.nn.api.remote_module")
         worker, device = _parsed(remote_device)
         reference = remote(worker, _create, (module_cls, tuple(args or ()), dict(kwargs or {}), device))
-        reference._get_future().wait()
+        reference.created().wait()
         self.become(reference, device, _taken_by(module_cls))
 
     def become(self, reference: RRef[Result], device: str, takes: _ForwardSignature | None) -> None:
@@ -110,7 +112,7 @@ class RemoteModule(Module):
 
     # --- forward ---
 
-    def forward(self, *args: Arg, **kwargs: Arg) -> Any:
+    def forward(self, *args: Arg, **kwargs: Arg) -> Result:
         """The remote module's result for these arguments."""
         return rpc_sync(self._owner, _forward, self._call(args, kwargs))
 
@@ -118,7 +120,7 @@ class RemoteModule(Module):
         """Run `forward` without waiting: returns a future of the result."""
         return rpc_async(self._owner, _forward, self._call(args, kwargs))
 
-    def _call(self, args: Args, kwargs: Kwargs) -> tuple[Any, ...]:
+    def _call(self, args: Args, kwargs: Kwargs) -> Args:
         if self._takes is not None:
             self._takes.require(repr(self), args, kwargs)
         return self._reference, self.device, bool(current_agent().devices.to(self._owner)), args, kwargs
@@ -144,7 +146,7 @@ class RemoteModule(Module):
     def __repr__(self) -> str:
         return f"RemoteModule({self.on}/{self.device})"
 
-    def _reduce_for(self, to: WorkerInfo, handed: list[Callable[[], object]]) -> tuple[Any, ...]:
+    def _reduce_for(self, to: WorkerInfo, handed: list[Callable[[], object]]) -> Args:
         del to, handed
         return _unpickled, (self._reference, self.device, self._takes)
 
@@ -168,14 +170,14 @@ for _name in _NOT_HERE:
 
 def _parsed(remote_device: str) -> tuple[str | int, str]:
     """The worker, by name or number, and the device."""
-    parsed_device = _remote_device(remote_device)
+    parsed_device = RemoteDevice(remote_device)
     worker = parsed_device.rank() if parsed_device.worker_name() is None else parsed_device.worker_name()
     if worker is None:
         raise ValueRangeError(f"remote_device is {remote_device}, which is a device of this worker; name a worker")
     return worker, str(parsed_device.device())
 
 
-def _taken_by(module_cls: Any) -> _ForwardSignature | None:
+def _taken_by(module_cls: AnyCallable) -> _ForwardSignature | None:
     forward = getattr(module_cls, "forward", None)
     if not inspect.isfunction(forward):
         return None
@@ -201,7 +203,7 @@ def _placed(reference: RRef[Result], device: str) -> _ForwardSignature | None:
     return _taken_by(type(reference.local_value().to(device)))
 
 
-def _forward(reference: RRef[Result], device: str, mapped: bool, args: Arg, kwargs: Arg) -> Any:
+def _forward(reference: RRef[Result], device: str, mapped: bool, args: Arg, kwargs: Arg) -> Result:
     if device == "cpu":
         return reference.local_value()(*args, **kwargs)
     outputs = reference.local_value()(*moved(args, device), **moved(kwargs, device))

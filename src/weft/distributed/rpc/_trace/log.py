@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import nan
@@ -43,10 +43,10 @@ class Log:
     """One worker's halves of a trace's calls: those made by its `callers`, and those to its `peers`."""
 
     trace: bytes
-    sent: dict[GloballyUniqueId, CallerHalf] = field(default_factory=dict)
-    served: dict[GloballyUniqueId, CalleeHalf] = field(default_factory=dict)
-    peers: set[WorkerInfo] = field(default_factory=set)
-    callers: set[WorkerInfo] = field(default_factory=set)
+    sent: dict[GloballyUniqueId, CallerHalf] = field(default_factory=dict[GloballyUniqueId, CallerHalf])
+    served: dict[GloballyUniqueId, CalleeHalf] = field(default_factory=dict[GloballyUniqueId, CalleeHalf])
+    peers: set[WorkerInfo] = field(default_factory=set[WorkerInfo])
+    callers: set[WorkerInfo] = field(default_factory=set[WorkerInfo])
     over: bool = False
 
 
@@ -81,7 +81,7 @@ def current_span() -> CallSpan | None:
 
 
 @contextmanager
-def use_span(span: CallSpan) -> Iterator[None]:
+def use_span(span: CallSpan) -> Generator[None]:
     """Serve a call; calls that are made in the block have it as their parent."""
     before, _thread_local.span = _thread_local.span, span
     try:

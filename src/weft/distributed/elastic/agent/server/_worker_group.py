@@ -145,8 +145,8 @@ class RunResult:
     """
 
     state: WorkerState
-    return_values: dict[int, Any] = field(default_factory=dict)
-    failures: dict[int, ProcessFailure] = field(default_factory=dict)
+    return_values: dict[int, Any] = field(default_factory=dict[int, Any])
+    failures: dict[int, ProcessFailure] = field(default_factory=dict[int, ProcessFailure])
 
     def is_failed(self) -> bool:
         """Whether a worker failed."""

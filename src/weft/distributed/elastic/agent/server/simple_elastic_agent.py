@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -147,7 +147,7 @@ class SimpleElasticAgent(ElasticAgent):
         return self._report.event("FAILED", self._restarts, self._seconds, raw_error=raw_error)
 
     @contextmanager
-    def record_duration(self, state: str) -> Iterator[None]:
+    def record_duration(self, state: str) -> Generator[None]:
         """Record the event `torchelastic.worker.status.<state>` of the agent with the time that the block takes."""
         began = time.perf_counter()
         try:
