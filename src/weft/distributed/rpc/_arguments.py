@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from weft._base.types import Arg
+from weft._base.types import AnyCallable, Arg
 from weft.distributed.rpc._agent import Agent
 from weft.distributed.rpc._call import PendingCall
 from weft.distributed.rpc._profiled_call import profiled
 from weft.distributed.rpc._state import current_agent
-from weft.distributed.rpc._workers import WorkerInfo
+from weft.distributed.rpc._workers import AnyWorker, WorkerInfo
 from weft.distributed.rpc.constants import UNSET_RPC_TIMEOUT
 from weft.distributed.rpc.internal import RPCExecMode
 from weft.errors import ArgumentError, RpcError, ValueRangeError
@@ -18,7 +18,7 @@ from weft.errors import ArgumentError, RpcError, ValueRangeError
 _MOST_NAMES = 20  # the largest number of workers that an error names
 
 
-def begin(to: Any, func: Any, args: Arg, kwargs: Arg, timeout: float, mode: RPCExecMode) -> PendingCall:
+def begin(to: AnyWorker, func: AnyCallable, args: Arg, kwargs: Arg, timeout: float, mode: RPCExecMode) -> PendingCall:
     """Start a call; its request may not be sent yet."""
     agent = current_agent()
     args, kwargs = checked(func, args, kwargs)
@@ -26,13 +26,13 @@ def begin(to: Any, func: Any, args: Arg, kwargs: Arg, timeout: float, mode: RPCE
 
 
 def start(
-    agent: Agent, to: WorkerInfo, func: Any, args: Arg, kwargs: Arg, timeout: float, mode: RPCExecMode
+    agent: Agent, to: WorkerInfo, func: AnyCallable, args: Arg, kwargs: Arg, timeout: float, mode: RPCExecMode
 ) -> PendingCall:
     """The same of arguments that were checked."""
     return agent.call(to, profiled(agent.me, to, func, mode), args, kwargs, seconds(timeout))
 
 
-def checked(func: Any, args: Arg, kwargs: Arg) -> tuple[Any, Any]:
+def checked(func: AnyCallable, args: Arg, kwargs: Arg) -> tuple[Any, Any]:
     """The arguments of a call; `TypeError` if the function cannot be called, or the arguments have wrong types."""
     if not callable(func):
         raise ArgumentError("function should be callable.")
@@ -46,7 +46,7 @@ def checked(func: Any, args: Arg, kwargs: Arg) -> tuple[Any, Any]:
     return args or (), kwargs or {}
 
 
-def worker(agent: Agent, to: Any) -> WorkerInfo:
+def worker(agent: Agent, to: AnyWorker) -> WorkerInfo:
     """The worker given by a name, a number or a `WorkerInfo`: the one that has the name now."""
     if isinstance(to, WorkerInfo):
         to = to.name

@@ -15,6 +15,7 @@ from weft._comm.transport.pipe import Bytes, CallPipe
 from weft._comm.transport.reactor import Reactor
 from weft.distributed.rpc._contexts import PassContext, current_context, use_context
 from weft.distributed.rpc._errors import remote_error, timeout_error
+from weft.distributed.rpc._message import Buffer
 from weft.distributed.rpc._protocol import Frame
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import LostWorkerError
@@ -64,7 +65,7 @@ class PendingCall(Future[Result]):
             self._calls.reactor.flush(self.pipe)
         return self
 
-    def add_done_callback(self, callback: Callable[[Future[Result]], Any]) -> None:
+    def add_done_callback(self, callback: Callable[[Future[Result]], object]) -> None:
         """Add a callback, which runs in the present context of distributed autograd."""
         context = current_context()
         super().add_done_callback(callback if context is None else partial(_run_within, context, callback))
@@ -96,7 +97,7 @@ class PendingCalls:
         me: WorkerInfo,
         reactor: Reactor,
         outgoing: Callable[[], list[CallPipe]],
-        read: Callable[[Bytes, Sequence[Any]], Any],
+        read: Callable[[Bytes, Sequence[Buffer]], Result],
     ) -> None:
         self.numbers = count(1)
         self.next_end = NEVER  # the earliest timeout of all calls
@@ -139,7 +140,7 @@ class PendingCalls:
         for call in late:
             self._finish(call, call.set_exception, timeout_error(call.seconds))
 
-    def answer(self, pipe: CallPipe | None, kind: int, number: int, body: Bytes, buffers: Sequence[Any]) -> None:
+    def answer(self, pipe: CallPipe | None, kind: int, number: int, body: Bytes, buffers: Sequence[Buffer]) -> None:
         """Handle the answer to a call."""
         call = self.at(pipe).pop(number, None)
         if call is None:
@@ -176,6 +177,6 @@ class PendingCalls:
             finish(outcome)
 
 
-def _run_within(context: PassContext, callback: Callable[[Future[Result]], Any], done: Future[Result]) -> None:
+def _run_within(context: PassContext, callback: Callable[[Future[Result]], object], done: Future[Result]) -> None:
     with use_context(context):
         callback(done)

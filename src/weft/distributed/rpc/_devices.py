@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from weft._base.device import CPU, canonical
 from weft._base.device import device as Device
+from weft._base.types import Result
 from weft._comm.transport.pipe import CallPipe
 from weft._tensor.convert import existing
 from weft.distributed.rpc._listener import Endpoint
@@ -29,7 +30,7 @@ class WorkerDevices(NamedTuple):
     named: Sequence[Device] = ()
     maps: Maps = _NOWHERE
 
-    def as_text(self) -> dict[str, Any]:
+    def as_text(self) -> dict[str, Result]:
         """As texts, for the worker's endpoint."""
         return {
             "devices": [str(one) for one in self.named],

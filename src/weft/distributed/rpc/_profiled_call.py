@@ -9,7 +9,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from weft._base.timeline import Exchange, Listeners, tell_exchange
-from weft._base.types import AnyCallable
+from weft._base.types import AnyCallable, Result
 from weft.distributed import rpc
 from weft.distributed.rpc._service import Method
 from weft.distributed.rpc._workers import WorkerInfo
@@ -26,7 +26,7 @@ class ProfiledResult:
     The caller unpickles the result or text alone.
     """
 
-    def __init__(self, value: Any, number: int, events: list[Any]) -> None:
+    def __init__(self, value: object, number: int, events: list[Any]) -> None:
         self.value, self.number, self.events = value, number, events
 
     def without_value(self) -> ProfiledResult:
@@ -37,7 +37,7 @@ class ProfiledResult:
         return _arrived, (self.value, self.number, self.events)
 
 
-def _arrived(value: Any, number: int, events: list[Any]) -> Any:
+def _arrived(value: object, number: int, events: list[Any]) -> Result:
     """The result of a call; its events are noted."""
     call = _calls.get(number)
     if call is not None:

@@ -6,7 +6,6 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from functools import partial, update_wrapper
 from threading import get_ident
-from typing import Any
 
 from weft._base.types import AnyCallable, Arg, Result
 from weft._lazy.flushing import flush_pending
@@ -31,13 +30,13 @@ class ProfiledFunction:
     def __reduce__(self) -> tuple[object, ...]:
         return ProfiledFunction, (self._function, self._number)
 
-    def __call__(self, *args: Arg, **kwargs: Arg) -> Any:
+    def __call__(self, *args: Arg, **kwargs: Arg) -> Result:
         function = self._function
         if isinstance(function, Method):
             function = function.bound(current_agent())
         notes, thread = profile(record_shapes=True, profile_memory=True, with_flops=True), get_ident()
 
-        def with_events(value: Any) -> ProfiledResult:
+        def with_events(value: object) -> ProfiledResult:
             events = [event for event in notes.function_events if event.thread == thread]
             return ProfiledResult(value, self._number, events)
 

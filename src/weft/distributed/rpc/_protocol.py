@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, TypeVarTuple
 
 from weft._base.types import Arg, Result
 from weft.distributed.rpc._errors import pack_error
@@ -72,7 +72,7 @@ class Request(Generic[*Args]):
     """
 
     def __init__(
-        self, function: Callable[[Reply[Any], *Args], None], kind: Frame, title: Callable[[Any], str | None]
+        self, function: Callable[[AnyReply, *Args], None], kind: Frame, title: Callable[[Arg], str | None]
     ) -> None:
         self.function, self.kind, self.title = function, int(kind), title
         self.name = function.__name__
@@ -93,7 +93,8 @@ class Note(Generic[T, *Args]):
         self.function(agent, *args)
 
 
-Control = Request[*tuple[Any, ...]] | Note[Any, *tuple[Any, ...]]
+AnyRequest: TypeAlias = Request[*tuple[Any, ...]]
+Control: TypeAlias = AnyRequest | Note[Any, *tuple[Any, ...]]
 
 
 def _untitled(args: Arg) -> None:
@@ -101,8 +102,8 @@ def _untitled(args: Arg) -> None:
 
 
 def request(
-    *, counted: bool = True, title: Callable[[Any], str | None] = _untitled
-) -> Callable[[Callable[[Reply[Any], *Args], None]], Request[*Args]]:
+    *, counted: bool = True, title: Callable[[Arg], str | None] = _untitled
+) -> Callable[[Callable[[AnyReply, *Args], None]], Request[*Args]]:
     """Make a function a control with an answer; `shutdown` does not wait for those that are not `counted`."""
     return lambda function: Request(function, Frame.REQUEST if counted else Frame.UNCOUNTED, title)
 
@@ -124,7 +125,7 @@ class Answering(Protocol):
         """Have a function run in its turn."""
         ...
 
-    def answer(self, reply: Reply[Any], kind: int, body: bytes, buffers: Sequence[memoryview]) -> None:
+    def answer(self, reply: AnyReply, kind: int, body: bytes, buffers: Sequence[memoryview]) -> None:
         """Send the answer to a request."""
         ...
 
@@ -147,7 +148,7 @@ class Reply(Generic[A]):
         self.context: PassContext | None = None
         self._span = span
 
-    def send(self, value: Any) -> None:
+    def send(self, value: object) -> None:
         """Answer with a value."""
         try:
             receiver = self.agent.devices.receiver_of_answer(self.caller, self.pipe)
@@ -192,3 +193,7 @@ class Reply(Generic[A]):
         if self._span is not None:
             self._span.answered(body, buffers)
         self.agent.answer(self, kind, body, buffers)
+
+
+AnyReply: TypeAlias = Reply[Any]
+"""The reply to a request, by whichever agent."""

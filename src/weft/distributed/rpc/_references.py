@@ -125,7 +125,7 @@ class References:
 
     # --- for users ---
 
-    def keep_parent(self, child: Number, parent: Any, holder: Holder) -> None:
+    def keep_parent(self, child: Number, parent: object, holder: Holder) -> None:
         """Keep a reference that was sent to a worker, until `child_known` is called."""
         with self._lock:
             self._parents[child] = parent, holder

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Generic, NoReturn, TypeVar
 
 from weft._base.types import AnyCallable, Arg, Args, Result
 from weft._base.usage import log_api_usage_once
@@ -22,7 +22,7 @@ from weft.distributed.rpc._references import GloballyUniqueId, Holder, Number, O
 from weft.distributed.rpc._service import Method, call_function, value_of
 from weft.distributed.rpc._state import NO_AGENT, current_agent, here
 from weft.distributed.rpc._trace.recording import title_of
-from weft.distributed.rpc._workers import WorkerInfo
+from weft.distributed.rpc._workers import AnyWorker, WorkerInfo
 from weft.distributed.rpc.constants import UNSET_RPC_TIMEOUT
 from weft.distributed.rpc.internal import RPCExecMode
 from weft.errors import FutureError, RpcError, RpcTimeoutError
@@ -33,7 +33,8 @@ T = TypeVar("T")
 
 def _type_of(number: GloballyUniqueId) -> type:
     """The type of a value of this worker."""
-    return type(value_of(current_agent(), number))
+    kind: type = type(value_of(current_agent(), number))
+    return kind
 
 
 class RRef(Generic[T]):
@@ -50,7 +51,7 @@ class RRef(Generic[T]):
     _fork: GloballyUniqueId | None
     _acknowledgement: Future[Result]  # done once the owner knows of the fork, or has failed to create the value
 
-    def __init__(self, value: T, type_hint: Any = None) -> None:
+    def __init__(self, value: T, type_hint: object = None) -> None:
         del type_hint
         agent = here().agent
         if agent is None:
@@ -121,15 +122,15 @@ class RRef(Generic[T]):
             )
         return self._owned.value.wait()
 
-    def rpc_sync(self, timeout: float = UNSET_RPC_TIMEOUT) -> Any:
+    def rpc_sync(self, timeout: float = UNSET_RPC_TIMEOUT) -> Result:
         """Methods of the value, run on its owner: `rref.rpc_sync().size()` waits for the result."""
         return _Methods(self._id, lambda *call: self._begin(timeout, *call, mode=RPCExecMode.SYNC).wait())
 
-    def rpc_async(self, timeout: float = UNSET_RPC_TIMEOUT) -> Any:
+    def rpc_async(self, timeout: float = UNSET_RPC_TIMEOUT) -> Result:
         """Methods of the value, run on its owner: `rref.rpc_async().size()` returns a future of the result."""
         return _Methods(self._id, lambda *call: self._begin(timeout, *call).push())
 
-    def remote(self, timeout: float = UNSET_RPC_TIMEOUT) -> Any:
+    def remote(self, timeout: float = UNSET_RPC_TIMEOUT) -> Result:
         """Methods of the value, run on its owner: `rref.remote().size()` returns a reference to the result.
 
         Waits until the value exists and has the method.
@@ -153,7 +154,7 @@ class RRef(Generic[T]):
         else:
             _differentiate(self._id, dist_autograd_ctx_id, retain_graph)
 
-    def _get_type(self, timeout: float = UNSET_RPC_TIMEOUT, blocking: bool = True) -> Any:
+    def _get_type(self, timeout: float = UNSET_RPC_TIMEOUT, blocking: bool = True) -> Result:
         """The type of the value; without `blocking`, a future of it."""
         type_call = self._begin(timeout, _type_of, (self._id,), {}).push()
         return type_call.wait() if blocking else type_call
@@ -161,7 +162,7 @@ class RRef(Generic[T]):
     def _begin(
         self,
         timeout: float,
-        function: Any,
+        function: AnyCallable,
         args: Args,
         kwargs: Mapping[str, Arg],
         mode: RPCExecMode = RPCExecMode.ASYNC,
@@ -191,15 +192,15 @@ class RRef(Generic[T]):
         if self._acknowledgement.failed:
             self._acknowledgement.value()
 
-    def _get_future(self) -> Future[Result]:
+    def created(self) -> Future[Result]:
         """A future that is done when the value is created, or its creation has failed."""
         return self._acknowledgement
 
-    _get_profiling_future = _get_future
+    _get_future = _get_profiling_future = created
 
     # --- sending it ---
 
-    def _reduce_for(self, to: WorkerInfo, undo: list[Callable[[], object]]) -> tuple[Any, ...]:
+    def _reduce_for(self, to: WorkerInfo, undo: list[Callable[[], object]]) -> tuple[object, ...]:
         """How it is pickled for a worker: as a new fork, which `undo` deletes if packing fails."""
         self._require_created()
         references = self._agent.references
@@ -252,7 +253,7 @@ class _Methods:
 
 
 def remote(
-    to: Any, func: AnyCallable, args: Arg = None, kwargs: Arg = None, timeout: float = UNSET_RPC_TIMEOUT
+    to: AnyWorker, func: AnyCallable, args: Arg = None, kwargs: Arg = None, timeout: float = UNSET_RPC_TIMEOUT
 ) -> RRef[Result]:
     """Call a function on another worker and keep the result there; returns a reference to it at once.
 
@@ -265,10 +266,14 @@ def remote(
     return _create_remotely(worker(agent, to), func, args, kwargs, timeout)
 
 
-def _create_remotely(owner: WorkerInfo, func: Any, args: Arg, kwargs: Arg, timeout: float) -> RRef[Result]:
+def _new_reference() -> RRef[Result]:
+    return object.__new__(RRef)
+
+
+def _create_remotely(owner: WorkerInfo, func: AnyCallable, args: Arg, kwargs: Arg, timeout: float) -> RRef[Result]:
     agent = current_agent()
     limit, references = seconds(timeout), agent.references
-    number, reference = references.number(), object.__new__(RRef)
+    number, reference = references.number(), _new_reference()
     fork = None if owner == agent.me else references.number()
     func = profiled(agent.me, owner, func, RPCExecMode.REMOTE)
     # Before the request is sent, as the value may be created, and read, before this returns.
@@ -314,7 +319,7 @@ def _differentiate(number: GloballyUniqueId, context_id: int, retain_graph: bool
     run(agent, context_id, [_as_root(value_of(agent, number))], retain_graph, smart=True)
 
 
-def _as_root(value: Any) -> Tensor:
+def _as_root(value: object) -> Tensor:
     if not isinstance(value, Tensor):
         raise RpcError(f"RRef should contain a tensor for .backward(), but contains a {type(value).__name__}")
     return value
@@ -325,7 +330,7 @@ def _received_reference(
 ) -> RRef[Result]:
     """The reference received from another worker, in a call or an answer."""
     agent: Agent = current_reader()
-    reference = object.__new__(RRef)
+    reference = _new_reference()
     references = agent.references
     # The owner itself keeps its value by the reference; the fork that was counted for the way here can go.
     if owner == agent.me:
@@ -373,7 +378,7 @@ def create(
 
 
 def _create(
-    reply: Reply[Agent], value: Future[Result], func: Any, args: Arg, kwargs: Arg, context: PassContext | None
+    reply: Reply[Agent], value: Future[Result], func: AnyCallable, args: Arg, kwargs: Arg, context: PassContext | None
 ) -> None:
     try:
         result, later = call_function(reply.agent, func, args, kwargs, context)
@@ -396,7 +401,7 @@ def _finish_later(reply: Reply[Agent], value: Future[Result], done: Future[Resul
         _finish(reply, value, result)
 
 
-def _finish(reply: Reply[Agent], value: Future[Result], result: Any) -> None:
+def _finish(reply: Reply[Agent], value: Future[Result], result: object) -> None:
     """Set a created value: its creator is answered before the callers that wait for it."""
     is_profiled = isinstance(result, ProfiledResult)
     # In this order, the creator knows that its value exists before any result that others compute from it arrives.

@@ -117,7 +117,7 @@ def graceful_shutdown(agent: Agent, deadline: Deadline) -> None:
         raise RpcError(f"shutdown: worker {', '.join(ended)} ended without completing shutdown(); the others are done")
 
 
-def _execute(agent: Agent, step: _termination.Step, deadline: Deadline) -> Any:
+def _execute(agent: Agent, step: _termination.Step, deadline: Deadline) -> Result:
     """Execute a step, and return its outcome. At the deadline, `RpcTimeoutError` says what was waited for."""
     match step:
         case _termination.Watch(number):

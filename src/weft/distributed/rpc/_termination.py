@@ -16,12 +16,14 @@ This module has no connections or clocks: `detect_termination` yields steps, and
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from weft._comm.tree import split
 from weft.distributed.rpc._call_counts import Counts, bits
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.25  # seconds between rounds while work is not over
+
+T = TypeVar("T")
 
 Numbers = frozenset[int]
 
@@ -51,7 +53,7 @@ class Query(NamedTuple):
 
     stop: int
     ended: Numbers | None
-    reply: Any
+    reply: object
 
 
 class Ended(NamedTuple):
@@ -94,10 +96,13 @@ class SendReport(NamedTuple):
 
 
 Step = Watch | Await | FinishCalls | Ask | SendReport
+Steps: TypeAlias = Generator[Step, Any, T]
+"""Steps, which are sent their outcomes, and what they lead to."""
+
 _EMPTY = Report(Counts(0, 0, 0), frozenset())
 
 
-def detect_termination(me: int, size: int) -> Generator[Step, Any, Numbers]:
+def detect_termination(me: int, size: int) -> Steps[Numbers]:
     """The steps of worker `me` of `size` until the work is over; returns the numbers of workers that ended before that.
 
     The docstrings of the steps describe their outcomes.
@@ -131,7 +136,7 @@ def detect_termination(me: int, size: int) -> Generator[Step, Any, Numbers]:
         event = yield Await(pause if watched < 0 else None)
 
 
-def _report(me: int, stop: int) -> Generator[Step, Any, Report]:
+def _report(me: int, stop: int) -> Steps[Report]:
     """The report of this worker and those after it, up to number `stop`."""
     counts = yield FinishCalls()
     reports, ended = yield from _ask_all(range(me + 1, stop), None)
@@ -140,7 +145,7 @@ def _report(me: int, stop: int) -> Generator[Step, Any, Report]:
     )
 
 
-def _ask_all(numbers: range, over: Numbers | None) -> Generator[Step, Any, tuple[list[Report], Numbers]]:
+def _ask_all(numbers: range, over: Numbers | None) -> Steps[tuple[list[Report], Numbers]]:
     """Ask some workers; returns their reports, and the numbers of those that should have been asked but have ended."""
     answers, ended, parts = list[Report](), set[int](), split(numbers)
     while parts:

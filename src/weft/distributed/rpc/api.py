@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from weft._base.failing import before_leaving
 from weft._base.leaving import forget, leave_at_exit
@@ -26,7 +26,7 @@ from weft.distributed.rpc._rref import RRef as RRef
 from weft.distributed.rpc._rref import remote as remote
 from weft.distributed.rpc._shutdown import finish_calls, graceful_shutdown
 from weft.distributed.rpc._state import NO_AGENT, current_agent, here
-from weft.distributed.rpc._workers import WorkerInfo, check_name
+from weft.distributed.rpc._workers import AnyWorker, WorkerInfo, check_name
 from weft.distributed.rpc.constants import DEFAULT_INIT_METHOD, DEFAULT_SHUTDOWN_TIMEOUT, UNSET_RPC_TIMEOUT
 from weft.distributed.rpc.internal import RPCExecMode
 from weft.distributed.rpc.options import RpcBackendOptions, TensorPipeRpcBackendOptions
@@ -46,10 +46,10 @@ _END_SECONDS = 1.0  # that running functions have when their process ends
 
 def init_rpc(
     name: str,
-    backend: Any = None,
+    backend: Arg = None,
     rank: int | None = -1,
     world_size: int | None = None,
-    rpc_backend_options: Any = None,
+    rpc_backend_options: Arg = None,
 ) -> None:
     """Join the other workers of the job, under a unique name; returns when all have joined.
 
@@ -126,8 +126,8 @@ def get_worker_info(worker_name: str | None = None) -> WorkerInfo:
 
 
 def rpc_sync(
-    to: Any, func: AnyCallable, args: Arg = None, kwargs: Arg = None, timeout: float = UNSET_RPC_TIMEOUT
-) -> Any:
+    to: AnyWorker, func: AnyCallable, args: Arg = None, kwargs: Arg = None, timeout: float = UNSET_RPC_TIMEOUT
+) -> Result:
     """Call a function on another worker, and wait for its result.
 
     `to` is a worker's name, number or `WorkerInfo`. Arguments and results are copied; tensors are sent without the
@@ -139,7 +139,7 @@ def rpc_sync(
 
 
 def rpc_async(
-    to: Any, func: AnyCallable, args: Arg = None, kwargs: Arg = None, timeout: float = UNSET_RPC_TIMEOUT
+    to: AnyWorker, func: AnyCallable, args: Arg = None, kwargs: Arg = None, timeout: float = UNSET_RPC_TIMEOUT
 ) -> Future[Result]:
     """Call a function on another worker without waiting: returns a future of the result. See `rpc_sync`."""
     log_api_usage_once("torch.distributed.rpc_async")

@@ -10,7 +10,9 @@ from math import nan
 from time import perf_counter
 from typing import Any, NamedTuple
 
+from weft._base.types import Result
 from weft._comm.transport.pipe import Bytes
+from weft.distributed.rpc._message import Buffer
 from weft.distributed.rpc._references import GloballyUniqueId
 from weft.distributed.rpc._workers import WorkerInfo
 
@@ -56,7 +58,7 @@ class CallSpan(NamedTuple):
     log: Log
     call: GloballyUniqueId
 
-    def run(self, function: Callable[[], Any]) -> Any:
+    def run(self, function: Callable[[], Any]) -> Result:
         """Run the called function; calls that it makes have this span as their parent."""
         self.log.served[self.call].started = perf_counter()
         with use_span(self):
@@ -90,6 +92,6 @@ def use_span(span: CallSpan) -> Generator[None]:
         _thread_local.span = before
 
 
-def size(body: Bytes, buffers: Sequence[Any]) -> int:
+def size(body: Bytes, buffers: Sequence[Buffer]) -> int:
     """The bytes of a message."""
     return len(body) + sum(map(len, buffers))
