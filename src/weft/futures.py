@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from queue import SimpleQueue
-from typing import Any, Generic, NoReturn, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, TypeGuard, TypeVar
 
 from weft._base.activity import CALLS, process, waiting
 from weft.errors import ArgumentError, FutureError, PreconditionError
@@ -205,6 +205,11 @@ def _copy(error: BaseException) -> BaseException:
     copy.__cause__, copy.__context__ = error.__cause__, error.__context__
     copy.__suppress_context__ = error.__suppress_context__
     return copy.with_traceback(error.__traceback__)
+
+
+def is_future(x: object) -> TypeGuard[Future[Any]]:
+    """Whether this is a future, of whatever."""
+    return isinstance(x, Future)
 
 
 def collect_all(futures: Iterable[Future[T]]) -> Future[list[Future[T]]]:

@@ -6,12 +6,19 @@ After `isinstance(x, list)` a checker knows nothing of the elements, and so noth
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeGuard
+from typing import TypeGuard, TypeVar
+
+T = TypeVar("T")
 
 
 def is_sequence(x: object) -> TypeGuard[list[object] | tuple[object, ...]]:
     """Whether this is a list or a tuple."""
     return isinstance(x, (list, tuple))
+
+
+def is_sequence_of(x: object, kind: type[T]) -> TypeGuard[list[T] | tuple[T, ...]]:
+    """Whether this is a list or a tuple of objects of a class."""
+    return is_sequence(x) and all(isinstance(one, kind) for one in x)
 
 
 def is_dict(x: object) -> TypeGuard[dict[object, object]]:
@@ -22,3 +29,18 @@ def is_dict(x: object) -> TypeGuard[dict[object, object]]:
 def is_mapping(x: object) -> TypeGuard[Mapping[object, object]]:
     """Whether this is a mapping."""
     return isinstance(x, Mapping)
+
+
+def is_int(x: object) -> TypeGuard[int]:
+    """Whether this is an integer, and not a truth value, which Python takes for one."""
+    return isinstance(x, int) and not isinstance(x, bool)
+
+
+def is_number(x: object) -> TypeGuard[int | float]:
+    """Whether this is an integer or a float, and not a truth value."""
+    return isinstance(x, float) or is_int(x)
+
+
+def is_tuple(x: object) -> TypeGuard[tuple[object, ...]]:
+    """Whether this is a tuple."""
+    return isinstance(x, tuple)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import SupportsIndex
 
-from weft._base.narrowing import is_sequence
+from weft._base.narrowing import is_sequence, is_sequence_of
 from weft._tensor.copying import owner_that_saves
 from weft._tensor.kind_names import advice, kind_of
 from weft._tensor.tensor import Tensor
@@ -54,15 +54,14 @@ def _first_refused(xs: object) -> str:
 
 def tensors_of(xs: object, name: str, operation: str) -> list[Tensor]:
     """A list, or a tuple, that must consist of such tensors."""
-    tensors = [x for x in xs if isinstance(x, Tensor)] if is_sequence(xs) else []
-    if not is_sequence(xs) or len(tensors) < len(xs):
+    if not is_sequence_of(xs, Tensor):
         raise ArgumentError(
             f"{operation}: Invalid function argument. Expected parameter `{name}` of type "
             f"List[torch.Tensor] with elements of type torch.Tensor, but got {_first_refused(xs)}."
         )
-    for at, x in enumerate(tensors):
+    for at, x in enumerate(xs):
         _require_array(x, f"{name}[{at}]", operation)
-    return tensors
+    return list(xs)
 
 
 def of_all_ranks(

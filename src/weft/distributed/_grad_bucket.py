@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeGuard
 
 from weft._base.narrowing import is_sequence
 from weft._base.state import using
@@ -12,7 +11,7 @@ from weft._tensor.codegen import op as rows
 from weft._tensor.composite.shape import split
 from weft._tensor.tensor import Tensor
 from weft.errors import GradientError, OptionError
-from weft.futures import Future
+from weft.futures import Future, is_future
 
 
 class GradBucket:
@@ -65,13 +64,9 @@ def gradients_of(flat: Tensor, bucket: GradBucket) -> dict[Tensor, Tensor]:
         return dict(zip(parameters, split_like(flat, parameters), strict=True))
 
 
-def _is_future(result: object) -> TypeGuard[Future[Result]]:
-    return isinstance(result, Future)
-
-
 def require_future(result: object) -> Future[Result]:
     """The result of a hook, checked to be a future."""
-    if _is_future(result):
+    if is_future(result):
         return result
     kind = type(result)
     raise OptionError(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from weft._base.narrowing import is_sequence_of
 from weft._base.types import AnyCallable
 from weft._tensor.kind_names import kind_of
 from weft._tensor.tensor import Tensor
@@ -134,9 +133,9 @@ class P2POp:
         )
 
 
-def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
+def batch_isend_irecv(p2p_op_list: object) -> list[Work]:
     """Start all of them; returns their works in order, which can be waited for in any order."""
-    if not isinstance(p2p_op_list, (list, tuple)) or not all(isinstance(op, P2POp) for op in p2p_op_list):
+    if not is_sequence_of(p2p_op_list, P2POp):
         raise ValueRangeError(
             "Invalid ``p2p_op_list``. Each op is expected to to be of type ``torch.distributed.P2POp``."
         )

@@ -6,6 +6,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
+from weft._base.narrowing import is_int, is_sequence_of
 from weft._tensor.tensor import Tensor, wrap
 from weft.distributed.rpc._backward import run
 from weft.distributed.rpc._context_release import release
@@ -52,7 +53,7 @@ def backward(
     workers.
     """
     agent = current_agent()
-    if isinstance(context_id, bool) or not isinstance(context_id, int):
+    if not is_int(context_id):
         raise ArgumentError(
             "backward(): incompatible function arguments: context_id must be an int, as context() gives it, but got "
             f"{context_id!r}"
@@ -60,7 +61,7 @@ def backward(
     if mode not in ("fast", "smart"):
         raise ValueRangeError(f"mode must be 'fast' or 'smart', but got {mode!r}")
     root_tensors = [roots] if isinstance(roots, Tensor) else roots
-    if not isinstance(root_tensors, Sequence) or not all(isinstance(root, Tensor) for root in root_tensors):
+    if not is_sequence_of(root_tensors, Tensor):
         raise ArgumentError(
             f"backward(): incompatible function arguments: roots must be a list of tensors, but got {roots!r}"
         )

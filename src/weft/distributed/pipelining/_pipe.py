@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeAlias, TypeVar
 
 import jax
 
 from weft._base.device import DeviceLike
 from weft._base.state import ambient, using
-from weft._base.types import Arg, Args, Kwargs
+from weft._base.types import Arg, Args, Kwargs, PyTree, Result
 from weft._tensor.tensor import Tensor
 from weft.distributed._world import AnyGroup
 from weft.distributed.pipelining._tracing import (
@@ -19,6 +19,7 @@ from weft.distributed.pipelining._tracing import (
     StageRecording,
     TracedSlot,
     TracingState,
+    own_tensors,
     recorded,
 )
 from weft.distributed.pipelining._transfers import map_tensors
@@ -27,6 +28,10 @@ from weft.errors import LacksAttributeError, ProgramError, ValueRangeError
 from weft.nn import Module, ModuleList
 
 L = TypeVar("L")
+
+
+StageInputs: TypeAlias = tuple[PyTree, Kwargs | None]
+"""What a stage takes: the model's arguments, for the first one, or slots and None."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +51,8 @@ class _Part(Module):
     def __init__(
         self,
         calls: Sequence[StageCall],
-        inputs: tuple[Any, dict[str, Any] | None],
-        results: Any,
+        inputs: StageInputs,
+        results: PyTree,
         modules: Mapping[str, Module],
     ) -> None:
         super().__init__()
@@ -58,9 +63,9 @@ class _Part(Module):
         for state in _leaves_of(([(call.args, call.kwargs) for call in calls], results), TracingState):
             _place_state(self, state.name, modules)
 
-    def forward(self, *args: Arg, **kwargs: Arg) -> Any:
+    def forward(self, *args: Arg, **kwargs: Arg) -> Result:
         """Call the submodules. Keyword arguments are for the first part, and ignored by others."""
-        values: dict[TracedSlot, Any] = {}
+        values: dict[TracedSlot, Tensor] = {}
         positional, named = self._inputs
         _bind(values, "the model's arguments", (positional, named), (args, None if named is None else kwargs))
         for call in self._calls:
@@ -71,10 +76,10 @@ class _Part(Module):
             _bind(values, f"the results of {call.name!r}", call.results, results)
         return self._filled(values, self._results)
 
-    def _filled(self, values: Mapping[TracedSlot, Any], structure: Any) -> Any:
+    def _filled(self, values: Mapping[TracedSlot, Tensor], structure: PyTree) -> PyTree:
         """The structure with tensors in place of slots and of states."""
 
-        def tensor(leaf: Any) -> Any:
+        def tensor(leaf: object) -> object:
             if isinstance(leaf, TracingState):
                 owner, _, name = leaf.name.rpartition(".")
                 return getattr(self.get_submodule(owner), name)
@@ -97,11 +102,11 @@ def _place_state(root: Module, name: str, modules: Mapping[str, Module]) -> None
     """Give a part a tensor of the model: a parameter, a buffer, or an attribute, as it is there."""
     parents, _, last = name.rpartition(".")
     owner, origin = _owner(root, parents), modules[parents]
-    if last in owner._parameters or last in owner._buffers or last in vars(owner):
+    if last in own_tensors(owner):
         return
     tensor = getattr(origin, last)
-    if last in origin._buffers:
-        owner.register_buffer(last, tensor, persistent=last not in origin._non_persistent_buffers_set)
+    if last in dict(origin.named_buffers(recurse=False, remove_duplicate=False)):
+        owner.register_buffer(last, tensor, persistent=last not in vars(origin)["_non_persistent_buffers_set"])
     else:
         setattr(owner, last, tensor)
 
@@ -109,13 +114,13 @@ def _place_state(root: Module, name: str, modules: Mapping[str, Module]) -> None
 def _owner(root: Module, name: str) -> Module:
     """The submodule of this name; those that are not there are made, empty."""
     for word in filter(None, name.split(".")):
-        if word not in root._modules:
+        if word not in vars(root)["_modules"]:
             root.add_module(word, Module())
         root = root.get_submodule(word)
     return root
 
 
-def _bind(values: dict[TracedSlot, Any], what: str, expected: Any, actual: Any) -> None:
+def _bind(values: dict[TracedSlot, Tensor], what: str, expected: PyTree, actual: PyTree) -> None:
     """Keep the tensors of a structure by their slots; `RuntimeError` if it is another one than was recorded."""
     slots, tree = jax.tree.flatten(expected)
     leaves, own_tree = jax.tree.flatten(actual)
@@ -140,7 +145,7 @@ class Pipe(Module):
         """The number of stages."""
         return len(self.stages)
 
-    def forward(self, *args: Arg, **kwargs: Arg) -> Any:
+    def forward(self, *args: Arg, **kwargs: Arg) -> Result:
         """The tensors that the model returns, in a tuple also if it is one."""
         values = self.stages[0](*args, **kwargs)
         for part in list(self.stages)[1:]:
@@ -189,8 +194,7 @@ def pipeline(
     for name, point in spec.items():
         if not name or name not in modules:
             raise LacksAttributeError(f"split_spec: {type(module).__name__} has no submodule {name!r}")
-        if not isinstance(point, SplitPoint):
-            raise ValueRangeError(f"Unknown split point type: split_spec has {point!r} for {name!r}, not a SplitPoint")
+        _require_point(point, name)
     recording = recorded(module, tuple(mb_args), dict(mb_kwargs or {}), spec)
     if empty := [at for at, calls in enumerate(recording.stages) if not calls]:
         raise ProgramError(
@@ -202,10 +206,15 @@ def pipeline(
     return Pipe(parts)
 
 
+def _require_point(point: object, name: str) -> None:
+    if not isinstance(point, SplitPoint):
+        raise ValueRangeError(f"Unknown split point type: split_spec has {point!r} for {name!r}, not a SplitPoint")
+
+
 def _parts(recording: StageRecording, modules: Mapping[str, Module]) -> list[_Part]:
     count = len(recording.stages)
     crossing = [_crossing(recording, at) for at in range(1, count)]
-    inputs: list[tuple[Any, dict[str, Any] | None]] = [recording.arguments, *((slots, None) for slots in crossing)]
+    inputs: list[StageInputs] = [recording.arguments, *((slots, None) for slots in crossing)]
     results = [*[slots[0] if len(slots) == 1 else slots for slots in crossing], recording.results]
     return [_Part(*part, modules) for part in zip(recording.stages, inputs, results, strict=True)]
 
@@ -219,11 +228,11 @@ def _crossing(recording: StageRecording, at: int) -> tuple[TracedSlot, ...]:
     return tuple(sorted((used | set(_slots(recording.results))) & before, key=lambda slot: slot.number))
 
 
-def _slots(structure: Any) -> list[TracedSlot]:
+def _slots(structure: PyTree) -> list[TracedSlot]:
     return _leaves_of(structure, TracedSlot)
 
 
-def _leaves_of(structure: Any, kind: type[L]) -> list[L]:
+def _leaves_of(structure: PyTree, kind: type[L]) -> list[L]:
     return [leaf for leaf in jax.tree.leaves(structure) if isinstance(leaf, kind)]
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from weft._base.types import PyTree
 from weft._lazy.flushing import flush_pending
 from weft._tensor.tensor import Tensor
 from weft.distributed.pipelining._actions import Action, Kind
 from weft.distributed.pipelining._transfers import Transfers, map_tensors
+from weft.distributed.pipelining.microbatch import Arguments
 from weft.distributed.pipelining.stage import PipelineStage
 
 _DOING = {
@@ -42,13 +43,13 @@ class Step:
     stages: Mapping[int, PipelineStage]
     ranks: Mapping[int, int]
     transfers: Transfers
-    arguments: Sequence[tuple[tuple[Any, ...], dict[str, Any]]]
-    loss: Callable[[Any, int], Tensor] | None
+    arguments: Sequence[Arguments]
+    loss: Callable[[PyTree, int], Tensor] | None
     scale: float
     keeps_outputs: bool
-    inputs: dict[tuple[int, int], Any] = field(default_factory=dict[tuple[int, int], Any])
-    gradients: dict[tuple[int, int], Any] = field(default_factory=dict[tuple[int, int], Any])
-    outputs: dict[int, Any] = field(default_factory=dict[int, Any])
+    inputs: dict[tuple[int, int], PyTree] = field(default_factory=dict[tuple[int, int], PyTree])
+    gradients: dict[tuple[int, int], PyTree] = field(default_factory=dict[tuple[int, int], PyTree])
+    outputs: dict[int, PyTree] = field(default_factory=dict[int, PyTree])
     losses: dict[int, Tensor] = field(default_factory=dict[int, Tensor])
 
     def run(self, actions: Sequence[Action]) -> None:
@@ -82,7 +83,7 @@ class Step:
     def backward_input(self, index: int, m: int) -> None:
         self.gradients[index - 1, m] = self.stages[index].backward_input(m, *self._start(index, m))
 
-    def _start(self, index: int, m: int) -> tuple[Any, Tensor | None]:
+    def _start(self, index: int, m: int) -> tuple[PyTree, Tensor | None]:
         """What a backward starts from: the gradients of the stage's results, or the loss."""
         if not self.stages[index].is_last:
             return self.gradients.pop((index, m)), None
@@ -104,7 +105,7 @@ class Step:
     def receive_b(self, index: int, m: int) -> None:
         self.gradients[index, m] = self._received(index, index + 1, m, 1)
 
-    def _received(self, index: int, source: int, m: int, backward: int) -> Any:
+    def _received(self, index: int, source: int, m: int, backward: int) -> PyTree:
         tag = self._tag(source, m, backward)
         return self.transfers.receive(self.ranks[source], tag, self.stages[index].find_mesh)
 

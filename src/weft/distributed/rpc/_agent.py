@@ -156,7 +156,7 @@ class Agent:
                 raise timeout_error(limit) from None
         return future.value()
 
-    def _begin(self, to: WorkerInfo, request: AnyRequest | None, content: object, seconds: float) -> PendingCall:
+    def _begin(self, to: WorkerInfo, request: AnyRequest | None, content: Sequence[Arg], seconds: float) -> PendingCall:
         # A replay of a captured function would not repeat the call, so a function that calls another worker is run as
         # it stands each time.
         active_capture().needs_value("a remote call")
@@ -275,7 +275,7 @@ class Agent:
         """The contents of a message to this worker."""
         return unpack(body, buffers, self)
 
-    def _dispatch(self, pipe: CallPipe, kind: int, number: int, body: Bytes, buffers: list[Buffer]) -> None:
+    def _dispatch(self, pipe: CallPipe, kind: int, number: int, body: Bytes, buffers: Sequence[Buffer]) -> None:
         if kind in _ANSWERS:
             self.calls.answer(pipe, kind, number, body, buffers)
         # The trace is the last buffer. A peer that marks a call as traced without one is told that the kind is unknown,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 from time import monotonic, perf_counter
-from typing import Any, Self
+from typing import Self
 
 from weft._base.timeline import Phase, spanned
 from weft._base.types import Result
@@ -124,7 +124,7 @@ class PendingCalls:
 
     def expire(self) -> None:
         """Fail the calls whose timeout has passed."""
-        now, late = monotonic(), []
+        now, late = monotonic(), list[PendingCall]()
         if now < self.next_end:
             return
         with self._lock:
@@ -168,7 +168,7 @@ class PendingCalls:
     def _all(self) -> list[dict[int, PendingCall]]:
         return [self._local, *(pipe.calls for pipe in self._outgoing())]
 
-    def _finish(self, call: PendingCall, finish: Callable[[Any], None], outcome: Any) -> None:
+    def _finish(self, call: PendingCall, finish: Callable[[Result], None], outcome: Result) -> None:
         """Set the outcome of a call; in another thread if it has callbacks, which may wait for other calls."""
         # This thread reads a connection: a callback that waits for another answer on it would wait for ever.
         if call.has_callbacks:

@@ -8,14 +8,16 @@ message in it until the context's creator releases it or is lost.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager
 from functools import cache
 from itertools import count
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
+
+import jax
 
 from weft._autograd.graph import Vertex
-from weft._base.types import Arg
+from weft._base.types import Arg, Result
 from weft._lazy.aval import Aval
 from weft._lazy.role import Interior, Leaf, custom_of
 from weft._lazy.signature import Output, Signature
@@ -69,7 +71,7 @@ class PassContext:
         self.receipts: dict[tuple[WorkerInfo, int], list[int]] = {}
         self.peers: set[WorkerInfo] = set()
         self.gradients: dict[Leaf, Value] = {}
-        self.passes: dict[Any, Any] = {}
+        self.passes: dict[Hashable, Result] = {}  # the class of passes is defined above this module
         self.over = False
         self._numbers = count()
 
@@ -111,9 +113,13 @@ class ContextMessage(NamedTuple):
         return ReceivedTensor(self.context.id, self.context.me, self.number, self.context.send(value, to))
 
 
+def _received(array: jax.Array) -> tuple[jax.Array]:
+    return (array,)
+
+
 @cache
 def _receive_output(aval: Aval) -> Output:
-    return Signature("RecvRpc", lambda array: (array,), (aval,), device=aval.device).outputs[0]
+    return Signature("RecvRpc", _received, (aval,), device=aval.device).outputs[0]
 
 
 def origin_of(value: Vertex) -> ReceivedTensor | None:
@@ -162,7 +168,7 @@ class Contexts:
                     self._all[number] = context
             return context
 
-    def existing(self, number: Any) -> PassContext:
+    def existing(self, number: int) -> PassContext:
         """The context with an id; `RuntimeError` if there is none."""
         context = self._all.get(number)
         if context is None:

@@ -6,17 +6,16 @@ import logging
 import traceback
 from collections.abc import Sequence
 
-from weft._base.types import AnyCallable
 from weft._comm.transport.pipe import Bytes
-from weft.distributed.rpc._message import Buffer, Receiver, pack, unpack
+from weft.distributed.rpc._message import Buffer, Receiver, pack, same_device, unpack
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import RpcError, RpcTimeoutError
 
 _log = logging.getLogger(__name__)
-_ANYBODY = Receiver(None, lambda device: device)  # for messages without tensors
+_ANYBODY = Receiver(None, same_device)  # for messages without tensors
 
 
-def log_failure(function: AnyCallable, error: Exception) -> None:
+def log_failure(function: object, error: Exception) -> None:
     """Log the exception of a user's function, because its caller may be lost or ignore it."""
     if getattr(error, "_remote_text", None) is None:  # otherwise it was logged where it was raised
         name = getattr(function, "__qualname__", repr(function))

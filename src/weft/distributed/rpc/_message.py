@@ -36,6 +36,11 @@ Buffer: TypeAlias = Bytes | np.ndarray
 """The memory of a tensor, or of an array, in a message."""
 
 
+def same_device(device: Device) -> Device:
+    """Where tensors go that stay on their device."""
+    return device
+
+
 class Receiver(NamedTuple):
     """The receiver of a message.
 

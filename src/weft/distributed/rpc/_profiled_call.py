@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from itertools import count
 from time import perf_counter_ns
-from typing import Any
 from weakref import WeakValueDictionary
 
 from weft._base.timeline import Exchange, Listeners, tell_exchange
@@ -26,7 +25,7 @@ class ProfiledResult:
     The caller unpickles the result or text alone.
     """
 
-    def __init__(self, value: object, number: int, events: list[Any]) -> None:
+    def __init__(self, value: object, number: int, events: list[Result]) -> None:
         self.value, self.number, self.events = value, number, events
 
     def without_value(self) -> ProfiledResult:
@@ -37,7 +36,7 @@ class ProfiledResult:
         return _arrived, (self.value, self.number, self.events)
 
 
-def _arrived(value: object, number: int, events: list[Any]) -> Result:
+def _arrived(value: object, number: int, events: list[Result]) -> Result:
     """The result of a call; its events are noted."""
     call = _calls.get(number)
     if call is not None:

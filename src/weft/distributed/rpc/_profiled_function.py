@@ -12,7 +12,7 @@ from weft._lazy.flushing import flush_pending
 from weft.distributed.rpc._profiled_call import ProfiledResult
 from weft.distributed.rpc._service import Method, is_asynchronous
 from weft.distributed.rpc._state import current_agent
-from weft.futures import Future
+from weft.futures import Future, is_future
 from weft.profiler._block import profile
 
 
@@ -61,7 +61,7 @@ class ProfiledFunction:
             flush_pending()
         if is_asynchronous(function):
             self._wrapped_async_rpc_function = function  # how `call_function` knows that the result comes later
-        if is_asynchronous(function) and isinstance(result, Future):
+        if is_asynchronous(function) and is_future(result):
             later: Future[Result] = Future()
             result.add_done_callback(lambda done: later.settle(partial(result_of, done)))
             return later

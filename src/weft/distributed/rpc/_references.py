@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from itertools import count
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from weft._base.types import Result
@@ -71,7 +71,7 @@ class References:
         self._owned: WeakValueDictionary[Number, OwnedValue] = WeakValueDictionary()
         self._kept: dict[Number, OwnedValue] = {}  # values with forks, and values that are not created yet
         self._parents: dict[
-            Number, tuple[Any, Holder]
+            Number, tuple[object, Holder]
         ] = {}  # by child: the reference that is kept, and the child's holder
 
     def number(self) -> GloballyUniqueId:

@@ -31,10 +31,10 @@ from weft.futures import Future
 T = TypeVar("T")
 
 
-def _type_of(number: GloballyUniqueId) -> type:
+def _type_of(number: GloballyUniqueId) -> type[object]:
     """The type of a value of this worker."""
-    kind: type = type(value_of(current_agent(), number))
-    return kind
+    value: object = value_of(current_agent(), number)
+    return type(value)
 
 
 class RRef(Generic[T]):
@@ -162,7 +162,7 @@ class RRef(Generic[T]):
     def _begin(
         self,
         timeout: float,
-        function: AnyCallable,
+        function: Arg,
         args: Args,
         kwargs: Mapping[str, Arg],
         mode: RPCExecMode = RPCExecMode.ASYNC,
@@ -267,10 +267,10 @@ def remote(
 
 
 def _new_reference() -> RRef[Result]:
-    return object.__new__(RRef)
+    return object.__new__(RRef[Result])
 
 
-def _create_remotely(owner: WorkerInfo, func: AnyCallable, args: Arg, kwargs: Arg, timeout: float) -> RRef[Result]:
+def _create_remotely(owner: WorkerInfo, func: Arg, args: Arg, kwargs: Arg, timeout: float) -> RRef[Result]:
     agent = current_agent()
     limit, references = seconds(timeout), agent.references
     number, reference = references.number(), _new_reference()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from weft._base.types import AnyCallable, Arg, Result
 from weft._comm.transport.pipe import Bytes
@@ -14,7 +14,7 @@ from weft.distributed.rpc._message import Buffer
 from weft.distributed.rpc._protocol import Answering, Reply
 from weft.distributed.rpc._references import GloballyUniqueId, OwnedValue, References
 from weft.errors import RpcError
-from weft.futures import Future
+from weft.futures import is_future
 
 
 class ValueOwner(Protocol):
@@ -78,8 +78,8 @@ def serve(reply: Reply[ServingAgent], body: Bytes, buffers: Sequence[Buffer]) ->
 
 
 def call_function(
-    agent: ValueOwner, function: AnyCallable, args: Arg, kwargs: Arg, context: PassContext | None
-) -> tuple[Any, bool]:
+    agent: ValueOwner, function: Arg, args: Arg, kwargs: Arg, context: PassContext | None
+) -> tuple[Result, bool]:
     """Call a user's function; returns its result, and whether that is a future of the actual result."""
     try:
         if type(function) is Method:
@@ -104,19 +104,19 @@ def call_function(
         raise
 
 
-def _is_operator(function: AnyCallable) -> bool:
+def _is_operator(function: object) -> bool:
     """Whether it is a public function of the operator table."""
     name = getattr(function, "__name__", "")
     return any(functions.get(name) is function for functions in PUBLIC.values())
 
 
-def is_asynchronous(function: AnyCallable) -> bool:
+def is_asynchronous(function: object) -> bool:
     """Whether a function is marked by `functions.async_execution`: it returns a future of its result."""
     return getattr(function, "_wrapped_async_rpc_function", None) is not None
 
 
 def _check_future(result: object) -> None:
-    if not isinstance(result, Future):
+    if not is_future(result):
         kind = type(result)
         raise RpcError(
             "Functions decorated with @rpc.async_function must return a torch.futures.Future object, but got "

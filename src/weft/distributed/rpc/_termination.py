@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from weft._base.types import Arg
 from weft._comm.tree import split
 from weft.distributed.rpc._call_counts import Counts, bits
 
@@ -53,7 +54,7 @@ class Query(NamedTuple):
 
     stop: int
     ended: Numbers | None
-    reply: object
+    reply: Arg
 
 
 class Ended(NamedTuple):
@@ -108,7 +109,8 @@ def detect_termination(me: int, size: int) -> Steps[Numbers]:
     The docstrings of the steps describe their outcomes.
     """
     last, pause = None, 0.0
-    watched, event = me, Ended(me)  # no worker is watched yet
+    event: Query | Ended | None = Ended(me)
+    watched = me  # no worker is watched yet
     while True:
         match event:
             case Ended(number) if number == watched:
@@ -124,6 +126,8 @@ def detect_termination(me: int, size: int) -> Steps[Numbers]:
                 if watched < 0:  # a worker before this one is alive after all
                     watched = me - 1
                     yield Watch(watched)
+            case Ended():
+                pass  # of a worker that is no longer watched
             case None:
                 report = yield from _report(me, size)
                 # Those before this one have ended, or they would have asked it.
@@ -147,9 +151,10 @@ def _report(me: int, stop: int) -> Steps[Report]:
 
 def _ask_all(numbers: range, over: Numbers | None) -> Steps[tuple[list[Report], Numbers]]:
     """Ask some workers; returns their reports, and the numbers of those that should have been asked but have ended."""
-    answers, ended, parts = list[Report](), set[int](), split(numbers)
+    answers, ended = list[Report](), set[int]()
+    parts: list[range] = split(numbers)
     while parts:
-        replies = yield Ask(parts, over)
+        replies: list[Report | None] = yield Ask(parts, over)
         answers += [reply for reply in replies if reply is not None]
         gone = [part for part, reply in zip(parts, replies, strict=True) if reply is None]
         # Only the first of each part was asked; those after it are asked in its place.

@@ -12,6 +12,7 @@ from typing import ParamSpec, TypeVar
 
 from weft._base.failing import before_leaving
 from weft._base.leaving import forget, leave_at_exit
+from weft._base.narrowing import is_int
 from weft._base.types import AnyCallable, Arg, Result
 from weft._base.usage import log_api_usage_once
 from weft._comm.deadline import Deadline
@@ -92,9 +93,9 @@ def _close() -> None:
 def _rendezvous(url: str, rank: int, size: int | None) -> tuple[Store, int, int | None]:
     thread = thread_rank() if url == DEFAULT_INIT_METHOD else None
     if thread is not None:
-        rank, size = thread.rank if rank is None or rank < 0 else rank, thread.size if size is None else size
+        rank, size = thread.rank if rank < 0 else rank, thread.size if size is None else size
     for what, number in (("rank", rank), ("world_size", size)):
-        if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
+        if number is not None and not is_int(number):
             raise ArgumentError(f"{what} must be an integer, but got {number!r}")
     if size is not None and size < 1:
         raise ValueRangeError(f"world_size must be at least 1, but got {size}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from weft._base.types import AnyCallable, Arg, AttributeValue, Result
 from weft._comm.stores.store import Store
@@ -31,7 +31,7 @@ def _join(store: Store, name: str, rank: int, world_size: int | None, rpc_backen
     return join(store, name, rank, world_size, rpc_backend_options)
 
 
-_types: list[Any] = [_BackendType("BackendType", {"TENSORPIPE": BackendValue(TensorPipeRpcBackendOptions, _join)})]
+_types: list[Result] = [_BackendType("BackendType", {"TENSORPIPE": BackendValue(TensorPipeRpcBackendOptions, _join)})]
 
 
 def __getattr__(name: str) -> AttributeValue:

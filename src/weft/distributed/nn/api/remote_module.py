@@ -200,7 +200,8 @@ def _create(module_cls: AnyCallable, args: Sequence[Arg], kwargs: Mapping[str, A
 
 
 def _placed(reference: RRef[Result], device: str) -> _ForwardSignature | None:
-    return _taken_by(type(reference.local_value().to(device)))
+    module: Module = reference.local_value().to(device)
+    return _taken_by(type(module))
 
 
 def _forward(reference: RRef[Result], device: str, mapped: bool, args: Arg, kwargs: Arg) -> Result:

@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import nan
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
-from weft._base.types import Result
 from weft._comm.transport.pipe import Bytes
 from weft.distributed.rpc._message import Buffer
 from weft.distributed.rpc._references import GloballyUniqueId
 from weft.distributed.rpc._workers import WorkerInfo
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -58,7 +59,7 @@ class CallSpan(NamedTuple):
     log: Log
     call: GloballyUniqueId
 
-    def run(self, function: Callable[[], Any]) -> Result:
+    def run(self, function: Callable[[], T]) -> T:
         """Run the called function; calls that it makes have this span as their parent."""
         self.log.served[self.call].started = perf_counter()
         with use_span(self):

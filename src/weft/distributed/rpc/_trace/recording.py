@@ -12,13 +12,13 @@ import secrets
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import nan
 from time import perf_counter
 from typing import Protocol
 
-from weft._base.types import AnyCallable, Result
+from weft._base.types import Arg, Result
 from weft._comm.transport.pipe import Bytes, CallPipe
 from weft.distributed.rpc._call import PendingCall, PendingCalls
 from weft.distributed.rpc._protocol import Answering, AnyReply, AnyRequest, Mark, Note, Reply, request
@@ -123,7 +123,7 @@ class CallTracer:
         request: AnyRequest | None,
         kind: int,
         number: int,
-        content: object,
+        content: Sequence[Arg],
         body: Bytes,
         buffers: list[memoryview],
     ) -> tuple[Callable[..., PendingCall], int, list[memoryview]]:
@@ -191,7 +191,7 @@ def _opener(worker: WorkerInfo) -> bytes:
     return _OPENER.pack(worker.id, worker.incarnation)
 
 
-def title_of(function: AnyCallable) -> str | None:
+def title_of(function: object) -> str | None:
     """The name of a function in traces; None if it is not a user's function."""
     if type(function) is Method:
         return None if function.test_only else f"RRef.{function.name}"
