@@ -5,8 +5,10 @@ After `isinstance(x, list)` a checker knows nothing of the elements, and so noth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from typing import TypeGuard, TypeVar
+
+from weft._base.types import Arg
 
 T = TypeVar("T")
 
@@ -21,14 +23,29 @@ def is_sequence_of(x: object, kind: type[T]) -> TypeGuard[list[T] | tuple[T, ...
     return is_sequence(x) and all(isinstance(one, kind) for one in x)
 
 
-def is_dict(x: object) -> TypeGuard[dict[object, object]]:
+def is_list(x: object) -> TypeGuard[list[object]]:
+    """Whether this is a list."""
+    return isinstance(x, list)
+
+
+def is_dict(x: object) -> TypeGuard[dict[Arg, Arg]]:
     """Whether this is a dict."""
     return isinstance(x, dict)
 
 
-def is_mapping(x: object) -> TypeGuard[Mapping[object, object]]:
+def is_iterable(x: object) -> TypeGuard[Iterable[object]]:
+    """Whether this can be iterated over."""
+    return isinstance(x, Iterable)
+
+
+def is_mapping(x: object) -> TypeGuard[Mapping[Arg, Arg]]:
     """Whether this is a mapping."""
     return isinstance(x, Mapping)
+
+
+def is_mutable_mapping(x: object) -> TypeGuard[MutableMapping[Arg, Arg]]:
+    """Whether this is a mapping that can be changed."""
+    return isinstance(x, MutableMapping)
 
 
 def is_int(x: object) -> TypeGuard[int]:

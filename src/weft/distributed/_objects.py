@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
-from typing import TypeGuard
 
 import numpy as np
 
 from weft._base.device import DeviceLike
 from weft._base.dtype import int64, uint8
+from weft._base.narrowing import is_list
 from weft._base.types import Result
 from weft._tensor.composite.create import zeros
 from weft._tensor.convert import from_host, tensor
@@ -136,7 +136,7 @@ def scatter_object_list(
     process_group = member_of(group, "scatter_object_list", src)
     if process_group is None:
         return
-    if not _is_list(scatter_object_output_list) or not scatter_object_output_list:
+    if not is_list(scatter_object_output_list) or not scatter_object_output_list:
         raise ValueRangeError("Expected argument scatter_object_output_list to be a list of size at least 1.")
     root = _root(process_group, src, group_src, "src")
     packed: list[Tensor] = []
@@ -203,17 +203,13 @@ def recv_object_list(
     return source
 
 
-def _is_list(entries: object) -> TypeGuard[list[object]]:
-    return isinstance(entries, list)
-
-
 def _root(group: ProcessGroup, rank: int | None, group_rank: int | None, name: str) -> int:
     return root_of(group, *or_first(rank, group_rank, group), name)
 
 
 def _require_length(entries: object, count: int, name: str, error: type[WeftError], *, more: bool) -> None:
     """Raise `error` unless a list has one entry for each rank; with `more`, it may be longer."""
-    if not _is_list(entries):
+    if not is_list(entries):
         raise ArgumentError(f"`{name}` must be a list, but got {kind_of(entries)}")
     if len(entries) < count or (len(entries) > count and not more):
         raise error(f"`{name}` must be a list with a place for each of the {count} ranks, but got {entries!r}")

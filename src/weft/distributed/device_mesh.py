@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import count
 from typing import TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -18,7 +18,7 @@ from weft._lazy.runtime import jax_device
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
 from weft.distributed._group import ProcessGroup
-from weft.distributed._mesh_layout import Dim, coordinate, dims_of, divided, merged, rows
+from weft.distributed._mesh_layout import Dim, coordinate, dims_of, divided, merged, rows, shape_of
 from weft.distributed._world import (
     get_rank,
     get_world_size,
@@ -32,7 +32,6 @@ from weft.errors import (
     DimError,
     DistError,
     NameKeyError,
-    OutOfRangeError,
     PreconditionError,
     ValueRangeError,
 )
@@ -272,7 +271,7 @@ class DeviceMesh:
         return result
 
     @staticmethod
-    def _concatenate(device_mesh_list: Sequence[DeviceMesh]) -> DeviceMesh:
+    def concatenated(device_mesh_list: Sequence[DeviceMesh]) -> DeviceMesh:
         """The mesh of the dims of several parts of one mesh, in this order; `RuntimeError` for parts of several."""
         parts = list(device_mesh_list)
         names = [name for mesh in parts for name in mesh.mesh_dim_names or (None,)]
@@ -285,6 +284,8 @@ class DeviceMesh:
         if len(set(merged(dims))) < len(merged(dims)):
             raise DistError(f"Cannot concatenate overlapping meshes: {parts}")
         return parts[0]._part(dims, tuple(map(str, names)), [group for mesh in parts for group in mesh._groups])
+
+    _concatenate = concatenated
 
     def _flatten(self, mesh_dim_name: str | None = None) -> DeviceMesh:
         """The mesh as one dim, which the whole mesh then knows by this name. All ranks of the job must call it."""
@@ -435,7 +436,7 @@ def init_device_mesh(
     `backend_override` gives, by the number or name of a dim, the backend of its groups: a name, options, or both.
     `RuntimeError` if there are fewer ranks. Without a process group, joins one as `init_process_group()` does.
     """
-    shape = _shape_of(mesh_shape)
+    shape = shape_of(mesh_shape)
     if not isinstance(device_type, str):
         raise ArgumentError(f"device_type must be a string, such as 'cpu', but got {device_type!r}")
     _require_names(None if mesh_dim_names is None else tuple(mesh_dim_names), len(shape))
@@ -480,17 +481,6 @@ def _overrides(by_dim: Mapping[int | str, Arg], ndim: int, names: Sequence[str])
             f"{tuple(names)}"
         )
     return overrides
-
-
-def _shape_of(mesh_shape: Iterable[int]) -> tuple[int, ...]:
-    shape = tuple(mesh_shape)
-    if not all(hasattr(size, "__index__") for size in shape):
-        raise ValueRangeError(f"mesh_shape must have the sizes of the mesh's dims, but got {mesh_shape!r}")
-    if any(size < 0 for size in shape):
-        raise OutOfRangeError(f"mesh_shape must have positive sizes, but got {shape}")
-    if 0 in shape:
-        raise PreconditionError(f"a mesh has one rank at least, but mesh_shape is {shape}")
-    return shape
 
 
 def active_mesh(mesh: object) -> DeviceMesh:

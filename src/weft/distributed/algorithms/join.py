@@ -6,8 +6,9 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from weft._base.device import device
 from weft._base.types import Arg
 from weft._tensor.convert import tensor
 from weft.distributed import _collectives
@@ -42,7 +43,7 @@ class Joinable(ABC):
     @abstractmethod
     def __init__(self) -> None:
         super().__init__()
-        self._join_config = _JoinConfig()
+        self.join_config = _JoinConfig()
 
     @abstractmethod
     def join_hook(self, **kwargs: Arg) -> JoinHook:
@@ -50,12 +51,12 @@ class Joinable(ABC):
 
     @property
     @abstractmethod
-    def join_device(self) -> Any:
+    def join_device(self) -> device:
         """The device of tensors in the context's own collectives."""
 
     @property
     @abstractmethod
-    def join_process_group(self) -> Any:
+    def join_process_group(self) -> ProcessGroup:
         """The group of the context's own collectives."""
 
 
@@ -86,7 +87,7 @@ class Join:
         self._group: ProcessGroup = groups[0]
         self._device = joinables[0].join_device
         for at, joinable in enumerate(joinables):
-            joinable._join_config = _JoinConfig(enable, throw_on_early_termination, at == 0)
+            joinable.join_config = _JoinConfig(enable, throw_on_early_termination, at == 0)
 
     def __enter__(self) -> None:
         pass
@@ -99,7 +100,7 @@ class Join:
                 self._shadow_the_others()
         finally:
             for joinable in self._joinables:
-                joinable._join_config = _JoinConfig()
+                joinable.join_config = _JoinConfig()
 
     def _shadow_the_others(self) -> None:
         rounds = 0
@@ -134,7 +135,7 @@ class Join:
         Returns the `Work` that counts the ranks with data for the first joinable of a context, and None for others and
         outside of contexts. `RuntimeError` with `throw_on_early_termination` if a rank has no data left.
         """
-        config = getattr(joinable, "_join_config", None)
+        config = getattr(joinable, "join_config", None)
         if config is None:
             raise PreconditionError(f"Check that the {type(joinable)} constructor calls the ``Joinable`` constructor")
         # Several joinables share one loop, which is counted once.

@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import replace
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -69,7 +68,7 @@ def is_path(checkpoint_id: CheckpointId) -> bool:
     return "://" not in str(checkpoint_id)
 
 
-def completed(result: Any) -> Future[Result]:
+def completed(result: Result) -> Future[Result]:
     """A future that is done."""
     future: Future[Result] = Future()
     future.set_result(result)
@@ -95,7 +94,7 @@ class FileSystemWriter(StorageWriter):
         per_thread_copy_ahead: int = 10_000_000,
         cache_staged_state_dict: bool = False,
         overwrite: bool = True,
-        serialization_format: Any = None,
+        serialization_format: object = None,
     ) -> None:
         del single_file_per_rank, sync_files, thread_count, per_thread_copy_ahead, cache_staged_state_dict
         del serialization_format

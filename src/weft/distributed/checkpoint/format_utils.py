@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
+from weft._base.narrowing import is_dict
 from weft._base.types import SavedState
 from weft.distributed.checkpoint._exchange import StepExchange
 from weft.distributed.checkpoint.default_planner import EmptyStateDictLoadPlanner
@@ -34,8 +35,8 @@ def dcp_to_torch_save(dcp_checkpoint_dir: CheckpointId, torch_save_path: str | o
 
 def torch_save_to_dcp(torch_save_path: str | os.PathLike[str], dcp_checkpoint_dir: CheckpointId) -> None:
     """Write what a file holds, which may be one of PyTorch's, as a checkpoint."""
-    state = load(torch_save_path, map_location="cpu")
-    if not isinstance(state, dict):
+    state: object = load(torch_save_path, map_location="cpu")
+    if not is_dict(state):
         raise CheckpointError(f"{torch_save_path} holds a {type(state).__name__}, and a checkpoint is made of a dict")
     save_checkpoint(state, checkpoint_id=dcp_checkpoint_dir, no_dist=True)
 

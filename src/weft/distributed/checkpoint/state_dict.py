@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from weft._base.site import warn_user
 from weft._base.state import using
-from weft._base.types import SavedState
+from weft._base.types import Arg, SavedState
 from weft.distributed.checkpoint._full_state import broadcast_state, collected
 from weft.distributed.checkpoint._names import ParameterNames
 from weft.distributed.checkpoint._optimizer_state import flattened, load_named, named_state, unflattened
@@ -104,7 +103,7 @@ def get_state_dict(
     *,
     submodules: set[Module] | None = None,
     options: StateDictOptions | None = None,
-) -> tuple[dict[str, Any], dict[str, Any]]:
+) -> tuple[SavedState, SavedState]:
     """The state dicts of a model and of its optimizers, of which there may be none."""
     return (
         get_model_state_dict(model, submodules=submodules, options=options),
@@ -112,7 +111,7 @@ def get_state_dict(
     )
 
 
-def _within(state: SavedState, prefixes: list[str], *, keep: bool) -> dict[str, Any]:
+def _within(state: SavedState, prefixes: list[str], *, keep: bool) -> SavedState:
     return {
         key if keep else key[len(prefix) :]: value
         for key, value in state.items()
@@ -125,7 +124,7 @@ def _within(state: SavedState, prefixes: list[str], *, keep: bool) -> dict[str, 
 
 
 def set_model_state_dict(
-    model: Module, model_state_dict: Mapping[Any, Any], *, options: StateDictOptions | None = None
+    model: Module, model_state_dict: Mapping[Arg, Arg], *, options: StateDictOptions | None = None
 ) -> IncompatibleKeys:
     """Load what `get_model_state_dict` has collected: whole plain tensors, or distributed ones, into either kind.
 
@@ -183,7 +182,7 @@ def set_state_dict(
     model: Module,
     optimizers: Optimizers,
     *,
-    model_state_dict: Mapping[Any, Any],
+    model_state_dict: Mapping[Arg, Arg],
     optim_state_dict: SavedState,
     options: StateDictOptions | None = None,
 ) -> IncompatibleKeys:
@@ -196,7 +195,7 @@ def set_state_dict(
     return set_model_state_dict(model, model_state_dict, options=options)
 
 
-def _by_name(state: Mapping[Any, Any], names: ParameterNames) -> dict[str, Any]:
+def _by_name(state: Mapping[Arg, Arg], names: ParameterNames) -> SavedState:
     """A model's state dict by names, also if it is by modules."""
     if not any(isinstance(key, Module) for key in state):
         return dict(state)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import ParamSpec, TypeVar, cast
 
 from weft._base.site import warn_user
-from weft._base.types import SavedState
+from weft._base.types import Kwargs, SavedState
 from weft._base.usage import log_api_usage_once
 from weft.distributed._group import ProcessGroup
 from weft.distributed._world import is_initialized, require_group
@@ -38,7 +38,7 @@ def takes_storage(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 f"The argument order of {function.__name__} has been changed: write {name}=... for the second. "
                 "Please check the document to avoid future breakages."
             )
-            by_name: dict[str, Any] = {**kwargs, name: args[1]}
+            by_name: Kwargs = {**kwargs, name: args[1]}
             return cast(Callable[..., R], function)(args[0], **by_name)
 
         return either

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from enum import Enum
-from typing import Any
+from typing import NoReturn
 
 from weft._base.site import warn_user
 from weft._base.types import SavedState
@@ -120,7 +120,7 @@ def _states(state_dict: SavedState) -> SavedState:
     return {key: x.state_dict() if isinstance(x, Stateful) else x for key, x in state_dict.items()}
 
 
-def _staged(state_dict: SavedState) -> Callable[[], dict[str, Any]]:
+def _staged(state_dict: SavedState) -> Callable[[], SavedState]:
     """A function that returns what a state dict holds now, or raises the error that keeps it from being held."""
     try:
         states = _states(state_dict)
@@ -134,15 +134,15 @@ def _staged(state_dict: SavedState) -> Callable[[], dict[str, Any]]:
     return lambda: states
 
 
-def _raising(error: BaseException) -> Callable[[], Any]:
-    def fail() -> Any:
+def _raising(error: BaseException) -> Callable[[], NoReturn]:
+    def fail() -> NoReturn:
         raise error
 
     return fail
 
 
 def _save(
-    states: Callable[[], dict[str, Any]], writer: StorageWriter, planner: SavePlanner, exchange: StepExchange
+    states: Callable[[], SavedState], writer: StorageWriter, planner: SavePlanner, exchange: StepExchange
 ) -> Metadata:
     """Save what `states()` returns, with a writer and a planner that are given."""
     metadata = Metadata({})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
 from weft._base.types import Arg
 from weft.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta
@@ -21,7 +20,7 @@ class WriteResult:
 
     index: MetadataIndex
     size_in_bytes: int
-    storage_data: Any
+    storage_data: Arg
 
 
 class StorageWriter(ABC):

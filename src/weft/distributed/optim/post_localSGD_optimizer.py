@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
 
-from weft._base.types import SavedState
+from weft._base.types import Result, SavedState
 from weft.distributed.algorithms.model_averaging.averagers import ModelAverager
 from weft.optim._optimizer import Group, Optimizer
 
@@ -32,7 +31,7 @@ class PostLocalSGDOptimizer(Optimizer):
     def __repr__(self) -> str:
         return repr(self.optim)
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    def step(self, closure: Callable[[], Result] | None = None) -> Result:
         """Update the parameters, and average them if this step is due; returns the inner optimizer's result."""
         loss = self.optim.step(closure)
         self.averager.average_parameters(self.param_groups)

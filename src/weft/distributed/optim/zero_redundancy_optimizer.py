@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping
 
-from weft._base.types import Arg, SavedState
+from weft._base.device import device
+from weft._base.types import Arg, Result, SavedState
 from weft._lazy.flushing import keeping
 from weft._tensor.tensor import Tensor
 from weft.distributed._broadcast_coalesced import broadcast_coalesced
@@ -43,7 +43,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
     def __init__(
         self,
         params: Params,
-        optimizer_class: type[Any],
+        optimizer_class: type[Result],
         process_group: AnyGroup = None,
         parameters_as_bucket_view: bool = False,
         overlap_with_ddp: bool = False,
@@ -59,8 +59,8 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         self.overlap_with_ddp = overlap_with_ddp
         self._rank_of: dict[Tensor, int] = {}
         self._elements = [0] * self.process_group.size()
-        self._consolidated: defaultdict[Any, dict[str, Any]] | None = None
-        self.optim: Any = None
+        self._consolidated: defaultdict[Hashable, SavedState] | None = None
+        self.optim: Result = None  # an optimizer, once it is made
         super().__init__(params, defaults)
         self.optim = optimizer_class([self._part(group) for group in self.param_groups], **defaults)
         self.state = self.optim.state
@@ -90,7 +90,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
 
     # --- stepping ---------------------------------------------------------------------------------------------
 
-    def step(self, closure: Callable[[], Any] | None = None, **kwargs: Arg) -> Any:
+    def step(self, closure: Callable[[], Result] | None = None, **kwargs: Arg) -> Result:
         """Update the rank's own parameters, and send the results to all ranks; returns the inner step's result.
 
         With `overlap_with_ddp` it does nothing, since the backward pass has done it.
@@ -142,7 +142,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         return _StepJoinHook(self)
 
     @property
-    def join_device(self) -> Any:
+    def join_device(self) -> device:
         """The device of the parameters."""
         return next(iter(self._rank_of)).device
 
@@ -158,7 +158,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         numbers = {param: at for at, param in enumerate(self._params_in_order())}
         own = {numbers.get(key, key): value for key, value in self.state.items()}
         is_target = self.process_group.rank() == to
-        parts: list[Any] | None = [None] * self.process_group.size() if is_target else None
+        parts: list[Result] | None = [None] * self.process_group.size() if is_target else None
         gather_object(own, parts, group=self.process_group, group_dst=to)
         if parts is not None:
             whole = {number: state for part in parts for number, state in part.items()}

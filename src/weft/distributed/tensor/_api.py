@@ -159,8 +159,11 @@ def _require_strided(layout: object) -> None:
 
 def _sizes(*size: Arg) -> tuple[int, ...]:
     """Sizes that are given one by one, or as a sequence."""
-    are_together = len(size) == 1 and isinstance(size[0], Sequence)
-    return tuple(size[0]) if are_together else size
+    return tuple(size[0]) if len(size) == 1 and _is_sized(size[0]) else size
+
+
+def _is_sized(x: object) -> bool:
+    return isinstance(x, Sequence)
 
 
 def _factory(name: str, doc: str, *, drawn: bool = False) -> Callable[..., DTensor]:

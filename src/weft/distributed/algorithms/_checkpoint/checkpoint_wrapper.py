@@ -6,9 +6,8 @@ from abc import abstractmethod
 from collections.abc import Callable
 from enum import Enum, auto
 from functools import partial
-from typing import Any
 
-from weft._base.types import AnyCallable, Arg, SavedState
+from weft._base.types import AnyCallable, Arg, Result, SavedState
 from weft.autograd.graph import save_on_cpu
 from weft.distributed._module_wrapper import ModuleWrapper
 from weft.distributed.fsdp.wrap import lambda_auto_wrap_policy, wrap_submodules
@@ -34,7 +33,7 @@ class ActivationWrapper(ModuleWrapper):
         self.register_load_state_dict_pre_hook(_loading)
 
     @abstractmethod
-    def forward(self, *args: Arg, **kwargs: Arg) -> Any:
+    def forward(self, *args: Arg, **kwargs: Arg) -> Result:
         """What the wrapped module computes."""
         raise ValueError("Subclasses should implement forward().")
 
@@ -42,7 +41,7 @@ class ActivationWrapper(ModuleWrapper):
 class OffloadWrapper(ActivationWrapper):
     """A module that keeps what its backward pass reads in the host's memory."""
 
-    def forward(self, *args: Arg, **kwargs: Arg) -> Any:
+    def forward(self, *args: Arg, **kwargs: Arg) -> Result:
         """What the wrapped module computes."""
         with save_on_cpu(pin_memory=True):
             return self.module(*args, **kwargs)
@@ -65,7 +64,7 @@ class CheckpointWrapper(ActivationWrapper):
             checkpoint_fn = partial(checkpoint, use_reentrant=reentrant)
         self.checkpoint_fn = partial(checkpoint_fn, **checkpoint_fn_kwargs)
 
-    def forward(self, *args: Arg, **kwargs: Arg) -> Any:
+    def forward(self, *args: Arg, **kwargs: Arg) -> Result:
         """What the wrapped module computes."""
         return self.checkpoint_fn(self.module, *args, **kwargs)
 
@@ -100,7 +99,7 @@ def apply_activation_checkpointing(
     wrap_submodules(model, policy, checkpoint_wrapper_fn, (), (), {})
 
 
-def _saved(module: ActivationWrapper, state: Any, prefix: str, local_metadata: Any) -> None:
+def _saved(module: ActivationWrapper, state: SavedState, prefix: str, local_metadata: object) -> None:
     del local_metadata
     inner = f"{prefix}{module.inner_name}."
     for key in [key for key in state if key.startswith(inner)]:

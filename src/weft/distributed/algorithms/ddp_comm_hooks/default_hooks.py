@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weft._base.dtype import DType, bfloat16, float16
-from weft._base.types import Result
+from weft._base.types import Arg, Result
 from weft._tensor.tensor import Tensor
 from weft.distributed import _collectives
 from weft.distributed._grad_bucket import GradBucket, Hook
@@ -46,7 +46,7 @@ def bf16_compress_hook(process_group: ProcessGroup, bucket: GradBucket) -> Futur
 
 
 def _wrapper(dtype: DType, hook: Hook) -> Hook:
-    def compressing(hook_state: Any, bucket: GradBucket) -> Future[Result]:
+    def compressing(hook_state: Arg, bucket: GradBucket) -> Future[Result]:
         whole = bucket.buffer().dtype
         bucket.set_buffer(bucket.buffer().to(dtype))
         return hook(hook_state, bucket).then(lambda done: done.value().to(whole))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from weft._base.state import using
-from weft._base.types import Result
+from weft._base.types import Arg, Result
 from weft._lazy.flushing import keeping
 from weft._tensor.tensor import Tensor
 from weft.distributed._grad_bucket import GradBucket, Hook, flat_result, gradients_of
@@ -20,7 +19,7 @@ class _OptimizerHookState:
     `ValueError` for an optimizer without a method `step_param`.
     """
 
-    def __init__(self, functional_optim: Any, params: Iterable[Tensor] | None = None) -> None:
+    def __init__(self, functional_optim: Arg, params: Iterable[Tensor] | None = None) -> None:
         if not hasattr(functional_optim, "step_param"):
             raise ValueRangeError(
                 f"Class {type(functional_optim)} must implement method step_param. as_functional_optim "
@@ -40,7 +39,7 @@ def hook_then_optimizer(hook: Hook, optimizer_state: _OptimizerHookState) -> Hoo
     Its result is that of `hook`.
     """
 
-    def exchange_and_update(hook_state: Any, bucket: GradBucket) -> Future[Result]:
+    def exchange_and_update(hook_state: Arg, bucket: GradBucket) -> Future[Result]:
         def update(done: Future[Result]) -> Tensor:
             # The steps of a bucket's parameters are recorded together, instead of as a program for each.
             with using(grad=False), keeping():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any
 
 from weft.distributed._world import AnyGroup, require_group
 from weft.distributed.algorithms.model_averaging.utils import average_parameters_or_parameter_groups
@@ -20,7 +19,7 @@ class ModelAverager(ABC):
         self.step = 0
 
     @abstractmethod
-    def average_parameters(self, params: Iterable[Any]) -> None:
+    def average_parameters(self, params: Iterable[object]) -> None:
         """Call this after each step of the optimizer, with a model's parameters or an optimizer's groups."""
 
 
@@ -43,7 +42,7 @@ class PeriodicModelAverager(ModelAverager):
         self.period = period
         self.warmup_steps = warmup_steps
 
-    def average_parameters(self, params: Iterable[Any]) -> None:
+    def average_parameters(self, params: Iterable[object]) -> None:
         """Average the parameters that have a gradient, if this step is due."""
         since = self.step - self.warmup_steps
         if since >= 0 and since % self.period == 0:
