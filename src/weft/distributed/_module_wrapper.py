@@ -40,7 +40,8 @@ class ModuleWrapper(Module):
             return getattr(self.module, name)
 
     def __getitem__(self, key: object) -> Result:
-        return getattr(self.module, "__getitem__")(key)
+        inner: Result = self.module  # a container
+        return inner[key]
 
     def named_parameters(self, *args: Arg, **kwargs: Arg) -> Iterator[tuple[str, Parameter]]:
         """Names and parameters, as without the wrapper."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from weft._base.narrowing import is_dict
 from weft._base.size import Size
-from weft._base.types import SavedState
+from weft._base.types import Json, SavedState
 from weft._checkpoint.describe import dtype_of
 from weft._checkpoint.storages import is_shape
 from weft.distributed.checkpoint.metadata import (
@@ -123,9 +123,7 @@ def _file(files: list[str], number: object) -> str:
     return files[number]
 
 
-def checked_chunk(
-    offsets: tuple[int, ...], sizes: tuple[int, ...], tensor: TensorStorageMetadata
-) -> ChunkStorageMetadata:
+def checked_chunk(offsets: Json, sizes: Json, tensor: TensorStorageMetadata) -> ChunkStorageMetadata:
     """A chunk of a tensor; `ValueError` if it cannot be one."""
     dims = len(tensor.size)
     if not all(is_shape(x) and len(x) == dims for x in (tensor.size, offsets, sizes)):

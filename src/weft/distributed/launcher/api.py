@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 from weft._base.types import AnyCallable, Arg, Result
 from weft.distributed.elastic.agent.server import LocalElasticAgent, WorkerSpec
@@ -48,7 +47,7 @@ class LaunchConfig:
     role: str = "default_role"
     rdzv_endpoint: str = ""
     rdzv_backend: str = "etcd"
-    rdzv_configs: dict[str, Any] = field(default_factory=dict[str, Any])
+    rdzv_configs: dict[str, Arg] = field(default_factory=dict[str, Arg])
     rdzv_timeout: int = -1
     max_restarts: int = 3
     monitor_interval: float = 0.1
@@ -108,7 +107,7 @@ class elastic_launch:
 def launch_agent(
     config: LaunchConfig,
     entrypoint: AnyCallable | str,
-    args: list[Any],
+    args: list[Arg],
     health_check_server: HealthCheckServer | None = None,
 ) -> dict[int, Result]:
     """Run workers under an agent in this process until they end; returns and raises what `elastic_launch` does."""
@@ -144,7 +143,7 @@ def _launched(agent: LocalElasticAgent, program: str) -> dict[int, Result]:
 
 @contextmanager
 def _starter(
-    config: LaunchConfig, entrypoint: AnyCallable | str, args: list[Any]
+    config: LaunchConfig, entrypoint: AnyCallable | str, args: list[Arg]
 ) -> Generator[Callable[..., PContext]]:
     """The function that starts processes: a fork server, if there are several workers or there may be restarts."""
     several = config.nproc_per_node > 1 or config.max_restarts > 0 or config.max_nodes > config.min_nodes
@@ -160,7 +159,7 @@ def _starter(
 def _agent(
     config: LaunchConfig,
     entrypoint: AnyCallable | str,
-    args: list[Any],
+    args: list[Arg],
     starter: Callable[..., PContext],
     health_check_server: HealthCheckServer | None,
 ) -> LocalElasticAgent:

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Any
 
 from weft._base.flight import start_from_environment
 from weft._base.types import AnyCallable, Arg, Args, Result
@@ -36,7 +35,7 @@ class MultiprocessContext(PContext):
         self,
         name: str,
         entrypoint: AnyCallable | str,
-        args: Mapping[int, tuple[Any, ...]],
+        args: Mapping[int, Args],
         envs: dict[int, dict[str, str]],
         start_method: str,
         logs_specs: LogsSpecs,
@@ -45,7 +44,7 @@ class MultiprocessContext(PContext):
     ) -> None:
         super().__init__(name, entrypoint, args, envs, logs_specs, *options, **named_options)
         self.start_method = start_method
-        self._start_context: Any = multiprocessing.get_context(start_method)
+        self._start_context: Result = multiprocessing.get_context(start_method)
         self._processes: dict[int, BaseProcess] = {}
         self._values: dict[int, Connection] = {}
         self._received: dict[int, bytearray] = {rank: bytearray() for rank in range(self.nprocs)}
@@ -95,7 +94,7 @@ class MultiprocessContext(PContext):
     def _return_values(self) -> dict[int, Result]:
         return {rank: self._unpacked(rank) for rank in range(self.nprocs)}
 
-    def _unpacked(self, rank: int) -> Any:
+    def _unpacked(self, rank: int) -> Result:
         data = bytes(self._received[rank])
         if not data:  # it has ended by `sys.exit(0)` or `os._exit(0)`
             return None

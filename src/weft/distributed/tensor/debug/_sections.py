@@ -58,7 +58,7 @@ class ReportSection:
     parameters: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
     forward: list[Sent | SentOperation] = field(default_factory=list[Sent | SentOperation])
     backward: list[Sent | SentOperation] = field(default_factory=list[Sent | SentOperation])
-    children: dict[str, ReportSection] = field(default_factory=lambda: {})
+    children: dict[str, ReportSection] = field(default_factory=dict["str", "ReportSection"])
 
     def walk(self) -> Iterator[ReportSection]:
         """The section itself and all below it, callers first."""

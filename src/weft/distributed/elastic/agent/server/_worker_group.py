@@ -7,9 +7,8 @@ import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 
-from weft._base.types import AnyCallable, Args
+from weft._base.types import AnyCallable, Args, Result
 from weft._comm.stores.store import Store
 from weft.distributed.elastic.multiprocessing._numa import refuse_numa
 from weft.distributed.elastic.multiprocessing.errors import ProcessFailure
@@ -90,7 +89,7 @@ class Worker:
     role_rank: int = -1
     world_size: int = -1
     role_world_size: int = -1
-    id: Any = field(default=None, init=False)
+    id: Result = field(default=None, init=False)
 
     def __str__(self) -> str:
         return (
@@ -145,7 +144,7 @@ class RunResult:
     """
 
     state: WorkerState
-    return_values: dict[int, Any] = field(default_factory=dict[int, Any])
+    return_values: dict[int, Result] = field(default_factory=dict[int, Result])
     failures: dict[int, ProcessFailure] = field(default_factory=dict[int, ProcessFailure])
 
     def is_failed(self) -> bool:

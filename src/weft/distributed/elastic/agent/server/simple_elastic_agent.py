@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from weft._base.types import Result
 from weft._comm.deadline import Deadline
@@ -254,7 +254,7 @@ class SimpleElasticAgent(ElasticAgent):
         """
         deadline = Deadline(seconds)
 
-        def answer(request: ExchangeRequest) -> Any:
+        def answer(request: ExchangeRequest) -> object:
             match request:
                 case SetKeys(pairs):
                     store.multi_set(list(pairs), list(pairs.values()))
