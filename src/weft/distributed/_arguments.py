@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import SupportsIndex
 
-from weft._base.narrowing import is_sequence, is_sequence_of
+from weft._base.guards import is_list_or_tuple, is_list_or_tuple_of
 from weft._tensor.copying import owner_that_saves
 from weft._tensor.kind_names import advice, kind_of
 from weft._tensor.tensor import Tensor
@@ -46,7 +46,7 @@ def _require_array(x: Tensor, name: str, operation: str) -> None:
 
 def _first_refused(xs: object) -> str:
     """What is wrong with an argument that should be a list of tensors: an element, or the whole."""
-    if not is_sequence(xs):
+    if not is_list_or_tuple(xs):
         return kind_of(xs)
     at, x = next((at, x) for at, x in enumerate(xs) if not isinstance(x, Tensor))
     return f"{kind_of(x)} at {at}{advice(x)}"
@@ -54,7 +54,7 @@ def _first_refused(xs: object) -> str:
 
 def tensors_of(xs: object, name: str, operation: str) -> list[Tensor]:
     """A list, or a tuple, that must consist of such tensors."""
-    if not is_sequence_of(xs, Tensor):
+    if not is_list_or_tuple_of(xs, Tensor):
         raise ArgumentError(
             f"{operation}: Invalid function argument. Expected parameter `{name}` of type "
             f"List[torch.Tensor] with elements of type torch.Tensor, but got {_first_refused(xs)}."

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Sequence
 from datetime import timedelta
 
-from weft._base.narrowing import is_sequence
+from weft._base.guards import is_list_or_tuple
 from weft._tensor.kind_names import kind_of
 from weft._tensor.sparse.tensor import SparseTensor
 from weft._tensor.tensor import Tensor
@@ -180,7 +180,7 @@ def start_all_gather_coalesced(
     process_group = member_of(group, name)
     if process_group is None:
         return None
-    if not is_sequence(output_tensor_lists):
+    if not is_list_or_tuple(output_tensor_lists):
         raise ArgumentError(f"{name}: `output_tensor_lists` must be a list, but got {kind_of(output_tensor_lists)}")
     require_one_each(output_tensor_lists, process_group, "output_tensor_lists", name)
     by_rank = [tensors_of(outputs, f"output_tensor_lists[{i}]", name) for i, outputs in enumerate(output_tensor_lists)]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import ParamSpec
 
-from weft._base.narrowing import is_sequence
+from weft._base.guards import is_list_or_tuple
 from weft._base.site import warn_user
 from weft._base.state import ambient
 from weft._tensor.codegen import op as rows
@@ -252,7 +252,7 @@ def resolved(group: object) -> ProcessGroup:
             raise ValueRangeError(f"Invalid tuple for group must be (DeviceMesh, int), got {group!r}")
         case str():
             return _first(lambda one: one.group_name == group, f"named {group!r}")
-        case _ if is_sequence(group):
+        case _ if is_list_or_tuple(group):
             warn_user("ranks as a group are deprecated: give a process group, its name, or a mesh", FutureWarning)
             return group_of_ranks(group)
         case _:

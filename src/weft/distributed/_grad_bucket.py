@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from weft._base.narrowing import is_sequence
+from weft._base.guards import is_list_or_tuple
 from weft._base.state import using
 from weft._base.types import Arg, Result
 from weft._tensor.codegen import op as rows
@@ -77,7 +77,7 @@ def require_future(result: object) -> Future[Result]:
 
 def flat_result(result: object, bucket: GradBucket) -> Tensor:
     """The tensor in a hook's future, flat and in the type of the bucket's parameters."""
-    if is_sequence(result) and len(result) == 1:
+    if is_list_or_tuple(result) and len(result) == 1:
         result = result[0]
     if not isinstance(result, Tensor):
         raise OptionError(f"expected the hook result is either a Tensor or a TensorList found {type(result).__name__}")

@@ -12,7 +12,7 @@ import numpy as np
 
 from weft._base.device import DeviceLike
 from weft._base.dtype import int64, uint8
-from weft._base.narrowing import is_list
+from weft._base.guards import is_list
 from weft._base.types import Result
 from weft._tensor.composite.create import zeros
 from weft._tensor.convert import from_host, tensor

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft._base.narrowing import is_sequence_of
+from weft._base.guards import is_list_or_tuple_of
 from weft._base.types import AnyCallable
 from weft._tensor.kind_names import kind_of
 from weft._tensor.tensor import Tensor
@@ -135,7 +135,7 @@ class P2POp:
 
 def batch_isend_irecv(p2p_op_list: object) -> list[Work]:
     """Start all of them; returns their works in order, which can be waited for in any order."""
-    if not is_sequence_of(p2p_op_list, P2POp):
+    if not is_list_or_tuple_of(p2p_op_list, P2POp):
         raise ValueRangeError(
             "Invalid ``p2p_op_list``. Each op is expected to to be of type ``torch.distributed.P2POp``."
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft._base.device import DeviceLike
-from weft._base.narrowing import is_dict, is_sequence
+from weft._base.guards import is_dict, is_list_or_tuple
 from weft._base.types import PyTree
 from weft._tensor.tensor import Tensor
 
@@ -14,7 +14,7 @@ def moved(structure: PyTree, device: DeviceLike) -> PyTree:
         return structure.to(device)
     if is_dict(structure):
         return {key: moved(value, device) for key, value in structure.items()}
-    if is_sequence(structure):
+    if is_list_or_tuple(structure):
         items = [moved(item, device) for item in structure]
         return type(structure)(*items) if hasattr(structure, "_fields") else type(structure)(items)
     return structure

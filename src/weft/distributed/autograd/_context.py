@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
-from weft._base.narrowing import is_int, is_sequence_of
+from weft._base.guards import is_int, is_list_or_tuple_of
 from weft._tensor.tensor import Tensor, wrap
 from weft.distributed.rpc._backward import run
 from weft.distributed.rpc._context_release import release
@@ -61,7 +61,7 @@ def backward(
     if mode not in ("fast", "smart"):
         raise ValueRangeError(f"mode must be 'fast' or 'smart', but got {mode!r}")
     root_tensors = [roots] if isinstance(roots, Tensor) else roots
-    if not is_sequence_of(root_tensors, Tensor):
+    if not is_list_or_tuple_of(root_tensors, Tensor):
         raise ArgumentError(
             f"backward(): incompatible function arguments: roots must be a list of tensors, but got {roots!r}"
         )

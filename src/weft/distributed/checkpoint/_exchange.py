@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from traceback import StackSummary, extract_tb
 from typing import TypeVar
 
-from weft._base.narrowing import is_tuple
+from weft._base.guards import is_tuple
 from weft._base.types import Result
 from weft.distributed._group import ProcessGroup
 from weft.distributed._objects import gather_object, scatter_object_list

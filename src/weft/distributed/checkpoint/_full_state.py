@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from weft._base.dtype import DType
-from weft._base.narrowing import is_mapping, is_sequence
+from weft._base.guards import is_list_or_tuple, is_mapping
 from weft._base.state import using
 from weft._base.types import PyTree, SavedState
 from weft._tensor.composite.create import empty
@@ -46,7 +46,7 @@ def _with_tensors(value: PyTree, convert: Callable[[Tensor], Tensor | None]) -> 
         return convert(value)
     if is_mapping(value):
         return {key: _with_tensors(entry, convert) for key, entry in value.items()}
-    if is_sequence(value):
+    if is_list_or_tuple(value):
         return type(value)([_with_tensors(entry, convert) for entry in value])
     return value
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from weft._base.narrowing import is_dict
+from weft._base.guards import is_dict
 from weft._base.size import Size
 from weft._base.types import Json, SavedState
 from weft._checkpoint.describe import dtype_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from itertools import pairwise
 
-from weft._base.narrowing import is_list, is_mapping, is_mutable_mapping
+from weft._base.guards import is_list, is_mapping, is_mutable_mapping
 from weft._base.types import Arg, PyTree, SavedState
 from weft._tensor.tensor import Tensor
 from weft.errors import ValueRangeError

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import TypeAlias
 
-from weft._base.narrowing import is_mapping
+from weft._base.guards import is_mapping
 from weft._base.state import using
 from weft._base.types import SavedState
 from weft._tensor.composite.create import zeros_like

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from weft._base.dtype import DTYPES, DType
-from weft._base.narrowing import is_dict
+from weft._base.guards import is_dict
 from weft._base.size import Size
 from weft._base.types import AnyCallable, PyTree
 from weft._checkpoint.pickled import Global, Unpickler, short_repr

@@ -7,7 +7,7 @@ from collections import ChainMap, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from weft._base.narrowing import is_dict
+from weft._base.guards import is_dict
 from weft._base.size import Size
 from weft._base.state import using
 from weft._base.types import Arg, Result, SavedState

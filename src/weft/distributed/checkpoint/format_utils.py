@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from weft._base.narrowing import is_dict
+from weft._base.guards import is_dict
 from weft._base.types import SavedState
 from weft.distributed.checkpoint._exchange import StepExchange
 from weft.distributed.checkpoint.default_planner import EmptyStateDictLoadPlanner

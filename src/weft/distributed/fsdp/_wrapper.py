@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 
 from weft._base.dtype import DType
-from weft._base.narrowing import is_iterable
+from weft._base.guards import is_iterable
 from weft._base.state import using
 from weft._base.types import Arg, Result, SavedState
 from weft._base.usage import log_api_usage_once

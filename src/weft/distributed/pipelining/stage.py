@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from weft._base.device import DeviceLike
 from weft._base.device import device as device_class
-from weft._base.narrowing import is_sequence
+from weft._base.guards import is_list_or_tuple
 from weft._base.pending import Pending
 from weft._base.state import ambient, using
 from weft._base.types import Args, Kwargs, PyTree
@@ -161,7 +161,7 @@ def _positional(inputs: PyTree) -> Args:
     """What a stage is called with."""
     if inputs is None:
         return ()
-    return tuple(inputs) if is_sequence(inputs) else (inputs,)
+    return tuple(inputs) if is_list_or_tuple(inputs) else (inputs,)
 
 
 def _as_leaf(x: Tensor) -> Tensor:

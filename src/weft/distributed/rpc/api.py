@@ -11,8 +11,8 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from weft._base.failing import before_leaving
+from weft._base.guards import is_int
 from weft._base.leaving import forget, leave_at_exit
-from weft._base.narrowing import is_int
 from weft._base.types import AnyCallable, Arg, Result
 from weft._base.usage import log_api_usage_once
 from weft._comm.deadline import Deadline

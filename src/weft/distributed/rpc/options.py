@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from weft._base.device import CPU, canonical
 from weft._base.device import device as Device
-from weft._base.narrowing import is_int, is_number
+from weft._base.guards import is_int, is_number
 from weft._comm.transport.tls import Certificates
 from weft.distributed.rpc import constants
 from weft.errors import ArgumentError, RpcError, ValueRangeError

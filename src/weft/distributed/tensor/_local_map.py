@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import jax
 
-from weft._base.narrowing import is_tuple
+from weft._base.guards import is_tuple
 from weft._base.types import AnyCallable, Arg, PyTree, Result
 from weft._tensor.tensor import Tensor
 from weft.distributed.device_mesh import DeviceMesh

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from weft._base.cell import Registry
-from weft._base.narrowing import is_sequence
+from weft._base.guards import is_list_or_tuple
 from weft._base.types import Kwargs
 from weft.distributed.tensor._placements import Placement, Placements
 from weft.distributed.tensor._propagate import WHOLE, Strategy
@@ -40,7 +40,7 @@ def register_sharding(op: object) -> Callable[[Stated], Stated]:
     function gets the operator's arguments, with `ndim` and `shape` of tensors only. It returns pairs: placements of
     the outputs, and those of the inputs from which these follow, None for what is no tensor.
     """
-    names = [_name_of(one) for one in (op if is_sequence(op) else [op])]
+    names = [_name_of(one) for one in (op if is_list_or_tuple(op) else [op])]
 
     def register(function: Stated) -> Stated:
         _stated.update(dict.fromkeys(names, function))

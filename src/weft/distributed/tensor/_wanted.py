@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from weft._base.narrowing import is_sequence
+from weft._base.guards import is_list_or_tuple
 from weft._tensor.dim_names import position
 from weft._tensor.tensor import Tensor
 from weft.distributed import _objects
@@ -67,7 +67,7 @@ def _checked(placement: object, ndim: int, no_such_dim: type[WeftError]) -> Plac
 def _by_name(placements: Mapping[str, object], mesh: DeviceMesh, tensor: Tensor) -> Placements:
     result: list[Placement] = [Replicate()] * mesh.ndim
     for name, entry in placements.items():
-        for mesh_dim in entry if is_sequence(entry) else (entry,):
+        for mesh_dim in entry if is_list_or_tuple(entry) else (entry,):
             at = mesh.dim_of(mesh_dim)
             if result[at] != Replicate():
                 raise ValueRangeError(f"placements by name: mesh dim {mesh_dim!r} is given twice, in {placements!r}")

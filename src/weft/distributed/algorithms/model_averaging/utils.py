@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING
 
-from weft._base.narrowing import is_dict
+from weft._base.guards import is_dict
 from weft._base.state import using
 from weft._tensor.codegen import op as rows
 from weft._tensor.tensor import Tensor

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from enum import IntFlag
 from typing import cast
 
-from weft._base.narrowing import is_mapping
+from weft._base.guards import is_mapping
 from weft.errors import ArgumentError, DistError, ValueRangeError
 
 _VALUE = r"^[0123]$"

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from weft._base.narrowing import is_tuple
+from weft._base.guards import is_tuple
 from weft._base.types import Args, Kwargs, Result
 from weft._tensor.tensor import Tensor
 from weft.distributed.device_mesh import DeviceMesh

@@ -13,7 +13,7 @@ from dataclasses import InitVar, dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from weft._base.narrowing import is_dict
+from weft._base.guards import is_dict
 from weft._base.types import Json
 from weft.errors import PreconditionError, WeftError
 
