@@ -212,7 +212,7 @@ class DistributedDataParallel(Module, Joinable):
 
     def before_forward(self, inputs: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
         """What comes before a forward pass; returns the arguments, on the module's device."""
-        self.reducer.uneven = self.join_config.enable
+        self.reducer.uneven = self._join_config.enable
         capture = active_capture()
         # What replays cannot repeat runs outside of the capture, and the error says how to compile instead.
         if not self.reducer.is_captured:
@@ -220,7 +220,7 @@ class DistributedDataParallel(Module, Joinable):
         capture.depends(self, "whether a DistributedDataParallel sends buffers", self._what_a_capture_depends_on)
         self.reducer.require_unchanged()
         Join.notify_join_context(self)
-        if self.join_config.enable:
+        if self._join_config.enable:
             # With uneven inputs rank 0 may have no data left, and its buffers are then those of an old step.
             self.reducer.leader, _ = self._reduce_flags(has_data=True)
         self._send_buffers()
@@ -240,8 +240,10 @@ class DistributedDataParallel(Module, Joinable):
         active_capture().repeats(partial(self._follow, syncs))
         return outputs
 
+    _pre_forward, _post_forward = before_forward, after_forward  # PyTorch's names
+
     def _what_a_capture_depends_on(self) -> tuple[bool, ...]:
-        return self.require_forward_param_sync, self.reducer.needs_no_value, self.join_config.enable
+        return self.require_forward_param_sync, self.reducer.needs_no_value, self._join_config.enable
 
     def _follow(self, syncs: bool) -> None:
         """Remember whether the last forward pass was for an averaging step."""

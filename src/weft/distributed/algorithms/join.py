@@ -43,7 +43,11 @@ class Joinable(ABC):
     @abstractmethod
     def __init__(self) -> None:
         super().__init__()
-        self.join_config = _JoinConfig()
+        self._join_config = _JoinConfig()
+
+    def enter_join(self, config: _JoinConfig) -> None:
+        """Note in which `Join` context this takes part."""
+        self._join_config = config
 
     @abstractmethod
     def join_hook(self, **kwargs: Arg) -> JoinHook:
@@ -87,7 +91,7 @@ class Join:
         self._group: ProcessGroup = groups[0]
         self._device = joinables[0].join_device
         for at, joinable in enumerate(joinables):
-            joinable.join_config = _JoinConfig(enable, throw_on_early_termination, at == 0)
+            joinable.enter_join(_JoinConfig(enable, throw_on_early_termination, at == 0))
 
     def __enter__(self) -> None:
         pass
@@ -100,7 +104,7 @@ class Join:
                 self._shadow_the_others()
         finally:
             for joinable in self._joinables:
-                joinable.join_config = _JoinConfig()
+                joinable.enter_join(_JoinConfig())
 
     def _shadow_the_others(self) -> None:
         rounds = 0
@@ -135,7 +139,7 @@ class Join:
         Returns the `Work` that counts the ranks with data for the first joinable of a context, and None for others and
         outside of contexts. `RuntimeError` with `throw_on_early_termination` if a rank has no data left.
         """
-        config = getattr(joinable, "join_config", None)
+        config = getattr(joinable, "_join_config", None)
         if config is None:
             raise PreconditionError(f"Check that the {type(joinable)} constructor calls the ``Joinable`` constructor")
         # Several joinables share one loop, which is counted once.

@@ -298,7 +298,7 @@ def _write(target: Tensor, part: Tensor) -> None:
     target.copy_(part)
 
 
-class EmptyStateDictLoadPlanner(DefaultLoadPlanner):
+class _EmptyStateDictLoadPlanner(DefaultLoadPlanner):
     """Loads all keys, or those for which `wanted` is true, into an empty state dict, which gets the form of the saved.
 
     Every rank that uses it loads whole tensors.
@@ -326,6 +326,9 @@ class EmptyStateDictLoadPlanner(DefaultLoadPlanner):
         except (TypeError, ValueError, LookupError, AttributeError) as error:
             raise CheckpointError(f"what it says of its nested keys is damaged: {error}") from error
         super().set_up_planner(state_dict, metadata, is_coordinator)
+
+
+EmptyStateDictLoadPlanner = _EmptyStateDictLoadPlanner  # for other modules: PyTorch has it as a private class
 
 
 def create_default_local_load_plan(state_dict: SavedState, metadata: Metadata, strict: bool = True) -> LoadPlan:

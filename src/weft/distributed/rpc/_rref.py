@@ -267,7 +267,8 @@ def remote(
 
 
 def _new_reference() -> RRef[Result]:
-    return object.__new__(RRef[Result])
+    reference: RRef[Result] = object.__new__(RRef)
+    return reference
 
 
 def _create_remotely(owner: WorkerInfo, func: Arg, args: Arg, kwargs: Arg, timeout: float) -> RRef[Result]:

@@ -27,6 +27,7 @@ from weft.distributed.rpc._rref import RRef as RRef
 from weft.distributed.rpc._rref import remote as remote
 from weft.distributed.rpc._shutdown import finish_calls, graceful_shutdown
 from weft.distributed.rpc._state import NO_AGENT, current_agent, here
+from weft.distributed.rpc._worker_collectives import all_gather, barrier
 from weft.distributed.rpc._workers import AnyWorker, WorkerInfo, check_name
 from weft.distributed.rpc.constants import DEFAULT_INIT_METHOD, DEFAULT_SHUTDOWN_TIMEOUT, UNSET_RPC_TIMEOUT
 from weft.distributed.rpc.internal import RPCExecMode
@@ -275,6 +276,7 @@ def debug_info() -> dict[str, int]:
 
 
 # PyTorch has them under these names
+_all_gather, _barrier = all_gather, barrier
 _set_rpc_timeout = set_rpc_timeout
 _is_current_rpc_agent_set = has_agent
 _require_initialized = initialized
