@@ -7,10 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
 
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
+from weft._base.types import Result
 from weft._comm.deadline import Deadline
 from weft.distributed._messages import Array, Message
 from weft.distributed._reduce_op import Reduction
@@ -41,14 +42,14 @@ class GroupBackend(ABC):
     hosts: Sequence[str] = ()
     on_host = False
     one_order = False
-    mesh: Any = None
+    mesh: Mesh | None = None
 
     def __init__(self, rank: int, size: int, timeout: timedelta) -> None:
         self.rank = rank
         self.size = size
         self.timeout = timeout
         self._override = _TimeoutOverride()
-        self.in_order: Callable[[Callable[[], Any]], Any] = lambda function: function()
+        self.in_order: Callable[[Callable[[], Result]], Result] = lambda function: function()
 
     def deadline(self, timeout: timedelta | None = None) -> Deadline:
         """The deadline of an operation that begins now, by its own timeout or that of the group."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
 
 from weft._comm.stores.store import Store
 from weft.distributed import _backends
@@ -21,7 +20,7 @@ class ProcessGroupGloo(ProcessGroup):
         """Options: `_timeout` is how long operations wait. Devices and threads cannot be chosen here."""
 
         _timeout: timedelta = default_pg_timeout
-        _devices: list[Any] = field(default_factory=list[Any])
+        _devices: list[object] = field(default_factory=list[object])
         _threads: int = 2
         backend: str = "gloo"
         group_name: str = ""

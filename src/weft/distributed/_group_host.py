@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from datetime import timedelta
-from typing import Any
 
 import numpy as np
 
@@ -56,7 +55,7 @@ class HostBackend(GroupBackend):
 
     def all_reduce_many(self, xs: Sequence[Array], op: Reduction) -> list[Array]:
         results: list[Array] = list(xs)
-        packs: dict[Any, list[int]] = {}
+        packs: dict[Hashable, list[int]] = {}
         for at, x in enumerate(xs):
             # For short arrays an exchange costs more than the copies into one array and out of it; long ones are
             # exchanged as they are.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from weft._base.dtype import int64
 from weft._base.layout import sparse_coo
+from weft._base.types import Arg
 from weft._tensor.codegen import op
 from weft._tensor.composite.create import zeros
 from weft._tensor.convert import tensor
@@ -44,7 +44,7 @@ def all_reduce_sparse(x: SparseTensor, reduction: object, group: ProcessGroup | 
     return completed(_NAME, [x]) if async_op else None
 
 
-def _stored_by_all_ranks(x: Any, group: ProcessGroup) -> list[int]:
+def _stored_by_all_ranks(x: Arg, group: ProcessGroup) -> list[int]:
     """How many elements the tensors of all ranks store, which must have one shape."""
     facts = [*x.shape, x.sparse_dim(), x._nnz()]
     places = [zeros(len(facts), dtype=int64) for _ in range(group.size())]

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from weft import accelerator
 from weft._base.cell import DerivedCell
@@ -18,6 +18,7 @@ from weft._base.device import DeviceLike, device
 from weft._base.failing import goes_on
 from weft._base.leaving import forget, leave_at_exit
 from weft._base.logs import set_rank
+from weft._base.types import Result
 from weft._base.usage import log_api_usage_once
 from weft._comm.stores import keys
 from weft._comm.stores.meeting import Meeting
@@ -273,7 +274,7 @@ def new_group(
     group_desc: str | None = None,
     device_id: object = None,
     sort_ranks: bool = True,
-) -> Any:
+) -> Result:
     """A group of some ranks of the job. All ranks of the job must call it, and create groups in the same order.
 
     With `use_local_synchronization`, only the members must call it. Other ranks get `GroupMember.NON_GROUP_MEMBER`.

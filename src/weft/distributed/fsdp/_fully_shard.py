@@ -78,7 +78,7 @@ def fully_shard(
 def _required_modules(module: object) -> list[Module]:
     """The modules of a call, without those that are below others of them."""
     modules = [module] if isinstance(module, Module) else module
-    if not modules or not is_list_or_tuple_of(modules, Module):
+    if not is_list_or_tuple_of(modules, Module) or not modules:
         raise ArgumentError(f"fully_shard takes a module, or a list of modules, but got {module!r}{advice(module)}")
     below = {inner for one in modules for inner in one.modules() if inner is not one}
     roots = [one for one in dict.fromkeys(modules) if one not in below]

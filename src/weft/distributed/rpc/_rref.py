@@ -266,9 +266,11 @@ def remote(
     return _create_remotely(worker(agent, to), func, args, kwargs, timeout)
 
 
+_ANY_REFERENCE: type[RRef[Result]] = RRef
+
+
 def _new_reference() -> RRef[Result]:
-    reference: RRef[Result] = object.__new__(RRef)
-    return reference
+    return object.__new__(_ANY_REFERENCE)
 
 
 def _create_remotely(owner: WorkerInfo, func: Arg, args: Arg, kwargs: Arg, timeout: float) -> RRef[Result]:
