@@ -183,7 +183,7 @@ def subgroup(
 ) -> GroupBackend:
     """The backend of a group of some ranks of the job, including this one; `store` is the group's own."""
     if backend == "auto":
-        backend, hosts = default.backend.name, default.backend.hosts
+        backend, hosts = default.own_backend.name, default.own_backend.hosts
         if backend == "tcp" and hosts and len({hosts[member] for member in members}) == 1:
             backend = "shm"  # these ranks of a job on several hosts share memory
     return join_group(backend, store, members.index(default.ranks[default.rank()]), members, timeout)
@@ -194,6 +194,6 @@ def join_group(backend: str, store: Store, rank: int, ranks: Sequence[int], time
     joined = _join_of(backend)(store, rank, ranks, timeout)
     if not isinstance(joined, ProcessGroup):
         return joined
-    own_backend = joined.backend  # that of a user's object
+    own_backend = joined.own_backend  # that of a user's object
     own_backend.name, own_backend.timeout = backend, timeout
     return own_backend

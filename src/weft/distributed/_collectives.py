@@ -51,7 +51,7 @@ def all_reduce(
     process_group = member_of(group, "all_reduce")
     if process_group is None:
         return None
-    backend = process_group.backend
+    backend = process_group.own_backend
     return process_group.run(
         "all_reduce", lambda xs: [backend.all_reduce(xs[0], reduction)], [target], [target], async_op=async_op
     )
@@ -74,7 +74,7 @@ def start_all_reduce_coalesced(
     process_group = member_of(group, "all_reduce_coalesced")
     if process_group is None:
         return None
-    backend = process_group.backend
+    backend = process_group.own_backend
     return process_group.run(
         "all_reduce_coalesced", lambda xs: backend.all_reduce_many(xs, reduction), targets, targets, async_op=async_op
     )
@@ -88,7 +88,7 @@ def broadcast(
     process_group = member_of(group, "broadcast", src)
     if process_group is None:
         return None
-    backend, root = process_group.backend, root_of(process_group, src, group_src, "src")
+    backend, root = process_group.own_backend, root_of(process_group, src, group_src, "src")
     return process_group.run(
         "broadcast", lambda xs: [backend.broadcast(xs[0], root)], [target], [target], async_op=async_op
     )
@@ -104,7 +104,7 @@ def barrier(
     process_group = member_of(group, "barrier")
     if process_group is None:
         return None
-    backend = process_group.backend
+    backend = process_group.own_backend
 
     def call(_: Sequence[Array]) -> list[Array]:
         backend.barrier(timeout)
@@ -144,7 +144,7 @@ def all_gather(
     if process_group is None:
         return None
     results = of_all_ranks(tensor_list, source, process_group, "tensor_list", "all_gather", uneven=True)
-    backend = process_group.backend
+    backend = process_group.own_backend
     if are_uneven(results):
         shapes = [tuple(x.shape) for x in results]
         return process_group.run(
@@ -206,7 +206,7 @@ def all_gather_into_tensor(
     if process_group is None:
         return None
     give_names([source], [target])
-    backend = process_group.backend
+    backend = process_group.own_backend
     # Joined, the backend writes straight into the result; otherwise each rank's part would be copied once more.
     if _is_joined(target, source, process_group, "output_tensor", name):
         return process_group.run(
@@ -248,7 +248,7 @@ def reduce(
     process_group = member_of(group, "reduce", dst)
     if process_group is None:
         return None
-    backend, root = process_group.backend, root_of(process_group, dst, group_dst, "dst")
+    backend, root = process_group.own_backend, root_of(process_group, dst, group_dst, "dst")
     results = [target] if backend.rank == root else []
 
     # Ranks other than the root have no result to write, but take part all the same.
@@ -272,7 +272,7 @@ def gather(
     process_group = member_of(group, "gather", dst)
     if process_group is None:
         return None
-    backend, root = process_group.backend, rank_of(process_group, *or_first(dst, group_dst, process_group), "dst")
+    backend, root = process_group.own_backend, rank_of(process_group, *or_first(dst, group_dst, process_group), "dst")
     # Before the rank is checked, as in PyTorch: a wrong list is the error that a caller sees first.
     require_list_at_root(gather_list, "gather_list", "destination", is_root=backend.rank == root)
     require_rank(root, process_group, "dst")
@@ -297,7 +297,7 @@ def scatter(
     process_group = member_of(group, "scatter", src)
     if process_group is None:
         return None
-    backend, root = process_group.backend, rank_of(process_group, *or_first(src, group_src, process_group), "src")
+    backend, root = process_group.own_backend, rank_of(process_group, *or_first(src, group_src, process_group), "src")
     require_list_at_root(scatter_list, "scatter_list", "source", is_root=backend.rank == root)
     require_rank(root, process_group, "src")
     # The target tells the backend of ranks without a list what they will get.
@@ -327,7 +327,7 @@ def reduce_scatter(
     process_group = member_of(group, "reduce_scatter")
     if process_group is None:
         return None
-    backend = process_group.backend
+    backend = process_group.own_backend
     sources = of_all_ranks(input_list, target, process_group, "input_list", "reduce_scatter", uneven=True)
     uneven = are_uneven(sources)
 
@@ -350,7 +350,7 @@ def reduce_scatter_tensor(
     process_group = member_of(group, name)
     if process_group is None:
         return None
-    backend = process_group.backend
+    backend = process_group.own_backend
     if _is_joined(source, target, process_group, "input", name):
         return process_group.run(
             name, lambda xs: [backend.reduce_scatter_joined(xs[0], reduction)], [source], [target], async_op=async_op
@@ -412,7 +412,7 @@ def all_to_all_single(
 def _exchange(
     group: ProcessGroup, name: str, sources: list[Tensor], results: list[Tensor], *, async_op: bool
 ) -> Work | None:
-    backend, shapes = group.backend, [tuple(x.shape) for x in results]
+    backend, shapes = group.own_backend, [tuple(x.shape) for x in results]
     return group.run(name, lambda xs: backend.all_to_all(xs, shapes), sources, results, async_op=async_op)
 
 

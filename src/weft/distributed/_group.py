@@ -108,7 +108,7 @@ class ProcessGroup(GroupCollectives):
             None  # what the backend was called when it was requested, if that is not its name
         )
         self.enter: Callable[[], None] = lambda: None  # called by a thread that works for this rank
-        self.backend = backend
+        self.own_backend = backend
         self._shared: OrderedExecutor | None = before._executor if before is not None and backend.one_order else None
         self._executor = self._shared or OrderedExecutor(name, lambda: self.enter())
         backend.in_order = self._executor.run
@@ -119,20 +119,20 @@ class ProcessGroup(GroupCollectives):
         return self
 
     def __repr__(self) -> str:
-        return f"<ProcessGroup {self.group_name!r}: rank {self.rank()} of {self.size()} ({self.backend.name})>"
+        return f"<ProcessGroup {self.group_name!r}: rank {self.rank()} of {self.size()} ({self.own_backend.name})>"
 
     def rank(self) -> int:
         """This process's rank in the group."""
-        return self.backend.rank
+        return self.own_backend.rank
 
     def size(self) -> int:
         """The number of ranks of the group."""
-        return self.backend.size
+        return self.own_backend.size
 
     def name(self) -> str:
         """The name under which the backend was requested: `gloo` even if that stands for another one."""
         requested = self.requested_name
-        return self.backend.name if requested is None or ":" in requested else requested
+        return self.own_backend.name if requested is None or ":" in requested else requested
 
     def get_group_store(self) -> Store | None:
         """The store by which the group was created."""
@@ -141,37 +141,37 @@ class ProcessGroup(GroupCollectives):
     @property
     def crowded(self) -> bool:
         """Whether this host has so few cores for the ranks that overlapping exchange with computation is slower."""
-        return self.backend.crowded
+        return self.own_backend.crowded
 
     @property
     def records(self) -> bool:
         """Whether its ranks run recorded programs together, so that collectives can be operators of these."""
         job = replication()
-        return job is not None and self.backend.mesh == job.mesh
+        return job is not None and self.own_backend.mesh == job.mesh
 
     @property
     def timeout(self) -> timedelta:
         """How long an operation may wait for its peers."""
-        return self.backend.timeout
+        return self.own_backend.timeout
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Set how long operations may wait for their peers; it should be equal on all ranks."""
-        self.backend.timeout = timeout
+        self.own_backend.timeout = timeout
 
     def abort(self, reason: str = "") -> None:
         """Make operations that wait for peers fail, on all ranks; the group cannot be used after it."""
         text = f"rank {self.ranks[self.rank()]} has aborted the group {self.group_name!r}"
-        self.backend.abort(f"{text}: {reason}" if reason else text)
+        self.own_backend.abort(f"{text}: {reason}" if reason else text)
 
     def await_ranks(self, operation: str) -> None:
         """Wait until all ranks have called this for the same `operation`; if they differ, all ranks raise."""
-        self._barrier(operation, lambda: self.backend.barrier(operation=operation))
+        self._barrier(operation, lambda: self.own_backend.barrier(operation=operation))
 
     def await_ranks_monitored(self, timeout: timedelta | None, *, wait_all_ranks: bool) -> None:
         """Wait until all ranks have called this; the error of the first rank names the missing ones."""
         self._barrier(
             "monitored_barrier",
-            lambda: pass_barrier(self.backend, self.ranks, timeout, wait_all_ranks=wait_all_ranks),
+            lambda: pass_barrier(self.own_backend, self.ranks, timeout, wait_all_ranks=wait_all_ranks),
         )
 
     def _followed(self, operation: str, types: Sequence[Aval], call: Callable[..., R]) -> Callable[..., R]:
@@ -283,7 +283,7 @@ class ProcessGroup(GroupCollectives):
     @property
     def is_captured(self) -> bool:
         """Whether a function is captured whose replays can make the group's calls again."""
-        return active_capture().defers and self.backend.on_host
+        return active_capture().defers and self.own_backend.on_host
 
     def _defer(
         self,
@@ -304,7 +304,7 @@ class ProcessGroup(GroupCollectives):
         if process.activity is None:
             return self._executor.run(call)
         # The arrays are computed first, so that only the time with other ranks is told as waiting.
-        if self.backend.on_host:
+        if self.own_backend.on_host:
             block_until_ready(arrays)
         with waiting(COLLECTIVES, operation):
             return self._executor.run(call)
@@ -313,9 +313,9 @@ class ProcessGroup(GroupCollectives):
         """`call` with its own timeout and, at the debug level `DETAIL`, after a barrier."""
 
         def guarded(arrays: Sequence[Array]) -> Sequence[Array]:
-            with self.backend.within(timeout):
+            with self.own_backend.within(timeout):
                 if self._checks:
-                    pass_barrier(self.backend, self.ranks, timeout, operation=operation)
+                    pass_barrier(self.own_backend, self.ranks, timeout, operation=operation)
                 return call(arrays)
 
         return guarded
@@ -374,14 +374,14 @@ class ProcessGroup(GroupCollectives):
         # Without elements there is nothing to send, as in PyTorch; the peer's tensor is on the meta device, too.
         if tensor.is_meta:
             return MessageWork(NoMessage(peer), lambda _: [], self.ranks)
-        message = self.backend.send(self._arrays_of([tensor._read()])[0], peer, tag)
+        message = self.own_backend.send(self._arrays_of([tensor._read()])[0], peer, tag)
         return self._message_work("send", f"send to rank {self.ranks[peer]}", tensor, message, [])
 
     def start_receive(self, tensor: Tensor, peer: int | None, tag: int) -> MessageWork:
         """Start to receive from a rank of the group, or from any (None)."""
         if tensor.is_meta:
             return MessageWork(NoMessage(peer or 0), lambda _: [tensor], self.ranks)
-        message = self.backend.receive(self._arrays_of([tensor._read()])[0], peer, tag)
+        message = self.own_backend.receive(self._arrays_of([tensor._read()])[0], peer, tag)
         operation, sender = ("recvAnySource", "any rank") if peer is None else ("recv", f"rank {self.ranks[peer]}")
         return self._message_work(operation, f"receive from {sender}", tensor, message, [tensor])
 
@@ -390,7 +390,7 @@ class ProcessGroup(GroupCollectives):
         _end_capture()
         # Host groups take NumPy's memory as it is: arrays of jax in and out were most of the 87 µs of an all_reduce of
         # 8 bytes, which takes 12 now.
-        return list(map(Value.read if self.backend.on_host else array_of, values))
+        return list(map(Value.read if self.own_backend.on_host else array_of, values))
 
     def _message_work(
         self, operation: str, text: str, tensor: Tensor, message: Message, results: list[Tensor]
@@ -419,12 +419,12 @@ class ProcessGroup(GroupCollectives):
         lines = (self._executor, self._message_executor)
         # that thread may still have to look at messages which are done
         if self._executor.busy or any(not message.done for message in self._messages):
-            self.backend.abort(f"rank {self.ranks[self.rank()]} has destroyed the group {self.group_name!r}")
+            self.own_backend.abort(f"rank {self.ranks[self.rank()]} has destroyed the group {self.group_name!r}")
         # The executor is that of the job's group, and goes on after this group.
         if self._shared is not None:
             self._executor.run(lambda: None)  # waits for running operations
         if all(line.close(_GRACE_SECONDS) for line in lines if line is not self._shared):
-            self.backend.close()
+            self.own_backend.close()
 
 
 _GRACE_SECONDS = 5.0

@@ -159,7 +159,7 @@ def shrink_group(
     del pg_options
     old = require_group(group)
     kept = _kept(ranks_to_exclude, old, shrink_flags)
-    if not _backends.may_shrink(old.backend.name):
+    if not _backends.may_shrink(old.own_backend.name):
         raise ArgumentError(f"Process group backend for {old.group_name!r} does not support shrinking operations.")
     default = is_default(old)
     if shrink_flags == SHRINK_ABORT:
@@ -171,7 +171,7 @@ def shrink_group(
     assert old.store is not None, "only groups that users make themselves have no store"
     shrunk_store = PrefixStore(keys.shrunk(ranks_to_exclude), old.store)
     ranks = range(len(kept)) if default else [old.ranks[rank] for rank in kept]
-    backend = _backends.join_group(old.backend.name, shrunk_store, kept.index(old.rank()), ranks, old.timeout)
+    backend = _backends.join_group(old.own_backend.name, shrunk_store, kept.index(old.rank()), ranks, old.timeout)
     shrunk = ProcessGroup.over(
         "default" if default else f"{old.group_name}:shrunk",
         backend,

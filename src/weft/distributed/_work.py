@@ -25,10 +25,6 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-def _wait_of(work: Work, timeout: object = None) -> str:
-    return f"wait: {work.operation}"
-
-
 class Work:
     """An operation that was started with `async_op=True`.
 
@@ -40,15 +36,18 @@ class Work:
         self, operation: str = "a collective", deliver: Callable[[Sequence[Array]], Result] = lambda _: None
     ) -> None:
         """Subclasses of users' need not give anything."""
-        self.operation = operation
+        self._operation = operation
         self._deliver = deliver
         self.arrived: Future[Result] = Future()
         self._delivering = threading.Lock()
         self._result: Result = None
         self._observed = False  # whether a caller has seen its outcome, or is waiting for it
 
+    def _wait_text(self, timeout: object = None) -> str:
+        return f"wait: {self._operation}"
+
     @ends_at_user
-    @spanned(Phase.COLLECTIVE, _wait_of)
+    @spanned(Phase.COLLECTIVE, _wait_text)
     def wait(self, timeout: timedelta | float | None = None) -> bool:
         """Block until the results are in the tensors; raises the operation's error.
 
@@ -56,8 +55,8 @@ class Work:
         """
         seconds = None if timeout is None else as_timeout("wait", timeout).total_seconds()
         if seconds is not None and not self._arrived_within(seconds):
-            raise DistBackendError(f"{self.operation} was not complete after {seconds:g} s; it goes on, wait() again")
-        with waiting(COLLECTIVES, self.operation):
+            raise DistBackendError(f"{self._operation} was not complete after {seconds:g} s; it goes on, wait() again")
+        with waiting(COLLECTIVES, self._operation):
             return self._delivered()
 
     def _delivered(self) -> bool:
@@ -108,7 +107,7 @@ class Work:
         if not self._observed and (error := self.exception()) is not None:
             _log.warning(
                 "%s, which was started with async_op=True, has failed, and nobody has called wait(): %s",
-                self.operation,
+                self._operation,
                 error,
             )
 
@@ -119,7 +118,7 @@ class Work:
 
     def source_rank(self) -> int:
         """The rank in the job that a message came from, or was sent to."""
-        raise DistBackendError(f"{self.operation} has no source rank: it is no message")
+        raise DistBackendError(f"{self._operation} has no source rank: it is no message")
 
     def _source_rank(self) -> int:
         return self.source_rank()
@@ -147,14 +146,14 @@ class MessageWork(Work):
         self._ended = threading.Lock()
 
     @ends_at_user
-    @spanned(Phase.COLLECTIVE, _wait_of)
+    @spanned(Phase.COLLECTIVE, Work._wait_text)
     def wait(self, timeout: timedelta | float | None = None) -> bool:
         """Block until it is complete; raises its error. The timeout is the group's."""
         if timeout is not None:
             as_timeout("wait", timeout)
         with self._ended:
             if not self.arrived.done():
-                with waiting(COLLECTIVES, self.operation):
+                with waiting(COLLECTIVES, self._operation):
                     self.arrived.settle(self._end)
         return self._delivered()
 

@@ -306,7 +306,7 @@ def new_group(
     if get_rank() not in members:
         return GroupMember.NON_GROUP_MEMBER
     # Only members meet, so a counter that all ranks share cannot name the group; their ranks do.
-    if use_local_synchronization and _backends.meets(default.backend.name):
+    if use_local_synchronization and _backends.meets(default.own_backend.name):
         place = PrefixStore(keys.own_group(members), default.store)
         with Meeting(place, members.index(get_rank()), len(members), "new_group", DistBackendError) as meeting:
             meeting.wait("", timeout)

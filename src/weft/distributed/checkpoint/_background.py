@@ -87,7 +87,7 @@ class _MessageExchange(StepExchange):
 
 
 def _exchange_of(group: ProcessGroup) -> StepExchange:
-    return _MessageExchange(group) if group.backend.one_order else StepExchange(group)
+    return _MessageExchange(group) if group.own_backend.one_order else StepExchange(group)
 
 
 def _run(
