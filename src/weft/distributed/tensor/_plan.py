@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from weft._base.cell import LocalCell
 from weft._base.site import warn_user
 from weft._base.state import ambient, on_dtype_change
-from weft._base.types import Kwargs
+from weft._base.types import Arg, Kwargs
 from weft._dispatch import apply as dispatched
 from weft._lazy.aval import Aval, plain_type
 from weft._lazy.call import ONE, kinds_of, part_of_draw
@@ -390,7 +390,7 @@ def _say_once(name: str) -> None:
 
 def _on_parts(call: Call, static: Kwargs, results: Sequence[Sharding], drawn: Sizes | None) -> Call:
     """A call whose sizes of its result are those of this process's part, and that draws a part of an array."""
-    entries = list(call.static)
+    entries: list[Arg] = list(call.static)
     for at, param in enumerate(call.op.params):
         if param.text == "OutShape" and entries[at] is not None:
             shape = results[0].local_shape

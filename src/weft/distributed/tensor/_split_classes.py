@@ -11,6 +11,7 @@ from contextlib import contextmanager, nullcontext
 
 from weft._base.cell import LocalCell
 from weft._base.dtype import DType, float32
+from weft._base.types import Kwargs
 from weft._lazy.call import BoundOp
 from weft._lazy.infer import Call, signature_of
 from weft._lazy.value import Value
@@ -48,7 +49,7 @@ def over_split_classes(call: Call, inputs: Sequence[Value]) -> tuple[Value, ...]
         return None
     whole = signature_of(call, tuple([whole_type(x.aval) for x in inputs])).call  # raises what it would raise there
     assert isinstance(whole, BoundOp), "it is a call"
-    static = dict(zip([p.name for p in whole.op.params], whole.static, strict=True))
+    static: Kwargs = dict(zip([p.name for p in whole.op.params], whole.static, strict=True))
     dim = static.get("dim", min(1, len(sharding.size) - 1))
     if not any(p.is_shard(dim) for p in sharding.placements):
         if _takes_plain.get() and any(x.aval.owner is None for x in inputs[1:]):
