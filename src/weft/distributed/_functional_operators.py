@@ -96,8 +96,8 @@ def _with_count(function: AnyCallable) -> AnyCallable:
     """The form of a collective that takes the number of ranks before the group."""
 
     def call(*args: Arg) -> Result:
-        *given, _count, group = args
-        return function(*given, group)
+        *operands, _count, group = args
+        return function(*operands, group)
 
     return call
 
@@ -106,8 +106,8 @@ def _by_ranks(function: AnyCallable) -> AnyCallable:
     """The form of a collective that takes a tag, ranks and their number instead of the group."""
 
     def call(*args: Arg) -> Result:
-        *given, _tag, ranks, _count = args
-        return function(*given, functional.group_of_ranks(ranks))
+        *operands, _tag, ranks, _count = args
+        return function(*operands, functional.group_of_ranks(ranks))
 
     return call
 

@@ -25,10 +25,11 @@ from weft.nn import Module, ModuleDict, ModuleList, Parameter
 
 M = TypeVar("M", bound=Module | Sequence[Module])
 
+# What is mixed into classes of modules is a module to type checkers.
 if TYPE_CHECKING:
     _Mixed = Module
 else:
-    _Mixed = object  # to checkers it is a module, since it is mixed into classes of modules
+    _Mixed = object
 
 
 def fully_shard(
