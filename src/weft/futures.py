@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from queue import SimpleQueue
-from typing import Any, Generic, NoReturn, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, TypeGuard, TypeVar
 
 from weft._base.activity import CALLS, process, waiting
 from weft.errors import ArgumentError, FutureError, PreconditionError
@@ -60,13 +60,13 @@ class Future(Generic[T]):
     def _await(self) -> None:
         """Return when it is done. Subclasses may let the waiting thread work on the result."""
         done: SimpleQueue[None] = SimpleQueue()
-        self._ring(done)
+        self.ring(done)
         done.get()
 
     def _leave_to_others(self) -> None:
         """Called when a thread is about to wait for several futures, and so does not work on this one's result."""
 
-    def _ring(self, waiter: Waiter) -> None:
+    def ring(self, waiter: Waiter) -> None:
         """Put an item into `waiter` when this is done."""
         with _changing:
             if not self._done:
@@ -116,7 +116,7 @@ class Future(Generic[T]):
         _require_callable(callback)
         following: Future[S] = Future()
         following._is_remote = self._is_remote
-        self.add_done_callback(lambda done: following._settle(lambda: callback(done), _of_callback))
+        self.add_done_callback(lambda done: following.settle(lambda: callback(done), _of_callback))
         return following
 
     def add_done_callback(self, callback: Callable[[Future[T]], object]) -> None:
@@ -142,7 +142,7 @@ class Future(Generic[T]):
             for callback in callbacks:
                 self._call(callback)
 
-    def _settle(
+    def settle(
         self, function: Callable[[], T], failure_of: Callable[[BaseException], BaseException] = lambda error: error
     ) -> None:
         """Complete the future with the result of `function`, or with what its exception is by `failure_of`."""
@@ -207,6 +207,11 @@ def _copy(error: BaseException) -> BaseException:
     return copy.with_traceback(error.__traceback__)
 
 
+def is_future(x: object) -> TypeGuard[Future[Any]]:
+    """Whether this is a future, of whatever."""
+    return isinstance(x, Future)
+
+
 def collect_all(futures: Iterable[Future[T]]) -> Future[list[Future[T]]]:
     """A future of the list of `futures`: done when all of them are, or as soon as one fails, with its error."""
     members = _members(futures)
@@ -224,7 +229,7 @@ def collect_all(futures: Iterable[Future[T]]) -> Future[list[Future[T]]]:
         with lock:
             before, left = left, 0 if future.failed else left - 1
         if before > 0 and left <= 0:
-            collected._settle(lambda: _checked(future, members))
+            collected.settle(lambda: _checked(future, members))
 
     for future in members:
         future.add_done_callback(count)
@@ -241,7 +246,7 @@ def wait_all(futures: Iterable[Future[T]]) -> list[T]:
         # So that somebody reads the answers of all: this thread waits for whichever comes first.
         if not future.done():
             future._leave_to_others()
-        future._ring(_QueueWaiter(future, finished))
+        future.ring(_QueueWaiter(future, finished))
     with waiting_for(any(member._is_remote for member in members)):
         for _ in members:
             finished.get().value()

@@ -71,13 +71,13 @@ def begin(reactor, pipe, number):
 
 
 def read(reactor, pipe, done):
-    reactor.read_until(pipe, done.done, done._ring, None)
+    reactor.read_until(pipe, done.done, done.ring, None)
 
 
 def answered(done):
     """Whether the reactor has read the answer, in good time."""
     waiter = SimpleQueue()
-    done._ring(waiter)
+    done.ring(waiter)
     waiter.get(timeout=SECONDS)
     return done.done()
 

@@ -283,7 +283,7 @@ def test_an_operation_that_has_failed_is_told_where_nobody_asks(asks, caplog):
         dist.init_process_group("threads")
         work = dist.all_reduce(weft.ones(2 + me), async_op=True)
         ended = threading.Event()
-        work._arrived.add_done_callback(lambda _: ended.set())
+        work.arrived.add_done_callback(lambda _: ended.set())
         assert ended.wait(60)
         with suppress(RuntimeError):
             if asks is not None:

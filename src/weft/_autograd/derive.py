@@ -11,10 +11,10 @@ from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import itemgetter
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import Jaxpr
 
 from weft._base.timeline import Phase, spanned
 from weft._lazy.call import kinds_of
@@ -24,11 +24,13 @@ from weft._lazy.interpreted import COMPILED_AT_ONCE
 from weft._lazy.plan import register_reads
 from weft._lazy.signature import Output, Requirement, Signature, structs_of
 from weft._lazy.trace import restricted, traced, with_unread
-from weft._lazy.value import Value
+from weft._lazy.value import Link, Value
 from weft.errors import GradientError, WeftError
+from weft.ops._jax import vjp
 from weft.ops._kinds import Kind
 
 Arrays = tuple[jax.Array, ...]
+Pick = Callable[[Sequence[Link]], tuple[Link, ...]]
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Derivative:
     outputs: tuple[int, ...]
     cotangents: tuple[int, ...]
     sources: tuple[tuple[bool, int] | None, ...]
-    pick: Callable[[Sequence[Any]], tuple[Any, ...]] = tuple
+    pick: Pick = tuple
     saves: bool = False
 
     @cached_property
@@ -84,8 +86,12 @@ def smooth_outputs(signature: Signature) -> tuple[int, ...]:
     return tuple([o.index for o in signature.outputs[: signature.main] if o.taped is not None])
 
 
+def _name(signature: Signature, *_: object) -> str:
+    return f"grad of {signature.name}"
+
+
 @inferring
-@spanned(Phase.INFERENCE, lambda signature, *_: f"grad of {signature.name}")
+@spanned(Phase.INFERENCE, _name)
 def _derive(signature: Signature, need: tuple[int, ...], from_outputs: tuple[int, ...]) -> Derivative:
     traced_here = _traced_for_all_sizes(signature, need, from_outputs) or _Gradients(
         signature, structs_of(signature.avals), structs_of([o.aval for o in signature.outputs]), need, from_outputs
@@ -225,7 +231,7 @@ def _numbers(signature: Signature) -> set[int]:
     }
 
 
-def _picker(positions: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+def _picker(positions: Sequence[int]) -> Pick:
     if not positions:
         return lambda _: ()
     if len(positions) == 1:
@@ -259,11 +265,11 @@ def _gradients(
         results = signature.fn(*full)
         return [results[i] for i in from_outputs]
 
-    _, pull = jax.vjp(smooth, *(inputs[i] for i in need))
+    _, pull = vjp(smooth, *(inputs[i] for i in need))
     return [g.conj() if jnp.iscomplexobj(g) else g for g in pull([jnp.conj(g) for g in cotangents])]
 
 
-def _sort_results(jaxpr: Any, first: int) -> tuple[dict[int, int], list[int]]:
+def _sort_results(jaxpr: Jaxpr, first: int) -> tuple[dict[int, int], list[int]]:
     """The results that equal a cotangent (result -> cotangent), and the positions of all others."""
     cotangents = {id(var): at for at, var in enumerate(jaxpr.invars[first:])}
     passed = {at: cotangents[id(var)] for at, var in enumerate(jaxpr.outvars) if id(var) in cotangents}

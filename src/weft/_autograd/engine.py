@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import jax.numpy as jnp
 
@@ -36,7 +35,7 @@ from weft._lazy.flushing import array_of
 from weft._lazy.infer import Call, call_of, signature_of
 from weft._lazy.record import record
 from weft._lazy.role import INTERIOR, Freed, Interior, Leaf, Role, custom_of
-from weft._lazy.value import Executed, Value, recorded
+from weft._lazy.value import Executed, Link, Value, recorded
 from weft.errors import GradientError
 from weft.ops._table import TABLE
 
@@ -208,7 +207,7 @@ class BackwardPass:
                     else:
                         self._enter(x, stack, spent)
         # What uses a value was recorded after it, so the numbers of recording are a topological order.
-        ordered = [reached[key] for key in sorted(reached)]  # pyright: ignore[reportArgumentType]  numbers, inside of the tape
+        ordered = [reached[key] for key in sorted(reached)]  # pyright: ignore[reportArgumentType, reportUnknownVariableType]  numbers, inside of the tape
         if self.targets is not None:
             self.useful = self._leading_to(self.targets, ordered)
         # Refused here, before any gradient is delivered: half of a backward pass would leave wrong sums in `.grad`.
@@ -216,7 +215,7 @@ class BackwardPass:
             raise second_backward_error()
         return ordered
 
-    def _enter(self, x: Any, stack: list[Vertex], spent: list[Vertex]) -> None:
+    def _enter(self, x: Link, stack: list[Vertex], spent: list[Vertex]) -> None:
         """Visit a root, or an input that has its own role."""
         role, key = x.role, key_of(x)
         if isinstance(key, Leaf):
@@ -278,7 +277,7 @@ class BackwardPass:
             if not retain_graph:
                 mark_executed(vertex, derivative.saves, passed)  # pyright: ignore[reportArgumentType]
 
-    def _compute(self, derivative: Derivative, available: tuple[Any, ...]) -> Sequence[Value]:
+    def _compute(self, derivative: Derivative, available: tuple[Link, ...]) -> Sequence[Value]:
         """Record the gradients that must be computed, from (*inputs, *outputs, *cotangents)."""
         if derivative.signature is None:
             return ()
@@ -491,7 +490,7 @@ def check_finite(head: Vertex, grads: Sequence[Value | None]) -> None:
     for at, grad in enumerate(grads):
         if grad is None or grad.aval.device is META or not grad.aval.dtype.is_differentiable:
             continue
-        array: Any = array_of(grad)
+        array = array_of(grad)
         if bool(jnp.isnan(array).any()):
             raise GradientError(
                 f"Function '{backward_name(head)}' returned nan values in its {at}th output. "

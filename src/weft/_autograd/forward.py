@@ -25,7 +25,7 @@ from weft._lazy.signature import Arrays, Requirement, Signature, structs_of
 from weft._lazy.trace import restricted, traced, with_unread
 from weft._lazy.value import Shared, Value, inputs_first
 from weft.errors import GradientError
-from weft.ops._jax import equations_of
+from weft.ops._jax import equations_of, jvp, vjp
 
 Positions = tuple[int, ...]
 _NO_LINKS: Links = MappingProxyType({})
@@ -136,7 +136,11 @@ def pushforward_of(signature: Signature, active: Positions, wanted: Positions) -
     return result
 
 
-@spanned(Phase.INFERENCE, lambda signature, *_: f"tangents of {signature.name}")
+def _name(signature: Signature, *_: object) -> str:
+    return f"tangents of {signature.name}"
+
+
+@spanned(Phase.INFERENCE, _name)
 def _pushforward(signature: Signature, active: Positions, wanted: Positions) -> Pushforward:
     avals = [*signature.avals, *(o.aval for o in signature.outputs), *(signature.avals[i] for i in active)]
     n, m, structs = len(signature.avals), len(signature.outputs), structs_of(avals)
@@ -189,13 +193,13 @@ def _tangents(
     if signature.derivatives.grads is not None and real and all(i < signature.main for i in wanted):
         return _transposed(pull, ends, tangents)
     if any(equation.primitive.name == "custom_vjp_call" for equation in equations_of(signature.trace.closed)):
-        return _transposed(lambda cotangents: list(jax.vjp(smooth, *primals)[1](cotangents)), ends, tangents)
-    return jax.jvp(smooth, primals, list(tangents))[1]
+        return _transposed(lambda cotangents: list(vjp(smooth, *primals)[1](cotangents)), ends, tangents)
+    return jvp(smooth, primals, list(tangents))[1]
 
 
 def _transposed(
     pull: Callable[[list[jax.Array]], list[jax.Array]], ends: Sequence[jax.Array], tangents: Arrays
 ) -> Sequence[jax.Array]:
     """The transpose of a linear function from cotangents of `ends`, at `tangents`."""
-    _, push = jax.vjp(pull, [jnp.zeros_like(end) for end in ends])
+    _, push = vjp(pull, [jnp.zeros_like(end) for end in ends])
     return push(list(tangents))[0]

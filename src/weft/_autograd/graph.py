@@ -8,10 +8,9 @@ reached. So the graph of a loss that is kept holds no arrays, and applications t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from weft._lazy.role import FREED, INTERIOR, Freed, Hooks, Interior, Leaf, NodeHooks, Role
-from weft._lazy.value import OUTSIDE, PENDING, Executed, Shared, Value
+from weft._lazy.value import OUTSIDE, PENDING, Executed, Link, Shared, Value
 from weft.errors import GradientError
 
 VertexKey = Leaf | int
@@ -22,13 +21,13 @@ Vertex = Value | Executed
 _new = object.__new__
 
 
-def key_of(x: Value | Role) -> VertexKey:
+def key_of(x: Link) -> VertexKey:
     """The key of a value or role; equal for all that are at the same place in the graph."""
     role = x.role
     assert role is not None, "only what takes part in differentiation has a place in the graph"
     if isinstance(role, Leaf):
         return role
-    return role.time if isinstance(role, Executed) else x.time  # pyright: ignore[reportAttributeAccessIssue]  no leaf's
+    return role.time if isinstance(role, Executed) else x.time
 
 
 def vertex_of(x: Vertex) -> Vertex:
@@ -36,7 +35,7 @@ def vertex_of(x: Vertex) -> Vertex:
     return x.role if isinstance(x.role, Executed) else x
 
 
-def inputs_of(vertex: Vertex) -> tuple[Any, ...]:
+def inputs_of(vertex: Vertex) -> tuple[Link, ...]:
     """The inputs of a vertex's application, or the links left by an earlier pass, possibly through another output."""
     inputs = vertex.inputs
     return inputs.links if type(inputs) is Shared and inputs.links is not None else inputs
@@ -106,7 +105,7 @@ def has_own_derivative(value: Value) -> bool:
 
 def leads_to(value: Value, is_end: Callable[[VertexKey], bool]) -> bool:
     """Whether gradients flow from a value to one whose key `is_end`, also through what a pass has executed."""
-    stack: list[Any] = [value]
+    stack: list[Link] = [value]
     seen: set[VertexKey] = set()
     while stack:
         x = stack.pop()
@@ -163,7 +162,7 @@ class Held:
     """The graph between some values and what was recorded before a time, which is there after passes that free it."""
 
     def __init__(self, outputs: Iterable[Value], start: int) -> None:
-        links = self._links = dict[Value, tuple[tuple[Value, ...], Interior, Any]]()
+        links = self._links = dict[Value, tuple[tuple[Value, ...], Interior, tuple[Value, ...]]]()
         stack = list(outputs)
         while stack:
             x = stack.pop()
@@ -205,7 +204,7 @@ def shared_links(inputs: Shared) -> Shared:
     return inputs.links
 
 
-def links_to(inputs: Iterable[Value]) -> tuple[Any, ...]:
+def links_to(inputs: Iterable[Value]) -> tuple[Link, ...]:
     """What takes the place of inputs in a graph without arrays."""
     return tuple(map(_link, inputs))
 

@@ -7,13 +7,13 @@ to other roles and holds no arrays; what the derivative reads comes from what th
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from weft._autograd.derive import Derivative, derivative_of, on_tape, smooth_outputs
 from weft._autograd.graph import links_to, shared_links
 from weft._lazy.role import INTERIOR, Role
 from weft._lazy.signature import Output
-from weft._lazy.value import Executed, Shared, Value
+from weft._lazy.value import Executed, Link, Shared, Value
 from weft.errors import GradientError
 
 
@@ -86,7 +86,7 @@ def save_apart(values: tuple[Value, ...], save: Save) -> None:
     values[0].extras = ()
 
 
-def _leaf_of(origin: Output, time: int, links: tuple[Any, ...], saved: dict[int, Saved]) -> Packed:
+def _leaf_of(origin: Output, time: int, links: tuple[Link, ...], saved: dict[int, Saved]) -> Packed:
     role: Packed = _new(Packed)
     role.hooks = role.custom = role.forward = None
     role.site = ""

@@ -141,6 +141,11 @@ def ends_at_user(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
+def calling_frame(depth: int) -> FrameType:
+    """The frame that is `depth` calls above the function that calls this."""
+    return sys._getframe(depth + 1)  # pyright: ignore[reportPrivateUsage]  public, for all its name
+
+
 def _user_frame(below: FrameType | None = None) -> FrameType | None:
     frame = sys._getframe(1) if below is None else below  # pyright: ignore[reportPrivateUsage]
     while frame is not None:

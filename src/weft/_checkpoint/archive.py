@@ -7,7 +7,7 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -207,7 +207,7 @@ def _read_into(file: IO[bytes], part: memoryview) -> int:
 
 
 @contextmanager
-def opened(file: IO[bytes], mapped: Bytes | None = None) -> Iterator[Reader]:
+def opened(file: IO[bytes], mapped: Bytes | None = None) -> Generator[Reader]:
     """A reader of the archive in an open file; `CheckpointError` if there is none."""
     length = file.seek(0, os.SEEK_END)
     file.seek(0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -18,11 +18,12 @@ from weft._lazy.value import NO_DATA, Value
 from weft._tensor.alias import owner_of, path_of
 from weft._tensor.copying import require_whole
 from weft._tensor.tensor import Tensor, wrap
+from weft.ops._jax import device_put
 
 if TYPE_CHECKING:
     from weft._lazy.value import Absent
 
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Bytes = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 
 
 def computed() -> None:
@@ -44,7 +45,7 @@ def bytes_of(array: jax.Array | np.ndarray) -> memoryview:
 
     Elements on another device are fetched anew each time: the array does not keep them.
     """
-    host = np.ascontiguousarray(np.asarray(jax.device_put(array, jax.local_devices(backend="cpu")[0])))
+    host = np.ascontiguousarray(np.asarray(device_put(array, jax.local_devices(backend="cpu")[0])))
     return host.astype(host.dtype.newbyteorder("<"), copy=False).reshape(-1).view(np.uint8).data
 
 
@@ -58,10 +59,10 @@ def array_on(
     """
     if target is META:
         return NO_DATA
-    host: Any = content.view(dtype.numpy.newbyteorder(">" if big else "<"))
+    host: np.ndarray = content.view(dtype.numpy.newbyteorder(">" if big else "<"))
     if dtype is bool_:
         host = content != 0  # bytes other than 0 and 1 would not be valid booleans
-    return jax.device_put(host.astype(dtype.numpy, copy=False).reshape(shape), jax_device(target), may_alias=True)
+    return device_put(host.astype(dtype.numpy, copy=False).reshape(shape), jax_device(target), may_alias=True)
 
 
 def tensor_of(array: jax.Array | Absent, shape: tuple[int, ...], dtype: DType, target: device) -> Tensor:

@@ -8,15 +8,16 @@ from __future__ import annotations
 import base64
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from weft._base.device import device
 from weft._base.dtype import DTYPES, QUANTIZED, DType
+from weft._base.guards import is_dict, is_list
 from weft._base.layout import NamedConstant, named
 from weft._base.size import Size
-from weft._base.types import Json, PyTree
+from weft._base.types import AnyCallable, Json, PyTree
 from weft._checkpoint.keys import KeyChecker
 from weft._lazy.owner import Stored
 from weft._tensor.copying import restored
@@ -28,9 +29,10 @@ T = TypeVar("T")
 _DTYPES = {dtype.name: dtype for dtype in (*DTYPES, *QUANTIZED)}
 _NUMPY = {dtype.numpy for dtype in DTYPES}
 
-_SEQUENCES: dict[str, Any] = {"tuple": tuple, "set": set, "frozenset": frozenset, "size": Size}
+_SEQUENCES: dict[str, AnyCallable] = {"tuple": tuple, "set": set, "frozenset": frozenset, "size": Size}
+_LIST: type[list[Json]] = list  # a class that type checkers know the elements of
 _HASHED = ("set", "frozenset")
-_MAPPINGS: dict[str, Any] = {"dict": dict, "ordered": OrderedDict, "state": StateDict}
+_MAPPINGS: dict[str, AnyCallable] = {"dict": dict, "ordered": OrderedDict, "state": StateDict}
 _KIND = {kind: name for name, kind in (_SEQUENCES | _MAPPINGS).items()}
 
 
@@ -47,15 +49,15 @@ class Rebuilder:
 
     def rebuild(self, x: Json) -> PyTree:
         """The object for a JSON value."""
-        if isinstance(x, list):
+        if is_list(x):
             return [self.rebuild(item) for item in x]
-        if not isinstance(x, dict):
+        if not is_dict(x):
             return x
-        kind = x.get("is")
+        kind: Json = x.get("is")
         if kind in _MAPPINGS:
             return self._mapping(kind, x)
         if kind in _SEQUENCES:
-            items = self.rebuild(_field(x, "items", list))
+            items = self.rebuild(_field(x, "items", _LIST))
             return _SEQUENCES[kind](map(self._spread, items) if kind in _HASHED else items)
         match kind:
             case "tensor":
@@ -70,7 +72,7 @@ class Rebuilder:
             case "float":
                 return float(_field(x, "value", str))
             case "complex":
-                return complex(*map(self.rebuild, _field(x, "parts", list)))
+                return complex(*map(self.rebuild, _field(x, "parts", _LIST)))
             case "bytes":
                 return _bytes(x)
             case "bytearray":
@@ -81,22 +83,20 @@ class Rebuilder:
                 return _constant(_field(x, "name", str))
             case "device":
                 return device(_field(x, "name", str))
-        raise ValueError(f"it holds an object of unknown kind {kind!r}")
+            case _:
+                raise ValueError(f"it holds an object of unknown kind {kind!r}")
 
-    def _owned_from(self, x: dict[str, Any]) -> Any:
+    def _owned_from(self, x: dict[str, Json]) -> Tensor:
         facts, parts = (self.rebuild(_field(x, name, dict)) for name in ("facts", "parts"))
         return restored(Stored(_field(x, "layout", str), facts, parts))
 
     def _mapping(self, kind: str, x: dict[str, Json]) -> dict[PyTree, PyTree]:
-        pairs = [(self._spread(self.rebuild(key)), self.rebuild(value)) for key, value in _field(x, "items", list)]
+        items = _field(x, "items", _LIST)
+        pairs = [(self._spread(self.rebuild(key)), self.rebuild(value)) for key, value in items]
         mapping = _MAPPINGS[kind](pairs)
         if kind == "state":
             mapping._metadata = self.rebuild(_field(x, "metadata", dict))
         return mapping
-
-
-def _little(x: np.generic) -> bytes:
-    return np.asarray(x).astype(x.dtype.newbyteorder("<")).tobytes()
 
 
 def _scalar(dtype: DType, content: bytes) -> np.generic:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import ClassVar
 
+from weft._base.guards import is_mapping
+from weft._base.types import AnyCallable
 from weft.errors import ArgumentError, CheckpointError
 
 ExtraFiles = Mapping[str, str | bytes]
@@ -17,7 +19,7 @@ _MEMBER = re.compile(r"extra/(?!(.*/)?\.\.?(/|$))[^/\\:\x00]+(/[^/\\:\x00]+)*", 
 class _Hook:
     """The function that adds files."""
 
-    function: Any = None
+    function: ClassVar[AnyCallable | None] = None
 
 
 def set_extra_files_hook(hook: Callable[[], ExtraFiles] | None) -> None:
@@ -34,8 +36,8 @@ def set_extra_files_hook(hook: Callable[[], ExtraFiles] | None) -> None:
 
 def all_extra_files(own: ExtraFiles | None) -> dict[str, str | bytes]:
     """The extra files of an archive: those of the hook, and then its own, which may replace them."""
-    added = {} if _Hook.function is None else _Hook.function()
-    if not isinstance(added, Mapping):
+    added: object = {} if _Hook.function is None else _Hook.function()
+    if not is_mapping(added):
         raise ArgumentError(f"the hook of set_extra_files_hook must return contents by name, got {added!r}")
     return {**added, **(own or {})}
 

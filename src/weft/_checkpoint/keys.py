@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias, TypeVar
 
+from weft._base.guards import is_plain_tuple, is_tuple
 from weft.errors import PickleError
 
 _ATOMS = (str, int, float, bytes, complex, bool, type(None))
@@ -29,7 +30,7 @@ class KeyChecker:
     """
 
     def __init__(self) -> None:
-        self._twins: dict[bytes, list[Any]] = {}  # by hash, written as bytes, whose own hashes cannot be predicted
+        self._twins: dict[bytes, list[object]] = {}  # by hash, written as bytes, whose own hashes cannot be predicted
 
     def spread(self, key: T) -> T:
         """The key; `PickleError` if too many others have its hash. `TypeError` if it cannot be hashed."""
@@ -49,17 +50,16 @@ class KeyChecker:
         It must be short, since a pickle may hash one key many times. Nested tuples are refused: hashing them may take
         for ever, or crash the process.
         """
-        kind = type(key)
-        if kind is str and len(key) <= _MOST_TEXT:
+        if type(key) is str and len(key) <= _MOST_TEXT:
             return key
         _check_count(key)
-        for part in key if kind is tuple else (key,):
+        for part in key if is_plain_tuple(key) else (key,):
             _check_part(part)
         return self.spread(key)
 
 
 def _check_count(key: object) -> None:
-    if isinstance(key, tuple) and len(key) > _MOST_PARTS:
+    if is_tuple(key) and len(key) > _MOST_PARTS:
         raise PickleError(f"its pickle has a key of {len(key)} parts; {_MOST_PARTS} are allowed")
 
 
@@ -74,6 +74,6 @@ def _check_part(part: object) -> None:
     if isinstance(part, int) and part.bit_length() > _MOST_BITS:
         raise PickleError(f"its pickle has an integer of {part.bit_length()} bits as a key; {_MOST_BITS} are allowed")
     _check_count(part)
-    if isinstance(part, tuple):  # a Size
+    if is_tuple(part):  # a Size
         for size in part:
             _check_part(size)

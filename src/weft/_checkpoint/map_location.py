@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from weft._base.device import DeviceLike, device
+from weft._base.guards import is_mapping
 from weft._base.of_pytorch import way_from_pytorch
-from weft._base.types import AnyCallable
+from weft._base.types import AnyCallable, Arg
 from weft._tensor.convert import existing
 from weft.errors import ArgumentError, DeviceError
 
@@ -43,7 +44,7 @@ Locate = Callable[[str, int], device]
 """(saved location, bytes) of a tensor -> its new device."""
 
 
-MapLocation: TypeAlias = DeviceLike | Mapping[Any, DeviceLike] | AnyCallable | None
+MapLocation: TypeAlias = DeviceLike | Mapping[Arg, DeviceLike] | AnyCallable | None
 """A device, a mapping from saved devices to others, or a function of elements and their saved location."""
 
 
@@ -54,7 +55,7 @@ def locator(wanted: MapLocation) -> Locate:
     if isinstance(wanted, (str, device)):
         fixed = _existing(device(wanted))
         return lambda saved, _: fixed
-    if isinstance(wanted, Mapping):
+    if is_mapping(wanted):
         named = {str(old): device(new) for old, new in wanted.items()}
         return lambda saved, _: _existing(named.get(saved) or device(saved))
     if not callable(wanted):

@@ -21,6 +21,7 @@ import numpy as np
 
 from weft._base.device import CPU
 from weft._base.dtype import DType
+from weft._base.guards import is_dict
 from weft._base.types import Json, PyTree
 from weft._checkpoint.archive import Reader
 from weft._checkpoint.buffers import array_on, tensor_of, without_data
@@ -70,8 +71,8 @@ def load(reader: Reader, locate: Locate, unpickled: Callable[[bytes, Fetch], PyT
 
 
 def _description(reader: Reader) -> dict[str, Json]:
-    described = json.loads(reader.read(DESCRIPTION).decode())
-    if not isinstance(described, dict) or described.get("format") != FORMAT:
+    described: Json = json.loads(reader.read(DESCRIPTION).decode())
+    if not is_dict(described) or described.get("format") != FORMAT:
         raise ValueError("it is no checkpoint of this package")
     version = described.get("version")
     if not isinstance(version, int) or version < 1:
@@ -111,7 +112,8 @@ class _Entries:
                 return self.tensor(number)
             case ("array", int(number)):
                 return self.array(number)
-        raise ValueError("its pickle refers to something that is neither a tensor nor an array")
+            case _:
+                raise ValueError("its pickle refers to something that is neither a tensor nor an array")
 
     def _at(self, what: str, table: list[Entry], number: int, make: Callable[[Entry], T]) -> T:
         if not 0 <= number < len(table):
@@ -160,7 +162,7 @@ class _Entries:
     @cached_property
     def _wholes(self) -> dict[str, Entry]:
         """The description of the first tensor that covers all of a member, by the member's name."""
-        wholes: dict[str, dict[str, Any]] = {}
+        wholes: dict[str, dict[str, Json]] = {}
         for entry in self._tensors:
             if "data" not in entry:
                 continue

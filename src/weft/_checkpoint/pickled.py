@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
 from pickletools import genops
-from typing import IO, Any
+from typing import IO, ClassVar
 
 from weft._base.dtype import DType
-from weft._base.types import AnyCallable
+from weft._base.guards import is_plain_list
+from weft._base.types import AnyCallable, Arg
 from weft._checkpoint.keys import KeyChecker, Unpickled
 from weft.errors import CheckpointError, PickleError
 
@@ -75,16 +76,16 @@ class Unpickler:
         self._set_state = set_state
         self._checked_key = keys.checked
         self._encoding = encoding
-        self._stack: list[Any] = []
-        self._below: list[list[Any]] = []  # the stacks under each mark
-        self._memo: dict[int, Any] = {}
+        self._stack: list[Unpickled] = []
+        self._below: list[list[Unpickled]] = []  # the stacks under each mark
+        self._memo: dict[int, Unpickled] = {}
 
     def load(self, file: IO[bytes]) -> Unpickled:
         """The next object of a file, which is read up to the end of its pickle; `PickleError` if that is invalid."""
         self._stack, self._below, self._memo = [], [], {}
         try:
             for opcode, arg, _ in genops(file):
-                step = _STEPS.get(opcode.name)
+                step = self._STEPS.get(opcode.name)
                 if step is None:
                     raise PickleError(
                         f"its pickle has the instruction {opcode.name}, which neither tensors nor containers need"
@@ -172,13 +173,13 @@ class Unpickler:
 
     def _extend(self, items: list[Unpickled]) -> None:
         target = self._stack[-1]
-        if type(target) is not list:
+        if not is_plain_list(target):
             raise PickleError(f"its pickle appends to a {type(target).__name__}")
         target.extend(items)
 
     def _add_items(self, _: object) -> None:
         items = self._since_mark()
-        target = self._stack[-1]
+        target: set[Unpickled] = self._stack[-1]
         if type(target) is not set:
             raise PickleError(f"its pickle adds items to a {type(target).__name__}")
         target.update(map(self._checked_key, items))
@@ -224,24 +225,25 @@ class Unpickler:
     def _persistent(self, _: object) -> None:
         self._stack.append(self._stored(self._stack.pop()))
 
-
-_STEPS: dict[str, Callable[[Unpickler, Any], None]] = {
-    **dict.fromkeys(_LITERALS, Unpickler._push),
-    **dict.fromkeys(("STRING", "BINSTRING", "SHORT_BINSTRING"), Unpickler._push_text),
-    **dict.fromkeys(("PROTO", "FRAME", "STOP"), lambda _, __: None),
-    "NONE": lambda m, _: m._push(None), "NEWTRUE": lambda m, _: m._push(True), "NEWFALSE": lambda m, _: m._push(False),
-    "EMPTY_TUPLE": lambda m, _: m._push(()), "EMPTY_LIST": lambda m, _: m._push([]),
-    "EMPTY_DICT": lambda m, _: m._push({}), "EMPTY_SET": lambda m, _: m._push(set()),
-    "MARK": Unpickler._mark, "POP": Unpickler._pop, "POP_MARK": Unpickler._pop_mark, "DUP": Unpickler._dup,
-    "PUT": Unpickler._put, "BINPUT": Unpickler._put, "LONG_BINPUT": Unpickler._put, "MEMOIZE": Unpickler._memoize,
-    "GET": Unpickler._get, "BINGET": Unpickler._get, "LONG_BINGET": Unpickler._get,
-    "TUPLE": Unpickler._tuple, "LIST": Unpickler._list, "DICT": Unpickler._dict, "FROZENSET": Unpickler._frozenset,
-    "TUPLE1": lambda m, _: m._tuple_of(1), "TUPLE2": lambda m, _: m._tuple_of(2), "TUPLE3": lambda m, _: m._tuple_of(3),
-    "APPEND": Unpickler._append, "APPENDS": Unpickler._appends, "ADDITEMS": Unpickler._add_items,
-    "SETITEM": Unpickler._set_item, "SETITEMS": Unpickler._set_items, "GLOBAL": Unpickler._global,
-    "STACK_GLOBAL": Unpickler._stack_global, "REDUCE": Unpickler._reduce, "NEWOBJ": Unpickler._new_object,
-    "BUILD": Unpickler._build, "BINPERSID": Unpickler._persistent,
-}  # fmt: skip
+    _STEPS: ClassVar[dict[str, Callable[[Unpickler, Arg], None]]] = {
+        **dict.fromkeys(_LITERALS, _push),
+        **dict.fromkeys(("STRING", "BINSTRING", "SHORT_BINSTRING"), _push_text),
+        **dict.fromkeys(("PROTO", "FRAME", "STOP"), lambda _, __: None),
+        "NONE": lambda m, _: m._push(None),
+        "NEWTRUE": lambda m, _: m._push(True), "NEWFALSE": lambda m, _: m._push(False),
+        "EMPTY_TUPLE": lambda m, _: m._push(()), "EMPTY_LIST": lambda m, _: m._push([]),
+        "EMPTY_DICT": lambda m, _: m._push({}), "EMPTY_SET": lambda m, _: m._push(set()),
+        "MARK": _mark, "POP": _pop, "POP_MARK": _pop_mark, "DUP": _dup,
+        "PUT": _put, "BINPUT": _put, "LONG_BINPUT": _put, "MEMOIZE": _memoize,
+        "GET": _get, "BINGET": _get, "LONG_BINGET": _get,
+        "TUPLE": _tuple, "LIST": _list, "DICT": _dict, "FROZENSET": _frozenset,
+        "TUPLE1": lambda m, _: m._tuple_of(1), "TUPLE2": lambda m, _: m._tuple_of(2),
+        "TUPLE3": lambda m, _: m._tuple_of(3),
+        "APPEND": _append, "APPENDS": _appends, "ADDITEMS": _add_items,
+        "SETITEM": _set_item, "SETITEMS": _set_items, "GLOBAL": _global,
+        "STACK_GLOBAL": _stack_global, "REDUCE": _reduce, "NEWOBJ": _new_object,
+        "BUILD": _build, "BINPERSID": _persistent,
+    }  # fmt: skip
 
 
 def short_repr(x: object) -> str:
@@ -260,8 +262,8 @@ def _called(function: Unpickled, args: Unpickled, how: str) -> Unpickled:
 def globals_named(file: IO[bytes]) -> set[str]:
     """The globals that a pickle names, such as `collections.OrderedDict`; nothing is built."""
     names: set[str] = set()
-    memo: dict[int, Any] = {}
-    last: list[Any] = [None, None]  # the two objects on top, as far as they are strings
+    memo: dict[int, Unpickled] = {}
+    last: list[Unpickled] = [None, None]  # the two objects on top, as far as they are strings
     for opcode, arg, _ in genops(file):
         name = opcode.name
         if name in ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"):

@@ -7,11 +7,12 @@ import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeGuard, TypeVar
 
 import numpy as np
 
 from weft._base.device import device
+from weft._base.guards import is_a, is_plain_dict, is_plain_tuple, is_tuple
 from weft._base.size import Size
 from weft._base.types import AnyCallable
 from weft._checkpoint.keys import KeyChecker, Unpickled
@@ -38,9 +39,9 @@ class _Allowed:
 
 
 def _named(trusted: Iterable[Trusted]) -> dict[str, AnyCallable]:
-    table = {}
+    table: dict[str, AnyCallable] = {}
     for entry in trusted:
-        if isinstance(entry, tuple):
+        if is_tuple(entry):
             if len(entry) != 2:
                 raise ValueRangeError(
                     "Expected tuple of length 2 (global, str of callable full path), but got tuple of length: "
@@ -125,11 +126,21 @@ def set_trusted_state(x: Unpickled, state: Unpickled) -> Unpickled:
     if hasattr(x, "__setstate__"):
         x.__setstate__(state)
         return x
-    attributes, slots = state if isinstance(state, tuple) and len(state) == 2 else (state, None)
-    x.__dict__.update(attributes or {})
+    slots: dict[str, Unpickled] | None = None
+    if is_tuple(state) and len(state) == 2:
+        state, slots = state
+    x.__dict__.update(state or {})
     for name, value in (slots or {}).items():
         setattr(x, name, value)
     return x
+
+
+def _is_ordered(x: object) -> TypeGuard[OrderedDict[Unpickled, Unpickled]]:
+    return type(x) is OrderedDict
+
+
+def _is_collection(x: object) -> TypeGuard[Collection[Unpickled]]:
+    return isinstance(x, (list, tuple, set, frozenset))
 
 
 # --- containers and numbers -----------------------------------------------------------------------------------
@@ -144,11 +155,11 @@ class Plain:
 
     def table(self) -> dict[str, Global]:
         """The globals of plain objects by name."""
-        makers: dict[str, Callable[..., Any]] = {
+        makers: dict[str, AnyCallable] = {
             "collections.OrderedDict": self._ordered,
             "collections.Counter": self._counter,
             "builtins.set": self._set,
-            "builtins.frozenset": lambda items=(): frozenset(self._set(items)),
+            "builtins.frozenset": self._frozenset,
             "builtins.bytearray": self._bytearray,
             "builtins.complex": self._complex,
             "builtins.bytes": lambda: b"",  # protocols before 3 write empty bytes as a call
@@ -166,12 +177,12 @@ class Plain:
 
     def set_state(self, x: Unpickled, state: Unpickled) -> Unpickled:
         """Set the state of an object, and return the object; `PickleError` if it must not have one."""
-        if type(x) is OrderedDict:
-            if type(state) is not dict or any(type(k) is not str or hasattr(OrderedDict, k) for k in state):
+        if _is_ordered(x):
+            if not is_plain_dict(state) or any(type(k) is not str or hasattr(OrderedDict, k) for k in state):
                 raise PickleError("its pickle gives an OrderedDict attributes that it must not have")
             vars(x).update(state)
             return x
-        if isinstance(x, (np.ndarray, np.dtype)):
+        if is_a(x, np.ndarray, np.dtype):
             return _set_numpy_state(x, state, self.spend)
         return set_trusted_state(x, state)
 
@@ -182,7 +193,7 @@ class Plain:
             raise PickleError("its pickle copies what it holds again and again")
 
     def _list(self, items: Unpickled) -> Collection[Unpickled]:
-        if not isinstance(items, (list, tuple, set, frozenset)):
+        if not _is_collection(items):
             raise PickleError(f"its pickle makes a container from a {type(items).__name__}")
         self.spend(len(items))
         return items
@@ -190,11 +201,14 @@ class Plain:
     def _set(self, items: Unpickled = ()) -> set[Unpickled]:
         return set(map(self.keys.checked, self._list(items)))
 
+    def _frozenset(self, items: Unpickled = ()) -> frozenset[Unpickled]:
+        return frozenset(self._set(items))
+
     def _ordered(self, items: Unpickled = ()) -> OrderedDict[Unpickled, Unpickled]:
-        return OrderedDict((self.keys.checked(key), value) for key, value in map(self._list, self._list(items)))
+        return OrderedDict([(self.keys.checked(key), value) for key, value in map(self._list, self._list(items))])
 
     def _counter(self, counts: Unpickled = None) -> Counter[Unpickled]:
-        if type(counts) is not dict or not all(type(n) is int for n in counts.values()):
+        if not is_plain_dict(counts) or not all(type(n) is int for n in counts.values()):
             raise PickleError("its pickle counts with something else than numbers")
         self.spend(len(counts))
         return Counter(counts)
@@ -232,7 +246,7 @@ class Plain:
         return np.dtype(code)
 
     def _scalar(self, dtype: Unpickled, content: Unpickled) -> np.generic:
-        if not isinstance(dtype, np.dtype) or type(content) is not bytes or len(content) != dtype.itemsize:
+        if not is_a(dtype, np.dtype) or type(content) is not bytes or len(content) != dtype.itemsize:
             raise PickleError("its pickle has a NumPy number whose type and bytes disagree")
         return np.frombuffer(content, dtype.newbyteorder("<"))[0].astype(dtype)
 
@@ -254,7 +268,7 @@ def _set_numpy_state(x: A, state: Unpickled, spend: Callable[[int], None]) -> A:
     `spend` is called with the number of copied bytes.
     """
     if isinstance(x, np.dtype):
-        if type(state) is not tuple or len(state) < 2 or state[1] not in ("<", "|", "="):
+        if not is_plain_tuple(state) or len(state) < 2 or state[1] not in ("<", "|", "="):
             raise PickleError("its pickle holds NumPy elements that are not little-endian")
         return x
     _, shape, dtype, _, content = state

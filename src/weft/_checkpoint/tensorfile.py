@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from math import prod
-from typing import IO, Any
+from typing import IO
 
 from weft._base.device import device
 from weft._base.dtype import DTYPES, DType
+from weft._base.guards import is_dict, is_list, is_mapping, is_plain_dict, is_plain_list, is_plain_tuple
 from weft._base.types import Json
 from weft._checkpoint.archive import filled
 from weft._checkpoint.buffers import Bytes, array_on, bytes_of, computed, elements_of, tensor_of
@@ -52,19 +53,18 @@ _DTYPES = {_word(dtype): dtype for dtype in DTYPES}
 
 def writer_of(tensors: object, metadata: Mapping[str, str] | None) -> Callable[[IO[bytes]], None]:
     """A function that writes named tensors to an open file, one at a time. `CheckpointError` if it cannot save them."""
-    if not isinstance(tensors, Mapping):
+    if not is_mapping(tensors):
         raise CheckpointError(
             f"cannot save a {type(tensors).__name__} as safetensors: the format holds a dict of tensors by name"
         )
-    header: dict[str, Any] = {}
-    for name, tensor in tensors.items():
-        _check_entry(name, tensor)
-    names = {name: tensor.names for name, tensor in tensors.items() if tensor.has_names()}
+    header: dict[str, Json] = {}
+    checked = {name: _checked(name, tensor) for name, tensor in tensors.items()}
+    names = {name: tensor.names for name, tensor in checked.items() if tensor.has_names()}
     if metadata is not None or names:
         header[_METADATA] = _checked_metadata(metadata or {})
     if names:
         header[_METADATA][_NAMES] = json.dumps(names)
-    ordered = sorted(tensors.items(), key=lambda item: (-item[1].itemsize, item[0]))  # keeps elements aligned
+    ordered = sorted(checked.items(), key=lambda item: (-item[1].itemsize, item[0]))  # keeps elements aligned
     end = 0
     for name, tensor in ordered:
         header[name] = {
@@ -85,7 +85,7 @@ def writer_of(tensors: object, metadata: Mapping[str, str] | None) -> Callable[[
     return put
 
 
-def _check_entry(name: object, tensor: object) -> None:
+def _checked(name: object, tensor: object) -> Tensor:
     if not isinstance(name, str) or name == _METADATA:
         raise CheckpointError(f"cannot save the key {name!r} as safetensors: names of tensors are strings")
     if not isinstance(tensor, Tensor):
@@ -95,10 +95,11 @@ def _check_entry(name: object, tensor: object) -> None:
         )
     if tensor.dtype.name == "complex128":
         raise CheckpointError(f"cannot save {name!r} as safetensors: the format has no complex128; use complex64")
+    return tensor
 
 
 def _checked_metadata(metadata: object) -> dict[str, str]:
-    if not isinstance(metadata, Mapping) or not all(
+    if not is_mapping(metadata) or not all(
         isinstance(key, str) and isinstance(value, str) for key, value in metadata.items()
     ):
         raise CheckpointError("cannot save this metadata as safetensors: it must be a dict from strings to strings")
@@ -126,8 +127,8 @@ class TensorFile:
         self._begin = start + _LENGTH + length
         # A million tensors in a header kept the garbage collector busy for longer than reading them.
         with _without_collector():
-            header = json.loads(file.read(length).decode(), object_pairs_hook=_read_object)
-            if not isinstance(header, dict):
+            header: Json = json.loads(file.read(length).decode(), object_pairs_hook=_read_object)
+            if not is_dict(header):
                 raise ValueError("its header is no object")
             self.metadata = _read_metadata(header.pop(_METADATA, None))
             self._names = _read_names((self.metadata or {}).pop(_NAMES, "{}"))
@@ -175,7 +176,7 @@ class TensorFile:
 
 
 @contextmanager
-def _without_collector() -> Iterator[None]:
+def _without_collector() -> Generator[None]:
     """Pause the garbage collector: with a million objects it would take twice as long as reading them.
 
     Several threads may use it at once: at worst, the collector runs again before the last of them is done.
@@ -194,29 +195,29 @@ def _read_object(pairs: list[tuple[str, Json]]) -> Json:
     fields = dict(pairs)
     if len(fields) != len(pairs):
         raise ValueError("its header names something twice")
-    if type(fields.get("shape")) is not list:
+    if not is_plain_list(fields.get("shape")):
         return fields
     return fields["dtype"], tuple(fields["shape"]), tuple(fields["data_offsets"])
 
 
 def _read_names(text: str) -> dict[str, list[Json]]:
     """The names of dims, by tensor, from JSON; `ValueError` if the text is invalid."""
-    names = json.loads(text)
-    if not isinstance(names, dict) or not all(isinstance(entry, list) for entry in names.values()):
+    names: Json = json.loads(text)
+    if not is_dict(names) or not all(is_list(entry) for entry in names.values()):
         raise ValueError("its names of dims are no lists by tensor")
     return names
 
 
 def _read_metadata(metadata: Json) -> dict[str, str] | None:
     if metadata is not None and (
-        type(metadata) is not dict or not all(type(value) is str for value in metadata.values())
+        not is_plain_dict(metadata) or not all(type(value) is str for value in metadata.values())
     ):
         raise ValueError("its metadata is no dict of strings")
     return metadata
 
 
 def _read_entry(name: str, entry: Json) -> tuple[tuple[int, ...], DType, int, int]:
-    if type(entry) is not tuple:
+    if not is_plain_tuple(entry):
         raise ValueError(f"its tensor {name!r} is described without 'dtype', 'shape' and 'data_offsets'")
     word, shape, places = entry
     if word not in _DTYPES:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Callable
-from typing import IO
+from collections.abc import Callable, Collection
+from typing import IO, TypeGuard
 
 from weft._base.dtype import DTYPES, QUANTIZED, from_numpy
+from weft._base.guards import is_dict, is_list, is_plain_dict, is_plain_list, is_plain_tuple
 from weft._base.layout import SCHEMES
 from weft._base.types import PyTree
 from weft._checkpoint.archive import Reader, filled
@@ -25,8 +26,9 @@ LEGACY_START = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 """The first pickle of a file before 1.6: a magic number."""
 
 LEGACY_PROTOCOL = 1001
-_STORAGE_TYPES = {f"{scalar_name(dtype)}Storage": dtype for dtype in DTYPES}
-_STORAGE_TYPES |= {f"{scalar_name(dtype)}Storage": from_numpy(dtype.numpy) for dtype in QUANTIZED}
+_STORAGE_TYPES = {f"{scalar_name(dtype)}Storage": dtype for dtype in DTYPES} | {
+    f"{scalar_name(dtype)}Storage": from_numpy(dtype.numpy) for dtype in QUANTIZED
+}
 _OTHER_TYPES = ("float", "complex", "bits", "uint", "int")
 _MOST_COPIED = 1 << 28  # bytes that views of storages may take, besides 16 times the size of the file
 
@@ -69,7 +71,7 @@ class _NameResolver:
 
     def stored(self, pid: Unpickled) -> Storage:
         """The storage that a persistent id names."""
-        if type(pid) is not tuple or len(pid) not in (5, 6) or pid[0] != "storage":
+        if not is_plain_tuple(pid) or len(pid) not in (5, 6) or pid[0] != "storage":
             raise PickleError(f"its pickle refers to something outside of it that is no storage: {short_repr(pid)}")
         _, kind, key, location, count, *view = pid
         if type(kind) is not Global or type(key) is not str or type(location) is not str or type(count) is not int:
@@ -89,7 +91,7 @@ class _NameResolver:
 
     def stored_or_class(self, pid: Unpickled) -> Unpickled:
         """The storage, or the class of modules, that a persistent id names; old files have classes so."""
-        return pid[1] if type(pid) is tuple and pid[:1] == ("module",) else self.stored(pid)
+        return pid[1] if is_plain_tuple(pid) and pid[:1] == ("module",) else self.stored(pid)
 
     def set_state(self, x: Unpickled, state: Unpickled) -> Unpickled:
         """Set the state of an object, and return the object; `PickleError` if it must not have one."""
@@ -102,6 +104,10 @@ class _NameResolver:
 
 def _nothing(*_: object) -> None:
     """Stands for the functions that build tensors, while only the storages are looked for."""
+
+
+def _is_container(x: Unpickled) -> TypeGuard[Collection[Unpickled]]:
+    return isinstance(x, (dict, list, tuple, set, frozenset))
 
 
 class _StorageSearch:
@@ -121,11 +127,11 @@ class _StorageSearch:
             return self._build(x)
         if isinstance(x, Global):
             raise PickleError(f"it holds {x.name} by itself; classes and functions are not loaded")
-        if not isinstance(x, (dict, list, tuple, set, frozenset)):
+        if not _is_container(x):
             return x
         if id(x) not in self._seen:  # a tuple of one tuple twice, and so on, would else take for ever
-            result = x
-            if type(x) is tuple:  # seldom deep, so it may recurse
+            result: PyTree = x
+            if is_plain_tuple(x):  # seldom deep, so it may recurse
                 parts = [self.resolved(part) for part in x]
                 result = x if all(a is b for a, b in zip(x, parts, strict=True)) else tuple(parts)
             else:
@@ -143,12 +149,12 @@ def _with_storages(obj: Unpickled, build: Callable[[Storage], TypedStorage | Unt
     obj = search.resolved(obj)
     while search.waiting:
         x = search.waiting.pop()
-        if isinstance(x, dict):
+        if is_dict(x):
             for key, value in x.items():
                 search.resolved(key)
                 x[key] = search.resolved(value)
             search.resolved(getattr(x, "__dict__", None))  # an OrderedDict's `_metadata`
-        elif isinstance(x, list):
+        elif is_list(x):
             x[:] = map(search.resolved, x)
         else:
             for part in x:
@@ -240,7 +246,7 @@ def load_stream(file: IO[bytes], size: int, locate: Locate, encoding: str, trust
     The pickle is read twice: first to find the storages behind it, then to build the tensors, which need them.
     """
     _, protocol, system = [_NameResolver(size).load(file, encoding) for _ in range(3)]
-    if protocol != LEGACY_PROTOCOL or type(system) is not dict:
+    if protocol != LEGACY_PROTOCOL or not is_plain_dict(system):
         raise CheckpointError(f"its protocol is {short_repr(protocol)} instead of {LEGACY_PROTOCOL}")
     begin = file.tell()
     survey = _NameResolver(size)
@@ -266,9 +272,9 @@ def load_stream(file: IO[bytes], size: int, locate: Locate, encoding: str, trust
 
 def _places(file: IO[bytes], keys: Unpickled, storages: dict[str, Storage], size: int, count: str) -> dict[str, int]:
     """Where the elements of each storage start."""
-    if type(keys) is not list or any(type(key) is not str for key in keys) or set(keys) != set(storages):
+    if not is_plain_list(keys) or any(type(key) is not str for key in keys) or set(keys) != set(storages):
         raise CheckpointError("its list of storages does not fit its pickle")
-    places = {}
+    places: dict[str, int] = {}
     for key in keys:
         storage = storages[key]
         head = file.read(8)

@@ -9,6 +9,7 @@ from math import prod
 from types import NoneType
 from typing import Any
 
+from weft._base.guards import is_plain_dict, is_plain_tuple
 from weft._base.layout import (
     SCHEMES,
     NamedConstant,
@@ -60,7 +61,7 @@ def layout_named(name: Unpickled) -> NamedConstant:
 
 def rebuilt_sparse(target: Unpickled, data: Unpickled) -> Tensor:
     """A sparse tensor; indices outside of the size are refused."""
-    if not isinstance(target, layout) or type(data) is not tuple or not 3 <= len(data) <= 4:
+    if not isinstance(target, layout) or not is_plain_tuple(data) or not 3 <= len(data) <= 4:
         raise PickleError("its pickle makes a sparse tensor of something else than a layout and parts")
     count = 2 if target is sparse_coo else 3
     parts, size = data[:count], data[count] if len(data) > count else None
@@ -94,9 +95,9 @@ def rebuilt_nested(buffer: Unpickled, sizes: Unpickled, strides: Unpickled, offs
 
 def rebuilt_jagged(parts: Unpickled) -> Tensor:
     """A nested tensor of the jagged layout: rows of values, and where each component starts."""
-    values, offsets = (parts.get(name) if type(parts) is dict else None for name in ("values", "offsets"))
-    lengths = parts.get("lengths") if type(parts) is dict else None
-    ragged = parts.get("_ragged_idx", 1) if type(parts) is dict else None
+    values, offsets = (parts.get(name) if is_plain_dict(parts) else None for name in ("values", "offsets"))
+    lengths = parts.get("lengths") if is_plain_dict(parts) else None
+    ragged = parts.get("_ragged_idx", 1) if is_plain_dict(parts) else None
     if not isinstance(values, Tensor) or not isinstance(offsets, Tensor) or not isinstance(lengths, (Tensor, NoneType)):
         raise PickleError("its pickle makes a nested tensor of something else than values and offsets")
     if type(ragged) is not int or not 1 <= ragged <= values.ndim:
@@ -106,7 +107,7 @@ def rebuilt_jagged(parts: Unpickled) -> Tensor:
 
 def rebuilt_quantized(integers: Tensor, grid: Unpickled) -> Tensor:
     """A quantized tensor from its integers."""
-    if type(grid) is not tuple or not grid or grid[0] not in SCHEMES:
+    if not is_plain_tuple(grid) or not grid or grid[0] not in SCHEMES:
         raise PickleError("its pickle makes a quantized tensor of something else than integers and a scheme")
     try:
         if grid[0] is per_tensor_affine:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pickletools import TAKEN_FROM_ARGUMENT1, TAKEN_FROM_ARGUMENT4, TAKEN_FROM_ARGUMENT4U, UP_TO_NEWLINE, opcodes
-from typing import Any
 
 from weft._base.dtype import DTYPES, QUANTIZED, DType
 from weft._import_paths.homes import home_in_torch
@@ -54,8 +53,10 @@ TYPED_TENSOR = TorchGlobal("torch._utils", "_rebuild_tensor_v2")
 UNTYPED_TENSOR = TorchGlobal("torch._utils", "_rebuild_tensor_v3")
 
 UNTYPED = TorchGlobal("torch.storage", "UntypedStorage")
-_TYPED = ("Bool", "Byte", "Char", "Short", "Int", "Long", "Half", "BFloat16", "Float", "Double")
-_TYPED += ("ComplexFloat", "ComplexDouble", "QInt8", "QUInt8", "QInt32")
+_TYPED = (
+    *("Bool", "Byte", "Char", "Short", "Int", "Long", "Half", "BFloat16", "Float", "Double"),
+    *("ComplexFloat", "ComplexDouble", "QInt8", "QUInt8", "QInt32"),
+)
 STORAGES: dict[DType | None, TorchGlobal] = {
     dtype: TorchGlobal("torch", f"{scalar_name(dtype)}Storage", dtype.itemsize)
     if scalar_name(dtype) in _TYPED
@@ -76,9 +77,7 @@ def name_in_torch(module: str, name: str) -> tuple[str, str]:
 
 
 _LENGTHS = {TAKEN_FROM_ARGUMENT1: 1, TAKEN_FROM_ARGUMENT4: 4, TAKEN_FROM_ARGUMENT4U: 4}  # bytes of the length
-_SIZES: list[Any] = [None] * 256
-for _opcode in opcodes:
-    _SIZES[ord(_opcode.code)] = 0 if _opcode.arg is None else _opcode.arg.n
+_SIZES = {ord(opcode.code): 0 if opcode.arg is None else opcode.arg.n for opcode in opcodes}
 _GLOBAL = ord("c")
 
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 import io
 import pickle
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from types import ModuleType
-from typing import Any
 
 from weft._base.device import META, device
 from weft._base.dtype import DType
+from weft._base.guards import is_dict, is_list_or_tuple
 from weft._base.layout import layout, qscheme
 from weft._base.of_pytorch import is_of_pytorch
 from weft._base.size import Size
-from weft._base.types import PyTree
+from weft._base.types import AnyCallable, Arg, Args, PyTree
 from weft._checkpoint.buffers import computed
 from weft._checkpoint.storage_table import StorageAgain, StorageRecord, StorageTable
 from weft._checkpoint.torch_layouts import has_layout_of_torch, parts_of
@@ -88,8 +88,13 @@ def _pickled(obj: PyTree, pickle_module: ModuleType, protocol: int, older: bool)
             return renamed(content.getvalue()), storages
 
 
+Call = tuple[AnyCallable, Args]
+Reduced = str | Call | tuple[AnyCallable, Args, object, None, Iterator[tuple[object, object]]]
+"""What a reducer gives: the name of a global, or a function with its arguments, and perhaps a state and items."""
+
+
 @cache
-def _pickler_class(base: type) -> Any:
+def _pickler_class(base: type[pickle.Pickler]) -> AnyCallable:
     """The pickler over a given one, such as cloudpickle's. A class for each call would be a cycle with its tensors."""
 
     class Pickler(base):
@@ -98,14 +103,14 @@ def _pickler_class(base: type) -> Any:
             self._storages = storages
             self._view = (None,) if older else ()  # a part of a storage, which nothing writes
 
-        def persistent_id(self, obj: Any) -> Any:
+        def persistent_id(self, obj: object) -> tuple[object, ...] | None:
             if isinstance(obj, StorageRecord):
                 return (*obj.persistent_id, *self._view)
             if isinstance(obj, (TypedStorage, UntypedStorage)):
                 return (*self._storages.of_storage(obj).persistent_id, *self._view)
             return None
 
-        def reducer_override(self, obj: Any) -> Any:
+        def reducer_override(self, obj: object) -> Reduced:
             if isinstance(obj, (Tensor, _Elements)):
                 return _reduced(obj, self._storages)
             for kind, reduce in _REDUCERS:
@@ -119,7 +124,11 @@ def _pickler_class(base: type) -> Any:
     return Pickler
 
 
-_REDUCERS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+def _as_ordered(state: StateDict) -> Reduced:
+    return OrderedDict, (), vars(state), None, iter(state.items())
+
+
+_REDUCERS: tuple[tuple[type, Callable[[Arg], Reduced]], ...] = (
     (DType, lambda dtype: dtype.name),
     (qscheme, lambda scheme: repr(scheme).removeprefix("torch.")),
     (layout, lambda target: (GET_LAYOUT, (repr(target),))),
@@ -127,7 +136,7 @@ _REDUCERS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (Size, lambda size: (Size, (tuple(size),))),
     (Stored, lambda stored: (Stored, (stored.kind, stored.facts, stored.parts))),
     # whose class is a detail: files have PyTorch's
-    (StateDict, lambda state: (OrderedDict, (), vars(state), None, iter(state.items()))),
+    (StateDict, _as_ordered),
 )
 """How objects of this package are pickled: as the name of a global, or as a call of one."""
 
@@ -142,7 +151,7 @@ class _Elements:
         self.tensor = tensor
 
 
-def _reduced(obj: Tensor | _Elements, storages: StorageTable) -> Any:
+def _reduced(obj: Tensor | _Elements, storages: StorageTable) -> Reduced:
     """The function and the arguments that make a tensor again."""
     if isinstance(obj, _Elements):
         return _plain(obj.tensor, False, storages)
@@ -156,7 +165,7 @@ def _reduced(obj: Tensor | _Elements, storages: StorageTable) -> Any:
         return rebuild_owned, (plain_kind(obj), owner.save(value), obj.requires_grad, extras_of(obj))
     attributes = extras_of(obj)
     if type(obj) is Parameter:
-        args = (_Elements(obj), obj.requires_grad, OrderedDict())
+        args = (_Elements(obj), obj.requires_grad, _no_hooks())
         return (PARAMETER_WITH_STATE, (*args, attributes)) if attributes else (PARAMETER, args)
     function, args = _plain(obj, obj.requires_grad, storages)
     kind: type = type(obj)
@@ -167,7 +176,11 @@ def _reduced(obj: Tensor | _Elements, storages: StorageTable) -> Any:
     return FROM_TYPE, (function, kind, args, attributes)
 
 
-def _plain(tensor: Tensor, requires_grad: bool, storages: StorageTable) -> Any:
+def _no_hooks() -> OrderedDict[str, object]:
+    return OrderedDict()
+
+
+def _plain(tensor: Tensor, requires_grad: bool, storages: StorageTable) -> Call:
     """The function and the arguments that make the elements of a tensor again."""
     home, sizes = tensor.device, tuple(tensor.shape)
     if home is META:
@@ -175,7 +188,7 @@ def _plain(tensor: Tensor, requires_grad: bool, storages: StorageTable) -> Any:
     if home.type not in ("cpu", "cuda"):
         return FROM_CPU, (_Elements(tensor.detach().cpu()), tensor.dtype, str(home), requires_grad)
     record, places = storages.of_tensor(tensor)
-    args = (record, places.offset, (*places.sizes,), (*places.strides,), requires_grad, OrderedDict())
+    args = (record, places.offset, (*places.sizes,), (*places.strides,), requires_grad, _no_hooks())
     return (TYPED_TENSOR, args) if record.is_typed else (UNTYPED_TENSOR, (*args, tensor.dtype))
 
 
@@ -196,13 +209,13 @@ def _culprit(obj: PyTree, attempt: Callable[[PyTree], object]) -> str:
             return path
 
 
-def _parts(obj: PyTree) -> list[tuple[str, PyTree]]:
-    if isinstance(obj, dict):
+def _parts(obj: object) -> list[tuple[str, PyTree]]:
+    if is_dict(obj):
         return [(f"[{key!r}]", value) for key, value in obj.items()]
-    if isinstance(obj, (list, tuple)):
+    if is_list_or_tuple(obj):
         return [(f"[{at}]", value) for at, value in enumerate(obj)]
-    state = getattr(obj, "__dict__", None)
-    if not isinstance(state, dict) or isinstance(obj, type) or is_of_pytorch(type(obj)):
+    state: object = getattr(obj, "__dict__", None)
+    if not is_dict(state) or is_of_pytorch(type(obj)) or isinstance(obj, type):
         return []
-    members = {**state.get("_modules", {}), **state}  # a module's submodules are its attributes
+    members: dict[str, PyTree] = {**state.get("_modules", {}), **state}  # a module's submodules are its attributes
     return [(f".{name}", value) for name, value in members.items() if name != "_modules"]

@@ -7,14 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import Any, NoReturn
+from typing import NoReturn, TypeGuard
 
 import numpy as np
 
 from weft._base.device import device
 from weft._base.dtype import DType, uint8
+from weft._base.guards import is_plain_dict, is_plain_tuple
 from weft._base.layout import named
 from weft._base.size import Size
+from weft._base.types import AnyCallable
 from weft._checkpoint.buffers import Bytes, array_on, tensor_of, without_data
 from weft._checkpoint.keys import Unpickled
 from weft._checkpoint.map_location import Locate
@@ -108,7 +110,7 @@ class TensorBuilder:
 
     def table(self) -> dict[str, Global]:
         """The implementations of `FUNCTIONS` by name."""
-        makers: dict[str, Callable[..., Any] | None] = dict.fromkeys(FUNCTIONS)
+        makers: dict[str, AnyCallable | None] = dict.fromkeys(FUNCTIONS)
         makers |= {f"torch._utils.{name}": _refusal(what) for name, what in _REFUSED.items()}
         makers |= {
             "torch._utils._rebuild_tensor": self._plain,
@@ -186,7 +188,7 @@ class TensorBuilder:
             raise PickleError("its pickle makes a tensor of something else than a storage and a type")
         count = storage.nbytes // dtype.itemsize
         _check_place(count, offset, size, stride)
-        bits = metadata if type(metadata) is dict else {}
+        bits = metadata if is_plain_dict(metadata) else {}
         conj, neg = bits.get("conj") is True, bits.get("neg") is True
         target = self._device_of(storage)
         places = Layout(tuple(size), tuple(stride), offset, dtype)
@@ -282,15 +284,23 @@ def _lazy(
 
 def _stored(kind: Unpickled, facts: Unpickled, parts: Unpickled) -> Stored[Tensor]:
     """What a file holds of a tensor with an owner that PyTorch does not know."""
-    are_named = type(facts) is dict and type(parts) is dict
-    if type(kind) is not str or not are_named or not all(isinstance(part, Tensor) for part in parts.values()):
+    if (
+        type(kind) is not str
+        or not is_plain_dict(facts)
+        or not is_plain_dict(parts)
+        or not all(isinstance(part, Tensor) for part in parts.values())
+    ):
         raise PickleError("its pickle describes a tensor by something else than facts and tensors")
     return Stored(kind, facts, parts)
 
 
+def _is_stored(x: object) -> TypeGuard[Stored[Tensor]]:
+    return isinstance(x, Stored)
+
+
 def _owned(kind: Unpickled, stored: Unpickled, requires_grad: Unpickled, attributes: Unpickled) -> Tensor:
     """The tensor of which that was stored."""
-    if not isinstance(stored, Stored):
+    if not _is_stored(stored):
         raise PickleError("its pickle makes a tensor with an owner of something else than what such a one stores")
     tensor, target = restored(stored), _class_of(kind)
     if not isinstance(tensor, target):
@@ -308,7 +318,7 @@ def _on_meta(dtype: Unpickled, size: Unpickled, stride: Unpickled, requires_grad
 def _check_place(count: int, offset: Unpickled, size: Unpickled, stride: Unpickled) -> None:
     """`PickleError` for sizes and strides that are invalid, or lead out of a storage of `count` elements."""
     numbers = (offset, *size, *stride)
-    if type(size) not in _TUPLES or type(stride) is not tuple or len(size) != len(stride) or len(size) > MOST_DIMS:
+    if type(size) not in _TUPLES or not is_plain_tuple(stride) or len(size) != len(stride) or len(size) > MOST_DIMS:
         raise PickleError("its pickle makes a tensor whose sizes and strides disagree")
     if not all(type(n) is int and 0 <= n < MOST_SIZE for n in numbers):
         raise PickleError(
@@ -371,7 +381,7 @@ def _class_of(kind: Unpickled) -> type[Tensor]:
 
 
 def _attributes(state: Unpickled) -> dict[str, Unpickled]:
-    attributes = state[0] if type(state) is tuple and len(state) == 2 else state
+    attributes: Unpickled = state[0] if is_plain_tuple(state) and len(state) == 2 else state
     if attributes is None:
         return {}
     if type(attributes) not in (dict, OrderedDict) or not all(type(name) is str for name in attributes):

@@ -10,11 +10,12 @@ import io
 import pickle
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weft._base import layout
 from weft._base.device import device
 from weft._base.dtype import dtype_named
+from weft._base.guards import is_plain_dict
 from weft._base.size import Size
 from weft._base.torch_alias import own_name
 from weft._base.types import AnyCallable, PyTree, SavedState
@@ -63,7 +64,7 @@ def trusting(
 
 
 @cache
-def _unpickler_class(base: type) -> Any:
+def _unpickler_class(base: type[pickle.Unpickler]) -> AnyCallable:
     """The reader over a given one, such as dill's. A class for each call would be a cycle with the file's tensors."""
 
     class TrustingUnpickler(base):
@@ -94,7 +95,7 @@ def restricted(content: io.BytesIO, size: int, stored: Fetch, encoding: str = "u
 
 
 def _finder(plain: Plain) -> Callable[[str], Unpickled]:
-    table: dict[str, Any] = plain.table()
+    table: dict[str, Unpickled] = plain.table()
     table |= {_name_of(device): table["torch.device"], _name_of(Size): table["torch.Size"]}
     table |= {_name_of(make): Global(_name_of(make), _of_text(make)) for make in (dtype_named, layout.named)}
     table[_name_of(typed)] = Global(_name_of(typed), _typed)
@@ -117,9 +118,9 @@ def is_known(name: str) -> bool:
 
 def _typed(kind: Unpickled, plain: Unpickled, requires_grad: Unpickled, extras: Unpickled) -> Tensor:
     classes = {_name_of(one): one for one in _KINDS}
-    if type(kind) is not Global or not isinstance(plain, Tensor) or type(extras) is not dict:
+    if type(kind) is not Global or not isinstance(plain, Tensor) or not is_plain_dict(extras):
         raise PickleError("its pickle makes a tensor of something else than a class, elements and attributes")
-    tensor_class: Any = classes.get(kind.name, kind.build)
+    tensor_class: Unpickled = classes.get(kind.name, kind.build)
     if any(hasattr(tensor_class, name) for name in extras if name != "names"):
         raise PickleError(f"its pickle gives a tensor the attributes {sorted(extras)}, which it must not have")
     return typed(tensor_class, plain, requires_grad is True, extras)

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from itertools import count
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from jax.core import Tracer
@@ -23,6 +23,10 @@ from weft._lazy.role import Freed, Interior, NodeHooks, Role
 from weft._lazy.signature import Output, Signature
 from weft.errors import NoDataError, WeftError
 
+Link: TypeAlias = Any
+"""An input of a vertex: a value, or after a pass what it has left in its place. Both have a role, and all but leaves
+have a number; telling them apart for a type checker would cost the backward pass a test for each input."""
+
 
 class Executed(Freed):
     """The role of a value whose application a backward pass has executed: the links of the graph, without arrays.
@@ -33,7 +37,7 @@ class Executed(Freed):
     __slots__ = ("inputs", "origin", "spent", "time")
     release = None  # called already; the same for all, so no slot
     origin: Output | None
-    inputs: tuple[Any, ...]
+    inputs: tuple[Link, ...]
     spent: bool
     time: int
 

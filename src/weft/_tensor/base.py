@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import weakref
-from operator import attrgetter
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from weft._base.dtype import DType
 from weft._lazy.infer import Call
-from weft._lazy.role import Leaf
 from weft._lazy.value import Value
-from weft._tensor.derived import Derived
-from weft._tensor.memory import Memory
+from weft._tensor.state import NO_FACTS, TensorState
 from weft.ops._strides import Layout
 
 PathStep = tuple[Call, tuple[Value, ...]]
@@ -42,66 +38,10 @@ class Alias:
         self.layout: Layout | None = None
 
 
-class Facts:
-    """What is to be known of a tensor besides its value: of most tensors nothing, so these share one object.
+class TensorBase(TensorState):
+    """What views, writes and captures need of a tensor."""
 
-    alias        its relation to the tensor of which it is a view
-    views        its views
-    role         what a leaf collects its gradient in
-    writes       of a tensor that owns its storage: how often that was written
-    overwritten  of such a tensor: the number of its last value that was in memory before it was written
-    address      of a tensor that owns its storage: where it can be read, once somebody has asked
-    storage      of a tensor that owns its storage: the object that users have for that
-    resized      whether this is all of a storage that was resized, in one dim; no user holds it
-    """
-
-    alias: Alias | None = None
-    views: list[weakref.ref[TensorBase]] | None = None
-    role: Leaf | None = None
-    writes: int = 0
-    overwritten: int = 0
-    address: Memory | None = None
-    storage: weakref.ref[Any] | None = None
-    resized: bool = False
-
-
-NO_FACTS = Facts()
-"""Those of a new tensor."""
-
-
-def _fact(name: str) -> Any:
-    """The attribute of a tensor that is one of its facts."""
-
-    def write(tensor: TensorBase, value: Any) -> None:
-        facts = tensor._facts
-        if facts is NO_FACTS:
-            facts = tensor._facts = Facts()
-        setattr(facts, name, value)
-
-    return property(attrgetter(f"_facts.{name}"), write)
-
-
-class TensorBase(Derived):
-    """What views, writes and captures need of a tensor.
-
-    Its state is in slots, because a tensor's `__dict__` is its user's: programs copy, pickle and pass on what is in it.
-    """
-
-    __slots__ = ("_facts", "_value")
-    _value: Value | None  # None in a view whose base has been written since
-    _facts: Facts
-    _alias: Alias | None = _fact("alias")
-    _views: list[weakref.ref[TensorBase]] | None = _fact("views")
-    _role: Leaf | None = _fact("role")
-    _writes: int = _fact("writes")
-    _overwritten: int = _fact("overwritten")
-    _address: Memory | None = _fact("address")
-    _storage: weakref.ref[Any] | None = _fact("storage")
-    _resized: bool = _fact("resized")
-
-    def _read(self) -> Value:
-        """The current value."""
-        raise NotImplementedError
+    __slots__ = ()
 
     @property
     def dtype(self) -> DType:
@@ -110,7 +50,7 @@ class TensorBase(Derived):
 
 
 T = TypeVar("T", bound=TensorBase)
-VALUE_SLOT: Any = vars(TensorBase)["_value"]
+VALUE_SLOT = vars(TensorState)["_value"]
 """The place of a tensor's value. Overriding classes have another attribute of that name."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, NoReturn, cast
+from typing import Any, ClassVar, NoReturn, Self, cast
 
 from weft._base.capture import active_capture
 from weft._base.device import device
@@ -328,8 +328,8 @@ class ComposedTensor(Tensor):
 
     # --- gradients ----------------------------------------------------------------------------------------------
 
-    def _require_grad(self, requires_grad: bool, refusal: str = "") -> Tensor:
-        self._encoding.values._require_grad(requires_grad, *filter(None, (refusal,)))
+    def _set_requires_grad(self, requires_grad: bool, refusal: str) -> Self:
+        self._encoding.values._require_grad(requires_grad, refusal)
         return self
 
     @property

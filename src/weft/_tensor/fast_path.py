@@ -16,9 +16,9 @@ from weft._dispatch import apply
 from weft._lazy.flushing import at_limit
 from weft._lazy.infer import Call
 from weft._lazy.value import PENDING, Value, tick
-from weft._tensor.base import NO_FACTS
 from weft._tensor.overriding import dispatched
 from weft._tensor.scalar import number
+from weft._tensor.state import NO_FACTS
 from weft._tensor.tensor import Tensor, operand, wrap
 
 _new = object.__new__

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from math import prod
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, Self, cast
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user, warn_user
 from weft._base.size import Size
 from weft._base.state import ambient
-from weft._lazy import flushing
 from weft._lazy.external import taken_in
 from weft._lazy.infer import Call
 from weft._lazy.moving import moved_array
@@ -28,12 +27,13 @@ from weft._lazy.value import Value
 from weft._tensor import sharing, view
 from weft._tensor.alias import owner_of
 from weft._tensor.assigned_grad import require_gradient
-from weft._tensor.base import NO_FACTS, TensorBase
+from weft._tensor.base import TensorBase
 from weft._tensor.cotangents import as_cotangent, as_gradient_of
 from weft._tensor.dim_names import position, set_names
 from weft._tensor.external import array_over
 from weft._tensor.kind_names import advice, kind_and_advice, kind_of
 from weft._tensor.overriding import become_overriding, dispatched, require_not_overridden
+from weft._tensor.state import NO_FACTS
 from weft._tensor.view import own
 from weft.errors import (
     ArgumentError,
@@ -69,9 +69,8 @@ class Tensor(TensorBase):
 
     # --- what it is -------------------------------------------------------------------------------------------
 
-    def _read(self) -> Value:
-        value = self._value
-        return value if value is not None else view.refresh(self)
+    def _refreshed(self) -> Value:
+        return view.refresh(self)
 
     @property
     def shape(self) -> Size:
@@ -149,8 +148,7 @@ class Tensor(TensorBase):
         """Set whether a gradient is accumulated in `.grad`; only for floating and complex leaves."""
         return self._require_grad(requires_grad, "only Tensors of floating point dtype can require gradients")
 
-    def _require_grad(self, requires_grad: bool, refusal: str = NO_GRADIENT) -> Tensor:
-        """`requires_grad_`, with the error `refusal` for element types without gradients."""
+    def _set_requires_grad(self, requires_grad: bool, refusal: str) -> Self:
         if not isinstance(requires_grad, bool):
             raise ArgumentError(
                 f"requires_grad_(): argument 'requires_grad' must be bool, not {type(requires_grad).__name__}"
@@ -164,7 +162,7 @@ class Tensor(TensorBase):
                 )
             return self
         if requires_grad and not value.aval.dtype.is_differentiable:
-            raise GradientError(f"{refusal}, this one is {self.dtype}")
+            raise GradientError(f"{refusal or NO_GRADIENT}, this one is {self.dtype}")
         if requires_grad is (value.role is not None):
             return self
         if requires_grad and value.aval.inference and not ambient().inference:
@@ -337,24 +335,6 @@ class Tensor(TensorBase):
         return owner_of(self)._writes
 
     # --- values -----------------------------------------------------------------------------------------------
-
-    def _read_concrete(self, *, decides: bool = False) -> Value:
-        value = self._read()
-        capture = ambient().capture
-        if capture is not None:
-            capture.needs_elements(value, decides=decides)
-        return value
-
-    def _array(self) -> Any:
-        """The jax array, computed now if necessary."""
-        return flushing.array_of(self._read_concrete())
-
-    def _host(self, *, decides: bool = False) -> np.ndarray[Any, Any]:
-        """The elements as a read-only NumPy array, after all index checks so far; `decides` is for control flow."""
-        array = flushing.host_array(self._read_concrete(decides=decides))
-        array.flags.writeable = False
-        flushing.report(ambient().pending)
-        return array
 
     def item(self) -> Any:
         """The only element, as a Python number."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import SupportsIndex
 
+from weft._base.guards import is_list_or_tuple, is_list_or_tuple_of
 from weft._tensor.copying import owner_that_saves
 from weft._tensor.kind_names import advice, kind_of
 from weft._tensor.tensor import Tensor
@@ -23,7 +24,7 @@ from weft.errors import (
 )
 
 
-def one_tensor(x: Any, name: str, operation: str) -> Tensor:
+def one_tensor(x: object, name: str, operation: str) -> Tensor:
     """An argument that must be a tensor whose elements lie in one array."""
     if not isinstance(x, Tensor):
         raise ArgumentError(
@@ -43,17 +44,17 @@ def _require_array(x: Tensor, name: str, operation: str) -> None:
         )
 
 
-def _first_refused(xs: Any) -> str:
+def _first_refused(xs: object) -> str:
     """What is wrong with an argument that should be a list of tensors: an element, or the whole."""
-    if not isinstance(xs, (list, tuple)):
+    if not is_list_or_tuple(xs):
         return kind_of(xs)
     at, x = next((at, x) for at, x in enumerate(xs) if not isinstance(x, Tensor))
     return f"{kind_of(x)} at {at}{advice(x)}"
 
 
-def tensors_of(xs: Any, name: str, operation: str) -> list[Tensor]:
+def tensors_of(xs: object, name: str, operation: str) -> list[Tensor]:
     """A list, or a tuple, that must consist of such tensors."""
-    if not isinstance(xs, (list, tuple)) or not all(isinstance(x, Tensor) for x in xs):
+    if not is_list_or_tuple_of(xs, Tensor):
         raise ArgumentError(
             f"{operation}: Invalid function argument. Expected parameter `{name}` of type "
             f"List[torch.Tensor] with elements of type torch.Tensor, but got {_first_refused(xs)}."
@@ -64,7 +65,7 @@ def tensors_of(xs: Any, name: str, operation: str) -> list[Tensor]:
 
 
 def of_all_ranks(
-    xs: Any, like: Tensor, group: ProcessGroup, name: str, operation: str, *, uneven: bool = False
+    xs: object, like: Tensor, group: ProcessGroup, name: str, operation: str, *, uneven: bool = False
 ) -> list[Tensor]:
     """One tensor for each rank, checked for the type and shape of `like`; if `uneven`, other ranks' may differ."""
     tensors = tensors_of(xs, name, operation)
@@ -84,7 +85,7 @@ def are_uneven(tensors: Sequence[Tensor]) -> bool:
     return any(x.shape != tensors[0].shape for x in tensors)
 
 
-def require_one_each(tensors: Sequence[Any], group: ProcessGroup, name: str, operation: str) -> None:
+def require_one_each(tensors: Sequence[object], group: ProcessGroup, name: str, operation: str) -> None:
     """`RuntimeError` unless there are as many as the group has ranks."""
     if len(tensors) != group.size():
         raise OutOfRangeError(
@@ -123,13 +124,13 @@ def rank_of(group: ProcessGroup, rank: int | None, group_rank: int | None, name:
     return group_rank
 
 
-def require_rank(rank: Any, group: ProcessGroup, name: str) -> int:
+def require_rank(rank: SupportsIndex, group: ProcessGroup, name: str) -> int:
     """A rank in the group; `TypeError` for what is no integer, and `RuntimeError` for one out of range."""
     if not hasattr(rank, "__index__"):
         raise ArgumentError(f"{name} must be a rank, which is an integer, but got {kind_of(rank)} {rank!r}")
-    if not 0 <= rank < group.size():
+    if not 0 <= (number := int(rank)) < group.size():
         raise DistError(f"invalid root rank: {name} must be from 0 to {group.size() - 1}, but got {rank}")
-    return int(rank)
+    return number
 
 
 def root_of(group: ProcessGroup, rank: int | None, group_rank: int | None, name: str) -> int:
@@ -142,7 +143,7 @@ def or_first(rank: int | None, group_rank: int | None, group: ProcessGroup) -> t
     return (group.ranks[0], None) if rank is None and group_rank is None else (rank, group_rank)
 
 
-def require_list_at_root(entries: Any, name: str, role: str, *, is_root: bool) -> None:
+def require_list_at_root(entries: Sequence[object] | None, name: str, role: str, *, is_root: bool) -> None:
     """`ValueError` unless the rank with this role gives a list, and no other rank does."""
     if is_root and not entries:
         raise ValueRangeError(f"Argument ``{name}`` must be specified on {role} rank.")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft._base.state import ambient
+from weft._base.types import Arg
 from weft._tensor.base import new_handle
 from weft._tensor.overriding import disabled
 from weft._tensor.tensor import Tensor
@@ -42,7 +41,7 @@ class AsyncCollectiveTensor(Tensor):
         """`wait()`."""
         return self.elem
 
-    def __repr__(self, **kwargs: Any) -> str:
+    def __repr__(self, **kwargs: Arg) -> str:
         return f"AsyncCollectiveTensor({self.detach()!r})"
 
 

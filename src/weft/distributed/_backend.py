@@ -49,7 +49,7 @@ class Backend(str):
     backend_list: ClassVar[list[str]] = [UNDEFINED, GLOO, NCCL, XCCL, UCC, MPI, SHM, TCP, THREADS, FAKE, XLA]
     default_device_backend_map: ClassVar[dict[str, str]] = {"cpu": GLOO, "cuda": NCCL, "tpu": XLA, "xla": XLA}
 
-    def __new__(cls, name: str) -> Backend:
+    def __new__(cls, name: object) -> Backend:
         if not isinstance(name, str):
             raise ValueRangeError("Backend constructor parameter must be string-ish")
         return super().__new__(cls, name.lower())

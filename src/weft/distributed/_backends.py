@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
 
 from weft import cuda
+from weft._base.types import AnyCallable
 from weft._comm.stores.store import Store
 from weft.distributed._group import ProcessGroup
 from weft.distributed._group_backend import GroupBackend
@@ -42,7 +42,7 @@ _OTHER_NAMES = {"gloo": "auto", "undefined": "auto"}
 _registered: dict[str, Join] = {}
 
 
-def canonical_name(name: str | None) -> str:
+def canonical_name(name: object) -> str:
     """This package's name of a backend; `auto` if the choice depends on the job. `AssertionError` for unknown names."""
     if name is None:
         return "auto"
@@ -145,7 +145,7 @@ def _join_of(backend: str) -> Join:
     return _registered.get(backend) or _loaded(_JOIN[backend])
 
 
-def _loaded(name: str) -> Any:
+def _loaded(name: str) -> AnyCallable:
     module, _, function = name.partition(":")
     try:
         return getattr(import_module(module), function)
@@ -179,11 +179,11 @@ def may_shrink(backend: str) -> bool:
 
 
 def subgroup(
-    backend: str, default: ProcessGroup, store: Any, members: Sequence[int], timeout: timedelta
+    backend: str, default: ProcessGroup, store: Store, members: Sequence[int], timeout: timedelta
 ) -> GroupBackend:
     """The backend of a group of some ranks of the job, including this one; `store` is the group's own."""
     if backend == "auto":
-        backend, hosts = default._backend.name, default._backend.hosts
+        backend, hosts = default.own_backend.name, default.own_backend.hosts
         if backend == "tcp" and hosts and len({hosts[member] for member in members}) == 1:
             backend = "shm"  # these ranks of a job on several hosts share memory
     return join_group(backend, store, members.index(default.ranks[default.rank()]), members, timeout)
@@ -194,6 +194,6 @@ def join_group(backend: str, store: Store, rank: int, ranks: Sequence[int], time
     joined = _join_of(backend)(store, rank, ranks, timeout)
     if not isinstance(joined, ProcessGroup):
         return joined
-    own_backend = joined._backend  # that of a user's object
+    own_backend = joined.own_backend  # that of a user's object
     own_backend.name, own_backend.timeout = backend, timeout
     return own_backend

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any
 
 from weft._base.device import DeviceLike
 from weft.distributed._work import Work
-from weft.distributed._world import require_group
+from weft.distributed._world import AnyGroup, require_group
 
 
 class _CoalescingManager:
@@ -28,9 +27,9 @@ class _CoalescingManager:
 
 
 @contextmanager
-def _coalescing_manager(
-    group: Any = None, device: DeviceLike | None = None, async_ops: bool = False
-) -> Iterator[_CoalescingManager]:
+def coalescing_manager(
+    group: AnyGroup = None, device: DeviceLike | None = None, async_ops: bool = False
+) -> Generator[_CoalescingManager]:
     """Start a group's collectives within a block together at its end; one program computes their inputs.
 
     No collective may read the result of another. With `async_ops`, call `wait` of the manager after the block. If the
@@ -43,3 +42,6 @@ def _coalescing_manager(
     work = process_group.run_all(calls, async_op=async_ops)
     if work is not None:
         manager.append(work)
+
+
+_coalescing_manager = coalescing_manager  # PyTorch's name

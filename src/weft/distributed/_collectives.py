@@ -9,8 +9,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
+from weft._base.guards import is_list_or_tuple
 from weft._tensor.kind_names import kind_of
 from weft._tensor.sparse.tensor import SparseTensor
 from weft._tensor.tensor import Tensor
@@ -29,17 +29,20 @@ from weft.distributed._arguments import (
     tensors_of,
 )
 from weft.distributed._group import ProcessGroup, give_names
+from weft.distributed._messages import Array
 from weft.distributed._reduce_op import ReduceOp, Reduction
 from weft.distributed._sparse_sum import all_reduce_sparse
 from weft.distributed._work import Work
-from weft.distributed._world import member_of, require_timedelta
+from weft.distributed._world import AnyGroup, member_of, require_timedelta
 from weft.errors import ArgumentError, DimError, DTypeError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.futures import Future
 
 # --- all ranks get the same result ------------------------------------------------------------------------------
 
 
-def all_reduce(tensor: Tensor, op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Work | None:
+def all_reduce(
+    tensor: Tensor, op: Reduction = ReduceOp.SUM, group: AnyGroup = None, async_op: bool = False
+) -> Work | None:
     """Reduce the tensors of all ranks, which have one shape and type; all of them get the result."""
     if isinstance(tensor, SparseTensor):
         return all_reduce_sparse(tensor, op, member_of(group, "all_reduce"), async_op=async_op)
@@ -48,22 +51,22 @@ def all_reduce(tensor: Tensor, op: Reduction = ReduceOp.SUM, group: Any = None, 
     process_group = member_of(group, "all_reduce")
     if process_group is None:
         return None
-    backend = process_group._backend
+    backend = process_group.own_backend
     return process_group.run(
-        "all_reduce", lambda x: [backend.all_reduce(x, reduction)], [target], [target], async_op=async_op
+        "all_reduce", lambda xs: [backend.all_reduce(xs[0], reduction)], [target], [target], async_op=async_op
     )
 
 
 def all_reduce_coalesced(
-    tensors: Sequence[Any], op: Reduction = ReduceOp.SUM, group: ProcessGroup | None = None, async_op: bool = False
+    tensors: Sequence[Tensor], op: Reduction = ReduceOp.SUM, group: ProcessGroup | None = None, async_op: bool = False
 ) -> Future[list[Tensor]] | None:
     """`all_reduce` of several tensors as one operation; with `async_op`, returns a future of them."""
-    work = _all_reduce_coalesced(tensors, op, group, async_op)
+    work = start_all_reduce_coalesced(tensors, op, group, async_op)
     return None if work is None else work.get_future()
 
 
-def _all_reduce_coalesced(
-    tensors: Sequence[Any], op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = True
+def start_all_reduce_coalesced(
+    tensors: Sequence[Tensor], op: Reduction = ReduceOp.SUM, group: AnyGroup = None, async_op: bool = True
 ) -> Work | None:
     """`all_reduce_coalesced`, but returns a work."""
     targets = tensors_of(tensors, "tensors", "all_reduce_coalesced")
@@ -71,26 +74,28 @@ def _all_reduce_coalesced(
     process_group = member_of(group, "all_reduce_coalesced")
     if process_group is None:
         return None
-    backend = process_group._backend
+    backend = process_group.own_backend
     return process_group.run(
-        "all_reduce_coalesced", lambda *xs: backend.all_reduce_many(xs, reduction), targets, targets, async_op=async_op
+        "all_reduce_coalesced", lambda xs: backend.all_reduce_many(xs, reduction), targets, targets, async_op=async_op
     )
 
 
 def broadcast(
-    tensor: Tensor, src: int | None = None, group: Any = None, async_op: bool = False, group_src: int | None = None
+    tensor: Tensor, src: int | None = None, group: AnyGroup = None, async_op: bool = False, group_src: int | None = None
 ) -> Work | None:
     """Copy the tensor of rank `src` to the tensors of all ranks, which have its shape and type."""
     target = one_tensor(tensor, "tensor", "broadcast")
     process_group = member_of(group, "broadcast", src)
     if process_group is None:
         return None
-    backend, root = process_group._backend, root_of(process_group, src, group_src, "src")
-    return process_group.run("broadcast", lambda x: [backend.broadcast(x, root)], [target], [target], async_op=async_op)
+    backend, root = process_group.own_backend, root_of(process_group, src, group_src, "src")
+    return process_group.run(
+        "broadcast", lambda xs: [backend.broadcast(xs[0], root)], [target], [target], async_op=async_op
+    )
 
 
 def barrier(
-    group: Any = None, async_op: bool = False, device_ids: Any = None, timeout: timedelta | None = None
+    group: AnyGroup = None, async_op: bool = False, device_ids: object = None, timeout: timedelta | None = None
 ) -> Work | None:
     """Wait until all ranks have called this, at most `timeout`, by default the group's."""
     del device_ids
@@ -99,16 +104,16 @@ def barrier(
     process_group = member_of(group, "barrier")
     if process_group is None:
         return None
-    backend = process_group._backend
+    backend = process_group.own_backend
 
-    def call() -> list[Any]:
+    def call(_: Sequence[Array]) -> list[Array]:
         backend.barrier(timeout)
         return []
 
     return process_group.run("barrier", call, [], [], async_op=async_op)
 
 
-def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+def monitored_barrier(group: AnyGroup = None, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
     """`barrier` whose error names the ranks that have not come within `timeout`.
 
     The timeout is that of the group's first rank. Its error names the first missing rank or, with `wait_all_ranks`, all
@@ -130,34 +135,44 @@ def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bo
         process_group.await_ranks_monitored(timeout, wait_all_ranks=wait_all_ranks)
 
 
-def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor, group: Any = None, async_op: bool = False) -> Work | None:
+def all_gather(
+    tensor_list: Sequence[Tensor], tensor: Tensor, group: AnyGroup = None, async_op: bool = False
+) -> Work | None:
     """Put the tensor of rank i into `tensor_list[i]`, on all ranks; shapes may differ."""
     source = one_tensor(tensor, "tensor", "all_gather")
     process_group = member_of(group, "all_gather")
     if process_group is None:
         return None
     results = of_all_ranks(tensor_list, source, process_group, "tensor_list", "all_gather", uneven=True)
+    backend = process_group.own_backend
     if are_uneven(results):
-        backend, shapes = process_group._backend, [tuple(x.shape) for x in results]
+        shapes = [tuple(x.shape) for x in results]
         return process_group.run(
-            "all_gather", lambda x: backend.all_to_all([x] * len(shapes), shapes), [source], results, async_op=async_op
+            "all_gather",
+            lambda xs: backend.all_to_all([xs[0]] * len(shapes), shapes),
+            [source],
+            results,
+            async_op=async_op,
         )
-    return process_group.run("all_gather", process_group._backend.all_gather, [source], results, async_op=async_op)
+    return process_group.run("all_gather", lambda xs: backend.all_gather(xs[0]), [source], results, async_op=async_op)
 
 
 def all_gather_coalesced(
-    output_tensor_lists: Any,
+    output_tensor_lists: Sequence[Sequence[Tensor]],
     input_tensor_list: Sequence[Tensor],
     group: ProcessGroup | None = None,
     async_op: bool = False,
 ) -> Future[list[Tensor]] | None:
     """Put `input_tensor_list[k]` of rank i into `output_tensor_lists[i][k]`; with `async_op`, returns a future."""
-    work = _all_gather_coalesced(output_tensor_lists, input_tensor_list, group, async_op)
+    work = start_all_gather_coalesced(output_tensor_lists, input_tensor_list, group, async_op)
     return None if work is None else work.get_future()
 
 
-def _all_gather_coalesced(
-    output_tensor_lists: Any, input_tensor_list: Sequence[Tensor], group: Any = None, async_op: bool = True
+def start_all_gather_coalesced(
+    output_tensor_lists: Sequence[Sequence[Tensor]],
+    input_tensor_list: Sequence[Tensor],
+    group: AnyGroup = None,
+    async_op: bool = True,
 ) -> Work | None:
     """`all_gather_coalesced`, but returns a work."""
     name = "all_gather_coalesced"
@@ -165,7 +180,7 @@ def _all_gather_coalesced(
     process_group = member_of(group, name)
     if process_group is None:
         return None
-    if not isinstance(output_tensor_lists, (list, tuple)):
+    if not is_list_or_tuple(output_tensor_lists):
         raise ArgumentError(f"{name}: `output_tensor_lists` must be a list, but got {kind_of(output_tensor_lists)}")
     require_one_each(output_tensor_lists, process_group, "output_tensor_lists", name)
     by_rank = [tensors_of(outputs, f"output_tensor_lists[{i}]", name) for i, outputs in enumerate(output_tensor_lists)]
@@ -182,7 +197,7 @@ def _all_gather_coalesced(
 
 
 def all_gather_into_tensor(
-    output_tensor: Any, input_tensor: Any, group: Any = None, async_op: bool = False
+    output_tensor: Tensor, input_tensor: Tensor, group: AnyGroup = None, async_op: bool = False
 ) -> Work | None:
     """Concatenate or stack the tensors of all ranks: (ranks * n, …) or (ranks, n, …) from (n, …)."""
     name = "all_gather_into_tensor"
@@ -191,11 +206,15 @@ def all_gather_into_tensor(
     if process_group is None:
         return None
     give_names([source], [target])
-    backend = process_group._backend
+    backend = process_group.own_backend
     # Joined, the backend writes straight into the result; otherwise each rank's part would be copied once more.
     if _is_joined(target, source, process_group, "output_tensor", name):
-        return process_group.run(name, lambda x: [backend.all_gather_joined(x)], [source], [target], async_op=async_op)
-    return process_group.run(name, backend.all_gather, [source], list(target.unbind(0)), async_op=async_op)
+        return process_group.run(
+            name, lambda xs: [backend.all_gather_joined(xs[0])], [source], [target], async_op=async_op
+        )
+    return process_group.run(
+        name, lambda xs: backend.all_gather(xs[0]), [source], list(target.unbind(0)), async_op=async_op
+    )
 
 
 def _is_joined(whole: Tensor, part: Tensor, group: ProcessGroup, name: str, operation: str) -> bool:
@@ -219,7 +238,7 @@ def reduce(
     tensor: Tensor,
     dst: int | None = None,
     op: Reduction = ReduceOp.SUM,
-    group: Any = None,
+    group: AnyGroup = None,
     async_op: bool = False,
     group_dst: int | None = None,
 ) -> Work | None:
@@ -229,12 +248,12 @@ def reduce(
     process_group = member_of(group, "reduce", dst)
     if process_group is None:
         return None
-    backend, root = process_group._backend, root_of(process_group, dst, group_dst, "dst")
+    backend, root = process_group.own_backend, root_of(process_group, dst, group_dst, "dst")
     results = [target] if backend.rank == root else []
 
     # Ranks other than the root have no result to write, but take part all the same.
-    def call(x: Any) -> list[Any]:
-        result = backend.reduce(x, root, reduction)
+    def call(xs: Sequence[Array]) -> list[Array]:
+        result = backend.reduce(xs[0], root, reduction)
         return [result] if results else []
 
     return process_group.run("reduce", call, [target], results, async_op=async_op)
@@ -244,7 +263,7 @@ def gather(
     tensor: Tensor,
     gather_list: list[Tensor] | None = None,
     dst: int | None = None,
-    group: Any = None,
+    group: AnyGroup = None,
     async_op: bool = False,
     group_dst: int | None = None,
 ) -> Work | None:
@@ -253,21 +272,23 @@ def gather(
     process_group = member_of(group, "gather", dst)
     if process_group is None:
         return None
-    backend, root = process_group._backend, rank_of(process_group, *or_first(dst, group_dst, process_group), "dst")
+    backend, root = process_group.own_backend, rank_of(process_group, *or_first(dst, group_dst, process_group), "dst")
     # Before the rank is checked, as in PyTorch: a wrong list is the error that a caller sees first.
     require_list_at_root(gather_list, "gather_list", "destination", is_root=backend.rank == root)
     require_rank(root, process_group, "dst")
     results: list[Tensor] = []
     if gather_list:
         results = of_all_ranks(gather_list, source, process_group, "gather_list", "gather")
-    return process_group.run("gather", lambda x: backend.gather(x, root) or [], [source], results, async_op=async_op)
+    return process_group.run(
+        "gather", lambda xs: backend.gather(xs[0], root) or [], [source], results, async_op=async_op
+    )
 
 
 def scatter(
     tensor: Tensor,
     scatter_list: list[Tensor] | None = None,
     src: int | None = None,
-    group: Any = None,
+    group: AnyGroup = None,
     async_op: bool = False,
     group_src: int | None = None,
 ) -> Work | None:
@@ -276,7 +297,7 @@ def scatter(
     process_group = member_of(group, "scatter", src)
     if process_group is None:
         return None
-    backend, root = process_group._backend, rank_of(process_group, *or_first(src, group_src, process_group), "src")
+    backend, root = process_group.own_backend, rank_of(process_group, *or_first(src, group_src, process_group), "src")
     require_list_at_root(scatter_list, "scatter_list", "source", is_root=backend.rank == root)
     require_rank(root, process_group, "src")
     # The target tells the backend of ranks without a list what they will get.
@@ -284,8 +305,8 @@ def scatter(
     if scatter_list:
         sources += of_all_ranks(scatter_list, target, process_group, "scatter_list", "scatter")
 
-    def call(like: Any, *xs: Any) -> list[Any]:
-        return [backend.scatter(xs or None, like, root)]
+    def call(xs: Sequence[Array]) -> list[Array]:
+        return [backend.scatter(xs[1:] or None, xs[0], root)]
 
     return process_group.run("scatter", call, sources, [target], async_op=async_op)
 
@@ -297,7 +318,7 @@ def reduce_scatter(
     output: Tensor,
     input_list: Sequence[Tensor],
     op: Reduction = ReduceOp.SUM,
-    group: Any = None,
+    group: AnyGroup = None,
     async_op: bool = False,
 ) -> Work | None:
     """Reduce the tensors `input_list[rank]` of all ranks for this rank into `output`; shapes may differ by rank."""
@@ -306,11 +327,11 @@ def reduce_scatter(
     process_group = member_of(group, "reduce_scatter")
     if process_group is None:
         return None
-    backend = process_group._backend
+    backend = process_group.own_backend
     sources = of_all_ranks(input_list, target, process_group, "input_list", "reduce_scatter", uneven=True)
     uneven = are_uneven(sources)
 
-    def call(*xs: Any) -> list[Any]:
+    def call(xs: Sequence[Array]) -> list[Array]:
         if not uneven:
             return [backend.reduce_scatter(xs, reduction)]
         # The backend's own operation needs parts of one size; for uneven ones each rank's part is reduced by itself.
@@ -320,7 +341,7 @@ def reduce_scatter(
 
 
 def reduce_scatter_tensor(
-    output: Tensor, input: Tensor, op: Reduction = ReduceOp.SUM, group: Any = None, async_op: bool = False
+    output: Tensor, input: Tensor, op: Reduction = ReduceOp.SUM, group: AnyGroup = None, async_op: bool = False
 ) -> Work | None:
     """`reduce_scatter` of one tensor: (ranks * n, …) or (ranks, n, …) for an output (n, …)."""
     name = "reduce_scatter_tensor"
@@ -329,19 +350,22 @@ def reduce_scatter_tensor(
     process_group = member_of(group, name)
     if process_group is None:
         return None
-    backend = process_group._backend
+    backend = process_group.own_backend
     if _is_joined(source, target, process_group, "input", name):
         return process_group.run(
-            name, lambda x: [backend.reduce_scatter_joined(x, reduction)], [source], [target], async_op=async_op
+            name, lambda xs: [backend.reduce_scatter_joined(xs[0], reduction)], [source], [target], async_op=async_op
         )
     parts = list(source.unbind(0))
     return process_group.run(
-        name, lambda *xs: [backend.reduce_scatter(xs, reduction)], parts, [target], async_op=async_op
+        name, lambda xs: [backend.reduce_scatter(xs, reduction)], parts, [target], async_op=async_op
     )
 
 
 def all_to_all(
-    output_tensor_list: Any, input_tensor_list: Sequence[Tensor], group: Any = None, async_op: bool = False
+    output_tensor_list: Sequence[Tensor],
+    input_tensor_list: Sequence[Tensor],
+    group: AnyGroup = None,
+    async_op: bool = False,
 ) -> Work | None:
     """Send `input_tensor_list[i]` to rank i, and put what it sends into `output_tensor_list[i]`; shapes may differ."""
     name = "all_to_all"
@@ -362,7 +386,7 @@ def all_to_all_single(
     input: Tensor,
     output_split_sizes: Sequence[int] | None = None,
     input_split_sizes: Sequence[int] | None = None,
-    group: Any = None,
+    group: AnyGroup = None,
     async_op: bool = False,
 ) -> Work | None:
     """Send a part of `input`, along the first dim, to each rank, and concatenate the parts received.
@@ -388,8 +412,8 @@ def all_to_all_single(
 def _exchange(
     group: ProcessGroup, name: str, sources: list[Tensor], results: list[Tensor], *, async_op: bool
 ) -> Work | None:
-    backend, shapes = group._backend, [tuple(x.shape) for x in results]
-    return group.run(name, lambda *xs: backend.all_to_all(xs, shapes), sources, results, async_op=async_op)
+    backend, shapes = group.own_backend, [tuple(x.shape) for x in results]
+    return group.run(name, lambda xs: backend.all_to_all(xs, shapes), sources, results, async_op=async_op)
 
 
 def _split(x: Tensor, sizes: Sequence[int] | None, count: int, name: str) -> list[Tensor]:
@@ -415,5 +439,6 @@ def _split(x: Tensor, sizes: Sequence[int] | None, count: int, name: str) -> lis
     return list(x.split(list(sizes)))
 
 
+_all_reduce_coalesced, _all_gather_coalesced = start_all_reduce_coalesced, start_all_gather_coalesced
 all_gather_single = _all_gather_base = all_gather_into_tensor  # a newer and a former name
 reduce_scatter_single = _reduce_scatter_base = reduce_scatter_tensor

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 import jax
 
 from weft._base.capture import active_capture
+from weft._base.device import DeviceLike, device
 from weft._base.state import ambient
+from weft._base.types import AnyCallable, Arg, Args, Kwargs, PyTree, Result, SavedState
 from weft._base.usage import log_api_usage_once
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
@@ -26,13 +27,15 @@ from weft.distributed._objects import all_gather_object
 from weft.distributed._reduce_op import ReduceOp
 from weft.distributed._reducer import Reducer, hint_at_join
 from weft.distributed._structures import moved
-from weft.distributed._world import is_default, is_initialized, require_default
+from weft.distributed._world import AnyGroup, is_default, is_initialized, require_default
 from weft.distributed.algorithms.ddp_comm_hooks._builtin import BuiltinCommHookType, hook_of_type
 from weft.distributed.algorithms.join import Join, Joinable, JoinHook
+from weft.distributed.device_mesh import DeviceMesh
 from weft.errors import ArgumentError, DistBackendError, OptionError, ValueRangeError
 from weft.futures import Future
 from weft.nn import Module
 from weft.nn._optimized import OptimizedModule
+from weft.nn._parameter import Parameter
 
 _OUTSIDE = (
     "the ranks that a DistributedDataParallel averages over (compile the module that it wraps, "
@@ -68,22 +71,22 @@ class DistributedDataParallel(Module, Joinable):
 
     def __init__(
         self,
-        module: Any,
-        device_ids: Any = None,
-        output_device: Any = None,
+        module: Module,
+        device_ids: Sequence[DeviceLike] | None = None,
+        output_device: DeviceLike | None = None,
         dim: int = 0,
         broadcast_buffers: bool | None = None,
         init_sync: bool = True,
-        process_group: Any = None,
+        process_group: AnyGroup = None,
         bucket_cap_mb: float | None = None,
         find_unused_parameters: bool = False,
         check_reduction: bool = False,
         gradient_as_bucket_view: bool = False,
         static_graph: bool = False,
-        delay_all_reduce_named_params: Any = None,
-        param_to_hook_all_reduce: Any = None,
-        mixed_precision: Any = None,
-        device_mesh: Any = None,
+        delay_all_reduce_named_params: object = None,
+        param_to_hook_all_reduce: object = None,
+        mixed_precision: object = None,
+        device_mesh: DeviceMesh | None = None,
         skip_all_reduce_unused_params: bool = False,
         bucket_cap_mb_list: list[float] | None = None,
         batched_grad_copy: bool = False,
@@ -102,8 +105,8 @@ class DistributedDataParallel(Module, Joinable):
             forward_sync_buffers,
         )
         self._bucket_limits = bucket_limits(bucket_cap_mb, bucket_cap_mb_list)
-        self._compiled_module: Any = None
-        self.parameters_to_ignore = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
+        self.compiled_module: AnyCallable | None = None
+        self.parameters_to_ignore: set[str] = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
         trained = require_module(module, self.parameters_to_ignore, device_ids, output_device)
         self.module, self.dim, self.device = module, dim, trained[0][1].device
         self.device_ids, self.output_device = device_ids or None, output_device
@@ -125,7 +128,7 @@ class DistributedDataParallel(Module, Joinable):
         if static_graph:
             self._set_static_graph()
 
-    def _new_reducer(self, trained: list[tuple[str, Any]]) -> Reducer:
+    def _new_reducer(self, trained: list[tuple[str, Parameter]]) -> Reducer:
         return Reducer(
             [p for _, p in trained],
             [name for name, _ in trained],
@@ -155,7 +158,7 @@ class DistributedDataParallel(Module, Joinable):
         self.reducer.become_static()
         self.static_graph = True
 
-    def _get_ddp_logging_data(self) -> dict[str, str | int]:
+    def _get_ddp_logging_data(self) -> dict[str, object]:
         """Statistics of this replica and its passes, for logs."""
         return logging_data(self)
 
@@ -174,10 +177,10 @@ class DistributedDataParallel(Module, Joinable):
         states = [parameter for name, parameter in named if name not in self.parameters_to_ignore]
         return states + (self._buffers_sent() if with_buffers else [])
 
-    def _verify(self, trained: list[tuple[str, Any]]) -> None:
+    def _verify(self, trained: list[tuple[str, Parameter]]) -> None:
         """Raise unless all ranks have the same parameters."""
         mine = [(name, tuple(p.shape), str(p.dtype)) for name, p in trained]
-        parameters_of_ranks: list[Any] = [None] * self.process_group.size()
+        parameters_of_ranks: list[list[tuple[str, tuple[int, ...], str]]] = [[]] * self.process_group.size()
         all_gather_object(parameters_of_ranks, mine, self.process_group)
         for rank, theirs in enumerate(parameters_of_ranks):
             for own, other in zip(mine, theirs, strict=False):
@@ -202,12 +205,12 @@ class DistributedDataParallel(Module, Joinable):
 
     # --- forward passes ---------------------------------------------------------------------------------------
 
-    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+    def forward(self, *inputs: Arg, **kwargs: Arg) -> Result:
         """The module's results. Buffers are synchronised first."""
-        inputs, kwargs = self._pre_forward(inputs, kwargs)
-        return self._post_forward((self._compiled_module or self.module)(*inputs, **kwargs))
+        inputs, kwargs = self.before_forward(inputs, kwargs)
+        return self.after_forward((self.compiled_module or self.module)(*inputs, **kwargs))
 
-    def _pre_forward(self, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def before_forward(self, inputs: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
         """What comes before a forward pass; returns the arguments, on the module's device."""
         self.reducer.uneven = self._join_config.enable
         capture = active_capture()
@@ -225,7 +228,7 @@ class DistributedDataParallel(Module, Joinable):
             return moved(inputs, self.device), moved(kwargs, self.device)
         return inputs, kwargs
 
-    def _post_forward(self, outputs: Any) -> Any:
+    def after_forward(self, outputs: PyTree) -> PyTree:
         """What follows a forward pass, whose outputs tell the order in which gradients will be ready."""
         syncs = ambient().grad and self.require_backward_grad_sync
         if ambient().grad:
@@ -236,6 +239,8 @@ class DistributedDataParallel(Module, Joinable):
         self._follow(syncs)
         active_capture().repeats(partial(self._follow, syncs))
         return outputs
+
+    _pre_forward, _post_forward = before_forward, after_forward  # PyTorch's names
 
     def _what_a_capture_depends_on(self) -> tuple[bool, ...]:
         return self.require_forward_param_sync, self.reducer.needs_no_value, self._join_config.enable
@@ -261,7 +266,7 @@ class DistributedDataParallel(Module, Joinable):
             self._broadcast(self._buffers_sent(), self.reducer.leader)
 
     @contextmanager
-    def no_sync(self) -> Iterator[None]:
+    def no_sync(self) -> Generator[None]:
         """Do not average gradients of passes within the block; the next pass after it averages their sums."""
         before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
         try:
@@ -269,11 +274,11 @@ class DistributedDataParallel(Module, Joinable):
         finally:
             self.require_backward_grad_sync = before
 
-    def compile(self, *args: Any, **kwargs: Any) -> None:
+    def compile(self, *args: Arg, **kwargs: Arg) -> None:
         """Compile the calls of the wrapped module in place; the collectives are not compiled."""
         self.module.compile(*args, **kwargs)
 
-    def _compiled(self, compile: Callable[[Any], Any]) -> Any:
+    def _compiled(self, compile: Callable[[Module], AnyCallable]) -> Module:
         """The result of `weft.compile` for a replica."""
         return OptimizedModule(self, _CompiledReplica(self, compile(self.module)))
 
@@ -296,14 +301,14 @@ class DistributedDataParallel(Module, Joinable):
             [self], enable, throw_on_early_termination, divide_by_initial_world_size=divide_by_initial_world_size
         )
 
-    def join_hook(self, **kwargs: Any) -> JoinHook:
+    def join_hook(self, **kwargs: Arg) -> JoinHook:
         """The actions of this rank when it has no data left; `divide_by_initial_world_size` is as for `join`."""
         self._divide_by_initial_world_size = kwargs.get("divide_by_initial_world_size", True)
         self.reducer.divisor = None
         return _ReplicaJoinHook(self)
 
     @property
-    def join_device(self) -> Any:
+    def join_device(self) -> device:
         """The device of the parameters."""
         return self.device
 
@@ -327,7 +332,7 @@ class DistributedDataParallel(Module, Joinable):
         self.reducer.divisor = None if self._divide_by_initial_world_size else sum(with_data)
         return max(rank for rank, has in enumerate(with_data) if has), bool(syncs)
 
-    def _shadow_iteration(self) -> None:
+    def shadow_iteration(self) -> None:
         reducer = self.reducer
         reducer.uneven = True
         reducer.leader, syncs = self._reduce_flags(has_data=False)
@@ -336,7 +341,7 @@ class DistributedDataParallel(Module, Joinable):
         if syncs:
             reducer.shadow()
 
-    def _take_final_model(self, is_last_joiner: bool) -> None:
+    def take_final_model(self, is_last_joiner: bool) -> None:
         leader, _ = self._reduce_flags(has_data=is_last_joiner)
         self._broadcast(self._states(self.forward_sync_buffers), leader)
         self.reducer.leader, self.reducer.divisor = 0, None
@@ -344,7 +349,7 @@ class DistributedDataParallel(Module, Joinable):
 
     # --- communication hooks ----------------------------------------------------------------------------------
 
-    def register_comm_hook(self, state: Any, hook: Hook) -> None:
+    def register_comm_hook(self, state: Arg, hook: Hook) -> None:
         """Call `hook(state, bucket)` instead of averaging; it returns a future of the bucket's gradients, flat."""
         _require_hook(hook)
         if self.reducer.hook is not None:
@@ -357,7 +362,7 @@ class DistributedDataParallel(Module, Joinable):
 
     # --- copies and files -------------------------------------------------------------------------------------
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> SavedState:
         """All but what belongs to this job. A copy is a replica of its own, in the default group, without a hook."""
         # As in PyTorch: a copy finds the default group again, any other one is not known where it is loaded.
         if not (is_initialized() and is_default(self.process_group)):
@@ -365,12 +370,12 @@ class DistributedDataParallel(Module, Joinable):
                 "DDP Pickling/Unpickling are only supported when using DDP with the default process group. That is, "
                 "when you have called init_process_group and have not passed process_group argument to DDP constructor"
             )
-        left_out = {"process_group", "reducer", "_compiled_module"}
+        left_out = {"process_group", "reducer", "compiled_module"}
         return {name: value for name, value in super().__getstate__().items() if name not in left_out}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: SavedState) -> None:
         super().__setstate__(state)
-        self.process_group, self._compiled_module = require_default(), None
+        self.process_group, self.compiled_module = require_default(), None
         named = self.module.named_parameters()
         self.reducer = self._new_reducer(
             [(name, p) for name, p in named if p.requires_grad and name not in self.parameters_to_ignore]
@@ -386,29 +391,29 @@ class _ReplicaJoinHook(JoinHook):
         self._replica = replica
 
     def main_hook(self) -> None:
-        self._replica._shadow_iteration()
+        self._replica.shadow_iteration()
 
     def post_hook(self, is_last_joiner: bool) -> None:
-        self._replica._take_final_model(is_last_joiner)
+        self._replica.take_final_model(is_last_joiner)
 
 
 class _CompiledReplica:
     """The call of a replica whose module is compiled."""
 
-    def __init__(self, replica: DistributedDataParallel, module: Any) -> None:
+    def __init__(self, replica: DistributedDataParallel, module: AnyCallable) -> None:
         self._replica = replica
         self._module = module
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Arg, **kwargs: Arg) -> Result:
         replica = self._replica
-        before, replica._compiled_module = replica._compiled_module, self._module
+        before, replica.compiled_module = replica.compiled_module, self._module
         try:
             return replica(*args, **kwargs)
         finally:
-            replica._compiled_module = before
+            replica.compiled_module = before
 
 
-def _require_hook(hook: Any) -> None:
+def _require_hook(hook: object) -> None:
     """Raise unless `hook` is callable and its annotations, if it has any, are right."""
     if not callable(hook):
         raise ArgumentError("Communication hook must be callable.")
@@ -420,7 +425,7 @@ def _require_hook(hook: Any) -> None:
         raise ValueRangeError("Communication hook: return annotation should be torch.futures.Future[torch.Tensor].")
 
 
-def _is_other(annotation: Any, expected: Any) -> bool:
+def _is_other(annotation: object, expected: object) -> bool:
     """Whether the annotation is another type. Strings, as by `from __future__ import annotations`, are accepted."""
     return annotation is not inspect.Parameter.empty and not isinstance(annotation, str) and annotation != expected
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
+from weft._base.device import DeviceLike
 from weft._base.dtype import bfloat16, float16, float32, float64
 from weft.distributed._group import ProcessGroup
 from weft.distributed._reducer import Reducer
 from weft.nn import SyncBatchNorm
+from weft.nn._module import Module
 
 _NAMES = {float32: "float", float64: "double", float16: "c10::Half", bfloat16: "c10::BFloat16"}
 _VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "TORCH_DISTRIBUTED_DEBUG", "CUDA_VISIBLE_DEVICES")
@@ -66,11 +69,11 @@ _RELEVANT = (
 class Replica(Protocol):
     """What is logged of a replica."""
 
-    module: Any
+    module: Module
     process_group: ProcessGroup
     reducer: Reducer
-    device_ids: Any
-    output_device: Any
+    device_ids: Sequence[DeviceLike] | None
+    output_device: DeviceLike | None
     find_unused_parameters: bool
     gradient_as_bucket_view: bool
     static_graph: bool
@@ -79,19 +82,19 @@ class Replica(Protocol):
     def broadcast_buffers(self) -> bool: ...
 
 
-def _dump_DDP_relevant_env_vars() -> None:
+def print_environment() -> None:
     """Print the environment variables that affect a job; `N/A` for those that are not set."""
     print("".join(f"env:{name}={os.environ.get(name, 'N/A')}\n" for name in _RELEVANT))
 
 
-def logging_data(replica: Replica) -> dict[str, str | int]:
+def logging_data(replica: Replica) -> dict[str, object]:
     """Statistics of a replica and its passes so far, under PyTorch's names.
 
     They contain no times: a pass only records its operations, which are computed later, together with others.
     """
     group, reducer = replica.process_group, replica.reducer
     dtypes = {parameter.dtype for parameter in reducer.parameters}
-    data: dict[str, Any] = {
+    data: dict[str, object] = {
         "world_size": group.size(),
         "rank": group.rank(),
         "backend_name": group.name(),
@@ -115,3 +118,7 @@ def logging_data(replica: Replica) -> dict[str, str | int]:
     if reducer.hook is not None:
         data["comm_hook"] = getattr(reducer.hook, "__qualname__", type(reducer.hook).__name__)
     return {name: int(value) if isinstance(value, bool) else value for name, value in data.items()}
+
+
+# PyTorch has it under this name
+_dump_DDP_relevant_env_vars = print_environment

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Sequence
-from typing import Any
 
+from weft._base.device import DeviceLike
 from weft._tensor.kind_names import kind_and_advice
 from weft.distributed._group import ProcessGroup
 from weft.distributed._reducer import MEGABYTE
-from weft.distributed._world import require_group
+from weft.distributed._world import AnyGroup, require_group
 from weft.distributed.device_mesh import DeviceMesh
 from weft.errors import OptionError, ValueRangeError
 from weft.nn import Module, UninitializedParameter
+from weft.nn._parameter import Parameter
 
 _CAP_MB = 25  # as in PyTorch
 _FIRST_CAP_MB = 1  # less, so that the exchange begins early; as in PyTorch
@@ -28,9 +29,9 @@ def bucket_limits(cap_mb: float | None, caps_mb: Sequence[float] | None) -> list
 
 
 def require_options(
-    mixed_precision: Any,
-    delayed: Any,
-    delayed_to: Any,
+    mixed_precision: object,
+    delayed: object,
+    delayed_to: object,
     check_reduction: bool,
     broadcast_buffers: bool | None,
     forward_sync_buffers: bool | None,
@@ -64,7 +65,7 @@ def require_options(
         warnings.warn(_about_buffers(forward_sync_buffers is not None), FutureWarning, stacklevel=3)
 
 
-def group_of(process_group: Any, device_mesh: Any) -> ProcessGroup:
+def group_of(process_group: AnyGroup, device_mesh: object) -> ProcessGroup:
     """The group of the replicas: as given, that of a mesh, or by default that of the job."""
     if device_mesh is None:
         return require_group(process_group)
@@ -90,8 +91,8 @@ def _about_buffers(both: bool) -> str:
 
 
 def require_module(
-    module: Module, ignored: Collection[str], device_ids: Any, output_device: Any
-) -> list[tuple[str, Any]]:
+    module: object, ignored: Collection[str], device_ids: Sequence[DeviceLike] | None, output_device: DeviceLike | None
+) -> list[tuple[str, Parameter]]:
     """The names and parameters that replicas of a module train; raises if it can have no replicas."""
     if not isinstance(module, Module):
         raise OptionError(f"DistributedDataParallel wraps a module, or a compiled one, not {kind_and_advice(module)}")

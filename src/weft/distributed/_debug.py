@@ -7,8 +7,9 @@ import pdb
 import sys
 from collections import Counter
 from datetime import timedelta
-from typing import Any
 
+from weft._base.site import calling_frame
+from weft._base.types import Arg
 from weft.distributed._collectives import barrier
 from weft.distributed._world import get_rank, own_groups
 
@@ -18,7 +19,7 @@ _log = logging.getLogger(__name__)
 class _Debugger(pdb.Pdb):
     """A debugger that reads the terminal even if `multiprocessing` has closed `sys.stdin`."""
 
-    def interaction(self, *args: Any, **kwargs: Any) -> None:
+    def interaction(self, *args: Arg, **kwargs: Arg) -> None:
         own = sys.stdin
         try:
             with open(0, closefd=False) as sys.stdin:
@@ -37,7 +38,7 @@ def breakpoint(rank: int = 0, skip: int = 0, timeout_s: float | None = 3600) -> 
     The first `skip` calls from one line of the program do nothing. From now on, the timeout of groups is `timeout_s`
     seconds, unless it is None.
     """
-    caller = sys._getframe(1)
+    caller = calling_frame(1)
     place = caller.f_code.co_filename, caller.f_lineno, get_rank()
     _passed[place] += 1
     if _passed[place] <= skip:

@@ -37,7 +37,7 @@ def get_debug_level() -> DebugLevel:
     return _LEVEL.get()
 
 
-def set_debug_level(level: DebugLevel) -> None:
+def set_debug_level(level: object) -> None:
     """Set the level."""
     if not isinstance(level, DebugLevel):
         raise ArgumentError(f"set_debug_level: level must be a DebugLevel, not {type(level).__name__} {level!r}")

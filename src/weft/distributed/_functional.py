@@ -8,10 +8,11 @@ these.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
-from typing import Any, ParamSpec
+from typing import ParamSpec
 
+from weft._base.guards import is_list_or_tuple
 from weft._base.site import warn_user
 from weft._base.state import ambient
 from weft._tensor.codegen import op as rows
@@ -22,7 +23,7 @@ from weft.distributed import _recorded as recorded
 from weft.distributed._arguments import require_rank
 from weft.distributed._async_tensor import AsyncCollectiveTensor as AsyncCollectiveTensor
 from weft.distributed._async_tensor import waitable
-from weft.distributed._coalescing import _coalescing_manager
+from weft.distributed._coalescing import coalescing_manager
 from weft.distributed._group import ProcessGroup
 from weft.distributed._observers import collective, is_collective
 from weft.distributed._reduce_op import ReduceOp
@@ -143,7 +144,7 @@ def all_to_all_single(
             raise PreconditionError(
                 "output_split_sizes and input_split_sizes must either be specified together or both set to None"
             )
-    elif not all(isinstance(size, int) for size in (*output_split_sizes, *input_split_sizes)):
+    elif not _are_ints((*output_split_sizes, *input_split_sizes)):
         raise PreconditionError(f"All split sizes must be int, got {output_split_sizes} and {input_split_sizes}")
     output = _resized(self, self.shape[0] if output_split_sizes is None else sum(output_split_sizes))
     return functional.all_to_all_single(output, self, output_split_sizes, input_split_sizes, resolved(group))
@@ -189,7 +190,7 @@ def all_gather_single_coalesced(self: Sequence[Tensor], group: Group, tag: str =
         if not _go_together(self, group):
             return [all_gather_single(x, 0, group) for x in self]
         results = [_resized(x, x.shape[0] * group.size()) for x in self]
-        with _coalescing_manager(group):
+        with coalescing_manager(group):
             for result, x in zip(results, self, strict=True):
                 collectives.all_gather_into_tensor(result, x.detach(), group)
     return [waitable(x) for x in results]
@@ -214,10 +215,14 @@ def reduce_scatter_single_coalesced(
         # Parts of any dim are stacked along the first one, where the collective divides.
         joined = [rows.cat(x.detach().chunk(size, dim), 0) for x, dim in zip(inputs, scatter_dim, strict=True)]
         results = [_resized(x, x.shape[0] // size) for x in joined]
-        with _coalescing_manager(group):
+        with coalescing_manager(group):
             for result, x in zip(results, joined, strict=True):
                 collectives.reduce_scatter_tensor(result, x, operation, group)
     return [waitable(x) for x in results]
+
+
+def _are_ints(sizes: Iterable[object]) -> bool:
+    return all(isinstance(size, int) for size in sizes)
 
 
 def _go_together(tensors: Sequence[Tensor], group: ProcessGroup) -> bool:
@@ -234,7 +239,7 @@ def _not_a_multiple(x: Tensor, dim: int, size: int) -> PreconditionError:
     return PreconditionError(f"input dimension {dim} ({x.shape[dim]}) must be a multiple of group_size {size}")
 
 
-def resolved(group: Group) -> ProcessGroup:
+def resolved(group: object) -> ProcessGroup:
     """The process group that an argument names; an error for anything else."""
     match group:
         case DeviceMesh() if group.ndim != 1:
@@ -247,14 +252,14 @@ def resolved(group: Group) -> ProcessGroup:
             raise ValueRangeError(f"Invalid tuple for group must be (DeviceMesh, int), got {group!r}")
         case str():
             return _first(lambda one: one.group_name == group, f"named {group!r}")
-        case list():
+        case _ if is_list_or_tuple(group):
             warn_user("ranks as a group are deprecated: give a process group, its name, or a mesh", FutureWarning)
             return group_of_ranks(group)
         case _:
             return require_group(group)
 
 
-def group_of_ranks(ranks: list[int]) -> ProcessGroup:
+def group_of_ranks(ranks: Sequence[object]) -> ProcessGroup:
     """The first group of these ranks, in this order; `RuntimeError` if there is none."""
     return _first(lambda one: list(one.ranks) == list(ranks), f"of the ranks {ranks}")
 
@@ -266,7 +271,7 @@ def _first(fits: Callable[[ProcessGroup], bool], text: str) -> ProcessGroup:
     raise DistError(f"this process is in no group {text}; its groups are {own_groups()}")
 
 
-def _operation(word: str) -> Any:
+def _operation(word: str) -> ReduceOp:
     operation = _OPERATIONS.get(word.lower())
     if operation is None:
         raise DistError(f"Unrecognized reduce_op: {word}; reduceOp must be one of {', '.join(_OPERATIONS)}")

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from weft._tensor.composite.create import empty
 from weft._tensor.tensor import Tensor
 from weft.distributed import _functional as functional
 from weft.distributed import _p2p as p2p
 from weft.distributed._async_tensor import waitable
-from weft.distributed._world import require_group
+from weft.distributed._world import AnyGroup, require_group
 from weft.errors import PreconditionError, ValueRangeError
 
 
 def all_gather_tensor_inplace(
     output_tensor: Tensor,
     input_tensor: Tensor,
-    group: Any = None,
+    group: AnyGroup = None,
     async_op: bool = False,
     tag: str = "",
     gather_dim: int = 0,
@@ -31,7 +30,7 @@ def reduce_scatter_tensor_inplace(
     output: Tensor,
     input: Tensor,
     op: str = "sum",
-    group: Any = None,
+    group: AnyGroup = None,
     async_op: bool = False,
     scatter_dim: int = 0,
     tag: str = "",
@@ -42,7 +41,7 @@ def reduce_scatter_tensor_inplace(
 
 
 def all_reduce_inplace(
-    tensor: Tensor, op: str = "sum", group: Any = None, async_op: bool = False, tag: str = ""
+    tensor: Tensor, op: str = "sum", group: AnyGroup = None, async_op: bool = False, tag: str = ""
 ) -> Tensor:
     """Write the reduction of the tensors of all ranks to the tensor."""
     _require_sync(async_op)
@@ -54,7 +53,7 @@ def all_to_all_inplace(
     input: Tensor,
     output_split_sizes: list[int] | None = None,
     input_split_sizes: list[int] | None = None,
-    group: Any = None,
+    group: AnyGroup = None,
     async_op: bool = False,
     tag: str = "",
 ) -> Tensor:
@@ -65,7 +64,7 @@ def all_to_all_inplace(
 
 
 def all_gather_inplace(
-    tensor_list: Sequence[Tensor], tensor: Tensor, group: Any = None, async_op: bool = False, tag: str = ""
+    tensor_list: Sequence[Tensor], tensor: Tensor, group: AnyGroup = None, async_op: bool = False, tag: str = ""
 ) -> Sequence[Tensor]:
     """Write the tensors of all ranks, which have one size, to those of a list, by rank."""
     _require_sync(async_op)
@@ -77,13 +76,13 @@ def all_gather_inplace(
     return tensor_list
 
 
-def isend_inplace(tensor: Tensor, dst: int | None, tag: int = 0, group: Any = None, group_dst: int = -1) -> Tensor:
+def isend_inplace(tensor: Tensor, dst: int | None, tag: int = 0, group: AnyGroup = None, group_dst: int = -1) -> Tensor:
     """Start to send a tensor to a rank; returns an empty tensor."""
     p2p.isend(tensor, dst, group, tag, _rank_in_group(dst, group_dst, "dst"))
     return waitable(empty(0))
 
 
-def irecv_inplace(tensor: Tensor, src: int | None, tag: int = 0, group: Any = None, group_src: int = -1) -> Tensor:
+def irecv_inplace(tensor: Tensor, src: int | None, tag: int = 0, group: AnyGroup = None, group_src: int = -1) -> Tensor:
     """Receive a tensor from a rank, and return it."""
     work = p2p.irecv(tensor, src, group, tag, _rank_in_group(src, group_src, "src"))
     if work is not None:

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
 
+from weft._base.types import AnyCallable, Arg, Result
 from weft._tensor.tensor import Tensor
 from weft.distributed import _functional as functional
+from weft.distributed._functional import Group
 from weft.distributed._observers import NAMES
 from weft.errors import ArgumentError
 from weft.ops._namespaces import NAMESPACES
@@ -18,7 +19,7 @@ from weft.ops._namespaces import NAMESPACES
 class CollectiveOperator:
     """A collective by name. It equals that name, and the same collective in another namespace."""
 
-    def __init__(self, namespace: str, name: str, function: Callable[..., Any] | None) -> None:
+    def __init__(self, namespace: str, name: str, function: AnyCallable | None) -> None:
         self.namespace = namespace
         self.__name__ = name
         self._function = function
@@ -28,7 +29,7 @@ class CollectiveOperator:
         """The only overload, which is called as the operator is."""
         return self
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Arg, **kwargs: Arg) -> Result:
         """Call the collective, with PyTorch's arguments of the operator."""
         if self._function is None:
             raise ArgumentError(f"torch.ops.{self} is the name of a collective, for counts: call torch.distributed's")
@@ -50,7 +51,7 @@ class CollectiveOperator:
 class CollectiveNamespace:
     """The collectives of a namespace."""
 
-    def __init__(self, name: str, functions: dict[str, Callable[..., Any] | None]) -> None:
+    def __init__(self, name: str, functions: dict[str, AnyCallable | None]) -> None:
         self.name = name
         self._operators = {own: CollectiveOperator(name, own, function) for own, function in functions.items()}
 
@@ -64,10 +65,10 @@ class CollectiveNamespace:
         return list(self._operators)
 
 
-def _written(function: Callable[..., Any]) -> Callable[..., Any]:
+def _written(function: AnyCallable) -> AnyCallable:
     """The form of a collective that writes its result to its argument."""
 
-    def call(x: Any, *args: Any) -> Any:
+    def call(x: Tensor | Sequence[Tensor], *args: Arg) -> Tensor | list[Tensor]:
         results = function(x, *args)
         if isinstance(x, Tensor):
             return x.copy_(results)
@@ -76,42 +77,66 @@ def _written(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-_NATIVE: dict[str, Callable[..., Any] | None] = {
+# Operators say how many ranks there are, too, which their group knows. Those of before groups name the ranks instead.
+
+
+def _gathered(x: Tensor, group: Group) -> Tensor:
+    return functional.all_gather_single(x, 0, group)
+
+
+def _scattered(x: Tensor, word: str, group: Group) -> Tensor:
+    return functional.reduce_scatter_single(x, word, 0, group)
+
+
+def _all_scattered(xs: Sequence[Tensor], word: str, group: Group) -> list[Tensor]:
+    return functional.reduce_scatter_single_coalesced(xs, word, [0] * len(xs), group)
+
+
+def _with_count(function: AnyCallable) -> AnyCallable:
+    """The form of a collective that takes the number of ranks before the group."""
+
+    def call(*args: Arg) -> Result:
+        *operands, _count, group = args
+        return function(*operands, group)
+
+    return call
+
+
+def _by_ranks(function: AnyCallable) -> AnyCallable:
+    """The form of a collective that takes a tag, ranks and their number instead of the group."""
+
+    def call(*args: Arg) -> Result:
+        *operands, _tag, ranks, _count = args
+        return function(*operands, functional.group_of_ranks(ranks))
+
+    return call
+
+
+_NATIVE: dict[str, AnyCallable | None] = {
     "all_reduce": functional.all_reduce,
     "all_reduce_": _written(functional.all_reduce),
     "all_reduce_coalesced": functional.all_reduce_coalesced,
     "all_reduce_coalesced_": _written(functional.all_reduce_coalesced),
     "broadcast": functional.broadcast,
     "broadcast_": _written(functional.broadcast),
-    "all_gather_into_tensor": lambda x, count, group: functional.all_gather_single(x, 0, group),
-    "all_gather_into_tensor_coalesced": lambda xs, count, group: functional.all_gather_single_coalesced(xs, group),
-    "reduce_scatter_tensor": lambda x, word, count, group: functional.reduce_scatter_single(x, word, 0, group),
-    "reduce_scatter_tensor_coalesced": lambda xs, word, count, group: functional.reduce_scatter_single_coalesced(
-        xs, word, [0] * len(xs), group
-    ),
+    "all_gather_into_tensor": _with_count(_gathered),
+    "all_gather_into_tensor_coalesced": _with_count(functional.all_gather_single_coalesced),
+    "reduce_scatter_tensor": _with_count(_scattered),
+    "reduce_scatter_tensor_coalesced": _with_count(_all_scattered),
     "all_to_all_single": functional.all_to_all_single,
     "wait_tensor": functional.wait_tensor,
 }
-_BY_RANKS: dict[str, Callable[..., Any] | None] = {
-    "all_reduce": lambda x, word, tag, ranks, count: functional.all_reduce(x, word, _of(ranks)),
-    "all_reduce_coalesced": lambda xs, word, tag, ranks, count: functional.all_reduce_coalesced(xs, word, _of(ranks)),
-    "broadcast": lambda x, source, tag, ranks, count: functional.broadcast(x, source, _of(ranks)),
-    "all_gather_into_tensor": lambda x, tag, ranks, count: functional.all_gather_single(x, 0, _of(ranks)),
-    "all_gather_into_tensor_coalesced": lambda xs, tag, ranks, count: functional.all_gather_single_coalesced(
-        xs, _of(ranks)
-    ),
-    "reduce_scatter_tensor": lambda x, word, tag, ranks, count: functional.reduce_scatter_single(
-        x, word, 0, _of(ranks)
-    ),
-    "reduce_scatter_tensor_coalesced": lambda xs, word, tag, ranks, count: functional.reduce_scatter_single_coalesced(
-        xs, word, [0] * len(xs), _of(ranks)
-    ),
-    "all_to_all_single": lambda x, received, sent, tag, ranks, count: functional.all_to_all_single(
-        x, received, sent, _of(ranks)
-    ),
+_BY_RANKS: dict[str, AnyCallable | None] = {
+    "all_reduce": _by_ranks(functional.all_reduce),
+    "all_reduce_coalesced": _by_ranks(functional.all_reduce_coalesced),
+    "broadcast": _by_ranks(functional.broadcast),
+    "all_gather_into_tensor": _by_ranks(_gathered),
+    "all_gather_into_tensor_coalesced": _by_ranks(functional.all_gather_single_coalesced),
+    "reduce_scatter_tensor": _by_ranks(_scattered),
+    "reduce_scatter_tensor_coalesced": _by_ranks(_all_scattered),
+    "all_to_all_single": _by_ranks(functional.all_to_all_single),
     "wait_tensor": functional.wait_tensor,
 }
-_of = functional.group_of_ranks
 
 for _name, _functions in (
     ("_c10d_functional", _NATIVE),

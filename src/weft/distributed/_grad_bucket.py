@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
+from weft._base.guards import is_list_or_tuple
 from weft._base.state import using
+from weft._base.types import Arg, Result
 from weft._tensor.codegen import op as rows
 from weft._tensor.composite.shape import split
 from weft._tensor.tensor import Tensor
 from weft.errors import GradientError, OptionError
-from weft.futures import Future
+from weft.futures import Future, is_future
 
 
 class GradBucket:
@@ -47,7 +48,7 @@ class GradBucket:
         return self._last
 
 
-Hook = Callable[[Any, GradBucket], Future[Any]]
+Hook = Callable[[Arg, GradBucket], Future[Result]]
 
 
 def split_like(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
@@ -63,9 +64,9 @@ def gradients_of(flat: Tensor, bucket: GradBucket) -> dict[Tensor, Tensor]:
         return dict(zip(parameters, split_like(flat, parameters), strict=True))
 
 
-def require_future(result: Any) -> Future[Any]:
+def require_future(result: object) -> Future[Result]:
     """The result of a hook, checked to be a future."""
-    if isinstance(result, Future):
+    if is_future(result):
         return result
     kind = type(result)
     raise OptionError(
@@ -74,9 +75,9 @@ def require_future(result: Any) -> Future[Any]:
     )
 
 
-def flat_result(result: Any, bucket: GradBucket) -> Tensor:
+def flat_result(result: object, bucket: GradBucket) -> Tensor:
     """The tensor in a hook's future, flat and in the type of the bucket's parameters."""
-    if isinstance(result, (list, tuple)) and len(result) == 1:
+    if is_list_or_tuple(result) and len(result) == 1:
         result = result[0]
     if not isinstance(result, Tensor):
         raise OptionError(f"expected the hook result is either a Tensor or a TensorList found {type(result).__name__}")

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from itertools import islice
-from typing import Any, Self, TypeVar
-
-import jax
+from typing import Any, Self, TypeAlias, TypeVar
 
 from weft._base.activity import COLLECTIVES, process, waiting
 from weft._base.capture import active_capture
@@ -23,6 +21,8 @@ from weft._base.flight import Flight
 from weft._base.interrupts import uninterrupted
 from weft._base.site import ends_at_user, user_site
 from weft._base.timeline import Listeners, Phase, exchanging, span, spanned
+from weft._base.types import Arg
+from weft._comm.stores.store import Store
 from weft._lazy.aval import Aval, in_memory
 from weft._lazy.external import taken_in
 from weft._lazy.flushing import array_of
@@ -40,11 +40,15 @@ from weft.distributed._monitored import pass_barrier
 from weft.distributed._observers import note_collective
 from weft.distributed._work import MessageWork, OrderedExecutor, Work, completed
 from weft.errors import ValueRangeError
+from weft.ops._jax import block_until_ready
 
 R = TypeVar("R")
 
 
-_Call = tuple[str, Callable[..., Sequence[Array]], Sequence[Tensor], Sequence[Tensor]]
+Collective: TypeAlias = Callable[[Sequence[Array]], Sequence[Array]]
+"""What a collective does with this rank's arrays; returns the arrays of its results."""
+
+_Call: TypeAlias = tuple[str, Collective, Sequence[Tensor], Sequence[Tensor]]
 
 
 class _BlockState(threading.local):
@@ -58,6 +62,10 @@ class _BlockState(threading.local):
     timeout: timedelta | None = None
 
 
+def _operation_of(_: object, operation: str, *__: object, **___: object) -> str:
+    return operation
+
+
 class ProcessGroup(GroupCollectives):
     """Ranks that work together: `ranks[i]` is the rank in the job of the group's rank `i`.
 
@@ -65,20 +73,31 @@ class ProcessGroup(GroupCollectives):
     store before both. The collectives of `weft.distributed` then call these methods.
     """
 
-    def __init__(self, *store_rank_and_size: Any) -> None:
+    def __init__(self, *store_rank_and_size: Arg) -> None:
         *stores, rank, size = store_rank_and_size
         self._attach("", UserBackend(self, rank, size), range(size), stores[0] if stores else None)
 
     @classmethod
     def over(
-        cls, name: str, backend: GroupBackend, ranks: Sequence[int], store: Any, before: ProcessGroup | None = None
+        cls,
+        name: str,
+        backend: GroupBackend,
+        ranks: Sequence[int],
+        store: Store | None,
+        before: ProcessGroup | None = None,
     ) -> ProcessGroup:
         """A group over a backend, or the user's object that it belongs to. `before` is the job's group."""
-        group = backend.group if isinstance(backend, UserBackend) else cls.__new__(cls)
+        own = backend.group if isinstance(backend, UserBackend) else None
+        group = own if isinstance(own, ProcessGroup) else cls.__new__(cls)
         return group._attach(name, backend, ranks, store, before)
 
     def _attach(
-        self, name: str, backend: GroupBackend, ranks: Sequence[int], store: Any, before: ProcessGroup | None = None
+        self,
+        name: str,
+        backend: GroupBackend,
+        ranks: Sequence[int],
+        store: Store | None,
+        before: ProcessGroup | None = None,
     ) -> Self:
         self.group_name = name
         self.group_desc = "undefined"
@@ -90,8 +109,8 @@ class ProcessGroup(GroupCollectives):
             None  # what the backend was called when it was requested, if that is not its name
         )
         self.enter: Callable[[], None] = lambda: None  # called by a thread that works for this rank
-        self._backend = backend
-        self._shared = before._executor if before is not None and backend.one_order else None
+        self.own_backend = backend
+        self._shared: OrderedExecutor | None = before._executor if before is not None and backend.one_order else None
         self._executor = self._shared or OrderedExecutor(name, lambda: self.enter())
         backend.in_order = self._executor.run
         self._messages: deque[Message] = deque()  # sent or received without a caller waiting at once
@@ -101,59 +120,59 @@ class ProcessGroup(GroupCollectives):
         return self
 
     def __repr__(self) -> str:
-        return f"<ProcessGroup {self.group_name!r}: rank {self.rank()} of {self.size()} ({self._backend.name})>"
+        return f"<ProcessGroup {self.group_name!r}: rank {self.rank()} of {self.size()} ({self.own_backend.name})>"
 
     def rank(self) -> int:
         """This process's rank in the group."""
-        return self._backend.rank
+        return self.own_backend.rank
 
     def size(self) -> int:
         """The number of ranks of the group."""
-        return self._backend.size
+        return self.own_backend.size
 
     def name(self) -> str:
         """The name under which the backend was requested: `gloo` even if that stands for another one."""
         requested = self.requested_name
-        return self._backend.name if requested is None or ":" in requested else requested
+        return self.own_backend.name if requested is None or ":" in requested else requested
 
-    def get_group_store(self) -> Any:
+    def get_group_store(self) -> Store | None:
         """The store by which the group was created."""
         return self.store
 
     @property
     def crowded(self) -> bool:
         """Whether this host has so few cores for the ranks that overlapping exchange with computation is slower."""
-        return self._backend.crowded
+        return self.own_backend.crowded
 
     @property
     def records(self) -> bool:
         """Whether its ranks run recorded programs together, so that collectives can be operators of these."""
         job = replication()
-        return job is not None and self._backend.mesh == job.mesh
+        return job is not None and self.own_backend.mesh == job.mesh
 
     @property
     def timeout(self) -> timedelta:
         """How long an operation may wait for its peers."""
-        return self._backend.timeout
+        return self.own_backend.timeout
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Set how long operations may wait for their peers; it should be equal on all ranks."""
-        self._backend.timeout = timeout
+        self.own_backend.timeout = timeout
 
     def abort(self, reason: str = "") -> None:
         """Make operations that wait for peers fail, on all ranks; the group cannot be used after it."""
         text = f"rank {self.ranks[self.rank()]} has aborted the group {self.group_name!r}"
-        self._backend.abort(f"{text}: {reason}" if reason else text)
+        self.own_backend.abort(f"{text}: {reason}" if reason else text)
 
     def await_ranks(self, operation: str) -> None:
         """Wait until all ranks have called this for the same `operation`; if they differ, all ranks raise."""
-        self._barrier(operation, lambda: self._backend.barrier(operation=operation))
+        self._barrier(operation, lambda: self.own_backend.barrier(operation=operation))
 
     def await_ranks_monitored(self, timeout: timedelta | None, *, wait_all_ranks: bool) -> None:
         """Wait until all ranks have called this; the error of the first rank names the missing ones."""
         self._barrier(
             "monitored_barrier",
-            lambda: pass_barrier(self._backend, self.ranks, timeout, wait_all_ranks=wait_all_ranks),
+            lambda: pass_barrier(self.own_backend, self.ranks, timeout, wait_all_ranks=wait_all_ranks),
         )
 
     def _followed(self, operation: str, types: Sequence[Aval], call: Callable[..., R]) -> Callable[..., R]:
@@ -186,11 +205,11 @@ class ProcessGroup(GroupCollectives):
             ) from None
 
     @ends_at_user
-    @spanned(Phase.COLLECTIVE, lambda group, operation, *_, **__: operation)
+    @spanned(Phase.COLLECTIVE, _operation_of)
     def run(
         self,
         operation: str,
-        call: Callable[..., Sequence[Array]],
+        call: Collective,
         inputs: Sequence[Tensor],
         results: Sequence[Tensor],
         *,
@@ -224,7 +243,7 @@ class ProcessGroup(GroupCollectives):
         call = self._followed(operation, types, call)
         arrays = self._arrays_of(values)
         work = Work(operation, lambda outputs: put(results, outputs))
-        self._executor.submit(lambda: call(*arrays), work._arrived)
+        self._executor.submit(lambda: call(arrays), work.arrived)
         self._unwaited.append(work)
         # Works that were waited for leave from the front; a loop that waits for each would otherwise collect all of
         # them.
@@ -235,7 +254,7 @@ class ProcessGroup(GroupCollectives):
     def _exchange(
         self,
         operation: str,
-        call: Callable[..., Sequence[Array]],
+        call: Collective,
         types: Sequence[Aval],
         values: Sequence[Value],
         deliver: Callable[[Sequence[Array]], R],
@@ -248,16 +267,16 @@ class ProcessGroup(GroupCollectives):
         call = self._followed(operation, types, call)
         arrays = self._arrays_of(values)
         with uninterrupted:
-            outputs = self._waited(operation, lambda: call(*arrays), arrays)
+            outputs = self._waited(operation, lambda: call(arrays), arrays)
             # Results that nobody waits for arrive with the next operation, in the order of the calls.
             if self._unwaited:
                 self._deliver()
             return deliver(outputs)
 
     @ends_at_user
-    @spanned(Phase.COLLECTIVE, lambda group, operation, *_, **__: operation)
+    @spanned(Phase.COLLECTIVE, _operation_of)
     def _repeat(
-        self, operation: str, call: Callable[..., Sequence[Array]], types: Sequence[Aval], values: Sequence[Value]
+        self, operation: str, call: Collective, types: Sequence[Aval], values: Sequence[Value]
     ) -> Sequence[Array]:
         """What `run` does, for a captured function: the arrays of the results."""
         return self._exchange(operation, call, types, values, lambda outputs: outputs)
@@ -265,7 +284,7 @@ class ProcessGroup(GroupCollectives):
     @property
     def is_captured(self) -> bool:
         """Whether a function is captured whose replays can make the group's calls again."""
-        return active_capture().defers and self._backend.on_host
+        return active_capture().defers and self.own_backend.on_host
 
     def _defer(
         self,
@@ -274,7 +293,7 @@ class ProcessGroup(GroupCollectives):
         results: Sequence[Tensor],
     ) -> None:
         """Leave a call to the captured function and its replays, which are valid until this group is destroyed."""
-        capture: Any = active_capture()
+        capture: Any = active_capture()  # that of a function, which defers
         capture.depends(self, "a process group", lambda: self._left)
         avals = [in_memory(tensor._read().aval, False) for tensor in results]
         outputs = capture.defer(function, [taken_in(tensor._read()) for tensor in inputs], avals)
@@ -286,26 +305,24 @@ class ProcessGroup(GroupCollectives):
         if process.activity is None:
             return self._executor.run(call)
         # The arrays are computed first, so that only the time with other ranks is told as waiting.
-        if self._backend.on_host:
-            jax.block_until_ready(arrays)
+        if self.own_backend.on_host:
+            block_until_ready(arrays)
         with waiting(COLLECTIVES, operation):
             return self._executor.run(call)
 
-    def _guarded(
-        self, operation: str, call: Callable[..., Sequence[Array]], timeout: timedelta | None
-    ) -> Callable[..., Sequence[Array]]:
+    def _guarded(self, operation: str, call: Collective, timeout: timedelta | None) -> Collective:
         """`call` with its own timeout and, at the debug level `DETAIL`, after a barrier."""
 
-        def guarded(*arrays: Array) -> Sequence[Array]:
-            with self._backend.within(timeout):
+        def guarded(arrays: Sequence[Array]) -> Sequence[Array]:
+            with self.own_backend.within(timeout):
                 if self._checks:
-                    pass_barrier(self._backend, self.ranks, timeout, operation=operation)
-                return call(*arrays)
+                    pass_barrier(self.own_backend, self.ranks, timeout, operation=operation)
+                return call(arrays)
 
         return guarded
 
     @contextmanager
-    def within(self, timeout: timedelta | None) -> Iterator[None]:
+    def within(self, timeout: timedelta | None) -> Generator[None]:
         """Set the timeout of collectives that this thread starts within the block; None means that of the group."""
         before, self._block.timeout = self._block.timeout, timeout
         try:
@@ -325,7 +342,7 @@ class ProcessGroup(GroupCollectives):
                 work.wait()
 
     @contextmanager
-    def coalescing(self) -> Iterator[list[_Call]]:
+    def coalescing(self) -> Generator[list[_Call]]:
         """Collect this thread's calls of `run` within the block, for `run_all`; `ValueError` if blocks are nested."""
         if self._block.calls is not None:
             raise ValueRangeError(
@@ -345,9 +362,9 @@ class ProcessGroup(GroupCollectives):
         # Of the calls only functions and counts are kept.
         parts = [(one, len(tensors)) for _, one, tensors, _ in calls]  # a captured call must keep no tensors
 
-        def call(*arrays: Array) -> list[Array]:
+        def call(arrays: Sequence[Array]) -> list[Array]:
             left = iter(arrays)
-            return [array for one, count in parts for array in one(*islice(left, count))]
+            return [array for one, count in parts for array in one(list(islice(left, count)))]
 
         operations = {operation for operation, *_ in calls}
         name = f"{operations.pop()}_coalesced" if len(operations) == 1 else "coalesced collectives"
@@ -358,14 +375,14 @@ class ProcessGroup(GroupCollectives):
         # Without elements there is nothing to send, as in PyTorch; the peer's tensor is on the meta device, too.
         if tensor.is_meta:
             return MessageWork(NoMessage(peer), lambda _: [], self.ranks)
-        message = self._backend.send(self._arrays_of([tensor._read()])[0], peer, tag)
+        message = self.own_backend.send(self._arrays_of([tensor._read()])[0], peer, tag)
         return self._message_work("send", f"send to rank {self.ranks[peer]}", tensor, message, [])
 
     def start_receive(self, tensor: Tensor, peer: int | None, tag: int) -> MessageWork:
         """Start to receive from a rank of the group, or from any (None)."""
         if tensor.is_meta:
             return MessageWork(NoMessage(peer or 0), lambda _: [tensor], self.ranks)
-        message = self._backend.receive(self._arrays_of([tensor._read()])[0], peer, tag)
+        message = self.own_backend.receive(self._arrays_of([tensor._read()])[0], peer, tag)
         operation, sender = ("recvAnySource", "any rank") if peer is None else ("recv", f"rank {self.ranks[peer]}")
         return self._message_work(operation, f"receive from {sender}", tensor, message, [tensor])
 
@@ -374,7 +391,7 @@ class ProcessGroup(GroupCollectives):
         _end_capture()
         # Host groups take NumPy's memory as it is: arrays of jax in and out were most of the 87 µs of an all_reduce of
         # 8 bytes, which takes 12 now.
-        return list(map(Value.read if self._backend.on_host else array_of, values))
+        return list(map(Value.read if self.own_backend.on_host else array_of, values))
 
     def _message_work(
         self, operation: str, text: str, tensor: Tensor, message: Message, results: list[Tensor]
@@ -403,12 +420,12 @@ class ProcessGroup(GroupCollectives):
         lines = (self._executor, self._message_executor)
         # that thread may still have to look at messages which are done
         if self._executor.busy or any(not message.done for message in self._messages):
-            self._backend.abort(f"rank {self.ranks[self.rank()]} has destroyed the group {self.group_name!r}")
+            self.own_backend.abort(f"rank {self.ranks[self.rank()]} has destroyed the group {self.group_name!r}")
         # The executor is that of the job's group, and goes on after this group.
         if self._shared is not None:
             self._executor.run(lambda: None)  # waits for running operations
         if all(line.close(_GRACE_SECONDS) for line in lines if line is not self._shared):
-            self._backend.close()
+            self.own_backend.close()
 
 
 _GRACE_SECONDS = 5.0

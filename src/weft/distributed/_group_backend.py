@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
 
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
+from weft._base.types import Result
 from weft._comm.deadline import Deadline
 from weft.distributed._messages import Array, Message
 from weft.distributed._reduce_op import Reduction
@@ -41,23 +42,23 @@ class GroupBackend(ABC):
     hosts: Sequence[str] = ()
     on_host = False
     one_order = False
-    mesh: Any = None
+    mesh: Mesh | None = None
 
     def __init__(self, rank: int, size: int, timeout: timedelta) -> None:
         self.rank = rank
         self.size = size
         self.timeout = timeout
         self._override = _TimeoutOverride()
-        self.in_order: Callable[[Callable[[], Any]], Any] = lambda function: function()
+        self.in_order: Callable[[Callable[[], Result]], Result] = lambda function: function()
 
-    def _deadline(self, timeout: timedelta | None = None) -> Deadline:
+    def deadline(self, timeout: timedelta | None = None) -> Deadline:
         """The deadline of an operation that begins now, by its own timeout or that of the group."""
         if timeout is None:
             timeout = self.timeout if self._override.timeout is None else self._override.timeout
         return Deadline(timeout.total_seconds())
 
     @contextmanager
-    def within(self, timeout: timedelta | None) -> Iterator[None]:
+    def within(self, timeout: timedelta | None) -> Generator[None]:
         """Set the timeout of this thread's operations within the block; None means that of the group."""
         before, self._override.timeout = self._override.timeout, timeout
         try:

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from weft import distributed as dist  # its names are imported on first use
+from weft._base.guards import is_list_or_tuple
+from weft._base.types import Arg, Result
 from weft._tensor.tensor import Tensor
 from weft.distributed import _group_options as options
 from weft.distributed._reduce_op import Reduction
@@ -32,53 +34,63 @@ class GroupCollectives:
     # --- all ranks get the same result ------------------------------------------------------------------------
 
     def allreduce(
-        self, tensors: Sequence[Tensor], opts: Any = None, timeout: timedelta | None = None, *, op: Any = None
+        self,
+        tensors: Sequence[Tensor],
+        opts: object = None,
+        timeout: timedelta | None = None,
+        *,
+        op: Reduction | None = None,
     ) -> Work:
         """`all_reduce`; `opts` may also be the reduction."""
         opts = _merged(options.AllreduceOptions, opts, timeout, reduceOp=op)
         with self._as(opts):
             return _started(dist.all_reduce(_only(tensors), opts.reduceOp, self, async_op=True))
 
-    def allreduce_coalesced(self, tensors: Sequence[Tensor], opts: Any = None) -> Work:
+    def allreduce_coalesced(self, tensors: Sequence[Tensor], opts: object = None) -> Work:
         """`all_reduce_coalesced`."""
         opts = _merged(options.AllreduceCoalescedOptions, opts)
         with self._as(opts):
             return _started(dist._all_reduce_coalesced(tensors, opts.reduceOp, self))
 
     def broadcast(
-        self, tensors: Sequence[Tensor], opts: Any = None, timeout: timedelta | None = None, *, root: Any = None
+        self,
+        tensors: Sequence[Tensor],
+        opts: object = None,
+        timeout: timedelta | None = None,
+        *,
+        root: int | None = None,
     ) -> Work:
         """`broadcast` from a rank in the group; `opts` may also be that rank."""
         opts = _merged(options.BroadcastOptions, opts, timeout, rootRank=root)
         with self._as(opts):
             return _started(dist.broadcast(_only(tensors), group=self, group_src=opts.rootRank, async_op=True))
 
-    def allgather(self, output_tensors: Sequence[Tensor], input_tensors: Sequence[Tensor], opts: Any = None) -> Work:
+    def allgather(self, output_tensors: Sequence[Tensor], input_tensors: Sequence[Tensor], opts: object = None) -> Work:
         """`all_gather` of the tensor in `input_tensors` into the list in `output_tensors`; `opts` may be a timeout."""
         opts = _merged(options.AllgatherOptions, opts)
         with self._as(opts):
             return _started(dist.all_gather(_only_list(output_tensors), _only(input_tensors), self, async_op=True))
 
     def allgather_coalesced(
-        self, output_lists: Sequence[Sequence[Tensor]], input_list: Sequence[Tensor], opts: Any = None
+        self, output_lists: Sequence[Sequence[Tensor]], input_list: Sequence[Tensor], opts: object = None
     ) -> Work:
         """`all_gather_coalesced`."""
         with self._as(_merged(options.AllgatherOptions, opts)):
             return _started(dist._all_gather_coalesced(output_lists, input_list, self))
 
-    def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
+    def all_gather_single(self, output: Tensor, input: Tensor, opts: object = None) -> Work:
         """`all_gather_single`."""
         with self._as(_merged(options.AllgatherOptions, opts)):
             return _started(dist.all_gather_single(output, input, self, async_op=True))
 
     def all_gather_single_coalesced(
-        self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None
+        self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: object = None
     ) -> Work:
         """`all_gather_single` of several tensors as one operation."""
         with self._as(_merged(options.AllgatherOptions, opts)):
             return self._coalesced(dist.all_gather_single, outputs, inputs)
 
-    def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Work:
+    def barrier(self, opts: object = None, timeout: timedelta | None = None) -> Work:
         """`barrier`; `opts` may also be the timeout."""
         with self._as(_merged(options.BarrierOptions, opts, timeout)):
             return _started(dist.barrier(self, async_op=True))
@@ -92,7 +104,7 @@ class GroupCollectives:
     def reduce(
         self,
         tensors: Sequence[Tensor],
-        opts: Any = None,
+        opts: object = None,
         op: Reduction | None = None,
         timeout: timedelta | None = None,
         *,
@@ -109,7 +121,7 @@ class GroupCollectives:
         self,
         output_tensors: Sequence[Tensor],
         input_tensors: Sequence[Tensor],
-        opts: Any = None,
+        opts: object = None,
         timeout: timedelta | None = None,
         *,
         root: int | None = None,
@@ -124,7 +136,7 @@ class GroupCollectives:
         self,
         output_tensors: Sequence[Tensor],
         input_tensors: Sequence[Tensor],
-        opts: Any = None,
+        opts: object = None,
         timeout: timedelta | None = None,
         *,
         root: int | None = None,
@@ -141,7 +153,7 @@ class GroupCollectives:
         self,
         output_tensors: Sequence[Tensor],
         input_tensors: Sequence[Tensor],
-        opts: Any = None,
+        opts: object = None,
         timeout: timedelta | None = None,
         *,
         op: Reduction | None = None,
@@ -152,21 +164,21 @@ class GroupCollectives:
         with self._as(opts):
             return _started(dist.reduce_scatter(result, xs, opts.reduceOp, self, async_op=True))
 
-    def reduce_scatter_single(self, outputTensor: Tensor, inputTensor: Tensor, opts: Any = None) -> Work:
+    def reduce_scatter_single(self, outputTensor: Tensor, inputTensor: Tensor, opts: object = None) -> Work:
         """`reduce_scatter_single`."""
         opts = _merged(options.ReduceScatterOptions, opts)
         with self._as(opts):
             return _started(dist.reduce_scatter_single(outputTensor, inputTensor, opts.reduceOp, self, async_op=True))
 
     def reduce_scatter_single_coalesced(
-        self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None
+        self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: object = None
     ) -> Work:
         """`reduce_scatter_single` of several tensors as one operation."""
         opts = _merged(options.ReduceScatterOptions, opts)
         with self._as(opts):
             return self._coalesced(dist.reduce_scatter_single, outputs, inputs, opts.reduceOp)
 
-    def alltoall(self, output_tensors: Sequence[Tensor], input_tensors: Sequence[Tensor], opts: Any = None) -> Work:
+    def alltoall(self, output_tensors: Sequence[Tensor], input_tensors: Sequence[Tensor], opts: object = None) -> Work:
         """`all_to_all`."""
         with self._as(_merged(options.AllToAllOptions, opts)):
             return _started(dist.all_to_all(output_tensors, input_tensors, self, async_op=True))
@@ -177,7 +189,7 @@ class GroupCollectives:
         input: Tensor,
         output_split_sizes: Sequence[int],
         input_split_sizes: Sequence[int],
-        opts: Any = None,
+        opts: object = None,
     ) -> Work:
         """`all_to_all_single`; empty lists mean parts of equal size."""
         with self._as(_merged(options.AllToAllOptions, opts)):
@@ -210,7 +222,9 @@ class GroupCollectives:
     def _as(self, opts: options.CollectiveOptions) -> AbstractContextManager[None]:
         return self.within(opts.timeout if opts.timeout >= timedelta(0) else None)
 
-    def _coalesced(self, function: Any, outputs: Sequence[Tensor], inputs: Sequence[Tensor], *args: Any) -> Work:
+    def _coalesced(
+        self, function: Callable[..., Work | None], outputs: Sequence[Tensor], inputs: Sequence[Tensor], *args: Arg
+    ) -> Work:
         if not inputs or len(outputs) != len(inputs):
             raise ValueRangeError(f"expected as many outputs as inputs, but got {len(outputs)} and {len(inputs)}")
         with dist._coalescing_manager(self, async_ops=True) as manager:
@@ -219,7 +233,7 @@ class GroupCollectives:
         return manager.works[0]
 
 
-def _merged(kind: type[Options], opts: Any, timeout: timedelta | None = None, **single: Any) -> Options:
+def _merged(kind: type[Options], opts: object, timeout: timedelta | None = None, **single: Arg) -> Options:
     """The options: an object, or made of `single` options, of which `opts` may be the first one, or the timeout."""
     if isinstance(opts, kind):
         return opts
@@ -239,18 +253,18 @@ def _merged(kind: type[Options], opts: Any, timeout: timedelta | None = None, **
     return merged
 
 
-def _only(tensors: Sequence[Tensor]) -> Any:
+def _only(tensors: Arg) -> Result:
     """The only tensor of a list, or a tensor given without a list."""
-    if not isinstance(tensors, (list, tuple)):
+    if not is_list_or_tuple(tensors):
         return tensors
     if len(tensors) != 1:
         raise OptionError(f"Expecting one tensor only but got {len(tensors)}; a rank has one device")
     return tensors[0]
 
 
-def _only_list(tensors: Sequence[Tensor]) -> Any:
+def _only_list(tensors: Arg) -> Result:
     """The tensors of all ranks, given as a list or as a list in a list."""
-    nested = isinstance(tensors, (list, tuple)) and tensors and isinstance(tensors[0], (list, tuple))
+    nested = is_list_or_tuple(tensors) and tensors and is_list_or_tuple(tensors[0])
     return _only(tensors) if nested else tensors
 
 

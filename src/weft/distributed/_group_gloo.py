@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
 
 from weft._comm.stores.store import Store
 from weft.distributed import _backends
@@ -21,17 +20,21 @@ class ProcessGroupGloo(ProcessGroup):
         """Options: `_timeout` is how long operations wait. Devices and threads cannot be chosen here."""
 
         _timeout: timedelta = default_pg_timeout
-        _devices: list[Any] = field(default_factory=list)
+        _devices: list[object] = field(default_factory=list[object])
         _threads: int = 2
         backend: str = "gloo"
         group_name: str = ""
-        global_ranks_in_group: list[int] = field(default_factory=list)
+        global_ranks_in_group: list[int] = field(default_factory=list[int])
+
+        @property
+        def timeout(self) -> timedelta:
+            return self._timeout
 
     Options = _Options
 
     def __init__(self, store: Store, rank: int, size: int, timeout: timedelta | _Options | None = None) -> None:
         self.options = timeout if isinstance(timeout, self._Options) else self._Options(timeout or default_pg_timeout)
-        limit = self.options._timeout
+        limit = self.options.timeout
         backend = _backends.join_group("threads" if is_thread_rank() else "shm", store, rank, range(size), limit)
         self._attach("gloo", backend, range(size), store)
         self.requested_name = "gloo"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from datetime import timedelta
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from weft.distributed._group_backend import GroupBackend
 from weft.distributed._messages import Array
 from weft.distributed._reduce_op import PremulSum, Reduction, word_of
 
-Host = np.ndarray[Any, Any]
+Host = np.ndarray
 
 _SMALL = 1 << 16  # arrays up to this size, in bytes, are exchanged together
 
@@ -46,17 +45,17 @@ class HostBackend(GroupBackend):
         self.name = name
         self._group = group
         self._collectives = collectives
-        self._messages = messages
+        self.messages = messages
 
     def all_reduce(self, x: Array, op: Reduction) -> Array:
         source = np.asarray(x)
         out = _like(source)
-        self._collectives.all_reduce(source, out, word_of(op), self._deadline(), factor=_factor(op))
+        self._collectives.all_reduce(source, out, word_of(op), self.deadline(), factor=_factor(op))
         return out
 
     def all_reduce_many(self, xs: Sequence[Array], op: Reduction) -> list[Array]:
         results: list[Array] = list(xs)
-        packs: dict[Any, list[int]] = {}
+        packs: dict[Hashable, list[int]] = {}
         for at, x in enumerate(xs):
             # For short arrays an exchange costs more than the copies into one array and out of it; long ones are
             # exchanged as they are.
@@ -73,45 +72,45 @@ class HostBackend(GroupBackend):
     def reduce(self, x: Array, root: int, op: Reduction) -> Array:
         source = np.asarray(x)
         out = _like(source) if root == self.rank else None
-        self._collectives.reduce(source, out, root, word_of(op), self._deadline(), factor=_factor(op))
+        self._collectives.reduce(source, out, root, word_of(op), self.deadline(), factor=_factor(op))
         return x if out is None else out
 
     def broadcast(self, x: Array, root: int) -> Array:
         source = np.asarray(x)
         if root == self.rank:
-            self._collectives.broadcast(source, root, self._deadline())
+            self._collectives.broadcast(source, root, self.deadline())
             return x
         out = _like(source)
-        self._collectives.broadcast(out, root, self._deadline())
+        self._collectives.broadcast(out, root, self.deadline())
         return out
 
     def all_gather(self, x: Array) -> Sequence[Array]:
         source = np.asarray(x)
         outs = [_like(source) for _ in range(self.size)]
-        self._collectives.all_gather(source, outs, self._deadline())
+        self._collectives.all_gather(source, outs, self.deadline())
         return outs
 
     def all_gather_joined(self, x: Array) -> Array:
         source = np.asarray(x)
         whole = room_like((self.size * source.shape[0], *source.shape[1:]), source.dtype)
-        self._collectives.all_gather(source, np.split(whole, self.size), self._deadline())
+        self._collectives.all_gather(source, np.split(whole, self.size), self.deadline())
         return whole
 
     def gather(self, x: Array, root: int) -> Sequence[Array] | None:
         source = np.asarray(x)
         outs = [_like(source) for _ in range(self.size)] if root == self.rank else None
-        self._collectives.gather(source, outs, root, self._deadline())
+        self._collectives.gather(source, outs, root, self.deadline())
         return outs
 
     def scatter(self, xs: Sequence[Array] | None, like: Array, root: int) -> Array:
         out = _like(np.asarray(like))
-        self._collectives.scatter(None if xs is None else list(map(np.asarray, xs)), out, root, self._deadline())
+        self._collectives.scatter(None if xs is None else list(map(np.asarray, xs)), out, root, self.deadline())
         return out
 
     def reduce_scatter(self, xs: Sequence[Array], op: Reduction) -> Array:
         sources = list(map(np.asarray, xs))
         out = _like(sources[self.rank])
-        self._collectives.reduce_scatter(sources, out, word_of(op), self._deadline(), factor=_factor(op))
+        self._collectives.reduce_scatter(sources, out, word_of(op), self.deadline(), factor=_factor(op))
         return out
 
     def reduce_scatter_joined(self, x: Array, op: Reduction) -> Array:
@@ -120,25 +119,25 @@ class HostBackend(GroupBackend):
     def all_to_all(self, xs: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> Sequence[Array]:
         sources = list(map(np.asarray, xs))
         outs = [room_like(shape, sources[0].dtype) for shape in shapes]
-        self._collectives.all_to_all(sources, outs, self._deadline())
+        self._collectives.all_to_all(sources, outs, self.deadline())
         return outs
 
     def barrier(self, timeout: timedelta | None = None, operation: str = "barrier") -> None:
-        self._collectives.barrier(self._deadline(timeout), operation)
+        self._collectives.barrier(self.deadline(timeout), operation)
 
     def send(self, x: Array, peer: int, tag: int) -> _HostMessage:
-        return _HostMessage(self, self._messages.send(np.asarray(x), peer, tag), [])
+        return _HostMessage(self, self.messages.send(np.asarray(x), peer, tag), [])
 
     def receive(self, like: Array, peer: int | None, tag: int) -> _HostMessage:
         out = _like(np.asarray(like))
-        return _HostMessage(self, self._messages.receive(out, peer, tag), [out])
+        return _HostMessage(self, self.messages.receive(out, peer, tag), [out])
 
     def abort(self, text: str) -> None:
         self._group.abort(text)
 
     def close(self) -> None:
         self._collectives.close()
-        self._messages.close()
+        self.messages.close()
 
 
 class _HostMessage:
@@ -152,11 +151,11 @@ class _HostMessage:
     @property
     def done(self) -> bool:
         if not self._request.done:
-            self._backend._messages.progress()
+            self._backend.messages.progress()
         return self._request.done
 
     def wait(self) -> tuple[Sequence[Array], int]:
-        self._backend._messages.wait(self._request, self._backend._deadline())
+        self._backend.messages.wait(self._request, self._backend.deadline())
         assert self._request.peer is not None, "a message that has come has a source"
         return self._received, self._request.peer
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
 
+from weft._base.device import DeviceLike
 from weft.distributed._reduce_op import ReduceOp, Reduction
 
 _UNSET = timedelta(milliseconds=-1)
@@ -76,5 +76,5 @@ class AllToAllOptions(CollectiveOptions):
 class BarrierOptions(CollectiveOptions):
     """Options of `ProcessGroup.barrier`."""
 
-    device_ids: list[int] = field(default_factory=list)
-    device: Any = None
+    device_ids: list[int] = field(default_factory=list[int])
+    device: DeviceLike | None = None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
 import numpy as np
 
 from weft._base.state import using
+from weft._base.types import Arg
 from weft._tensor.convert import from_host
 from weft._tensor.tensor import Tensor
 from weft.distributed import _group_options as options
@@ -29,14 +29,14 @@ class UserBackend(GroupBackend):
     name = "undefined"
     on_host = True
 
-    def __init__(self, group: Any, rank: int, size: int) -> None:
+    def __init__(self, group: GroupCollectives, rank: int, size: int) -> None:
         super().__init__(rank, size, default_pg_timeout)
         self.group = group
 
     def _defines(self, method: str) -> bool:
         return getattr(type(self.group), method, None) is not getattr(GroupCollectives, method, None)
 
-    def _call(self, method: str, *args: Any) -> None:
+    def _call(self, method: str, *args: Arg) -> None:
         """Call a method and wait for its work; `RuntimeError` if the class does not define it."""
         if not self._defines(method):
             raise UnsupportedBackendError(
@@ -130,7 +130,7 @@ def _tensor(x: Array) -> Tensor:
     return from_host(np.asarray(x))
 
 
-def _room(shape: tuple[int, ...], dtype: Any) -> Tensor:
+def _room(shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
     return from_host(np.zeros(shape, dtype))
 
 

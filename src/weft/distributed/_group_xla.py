@@ -14,14 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache, partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from weft._base.types import Arg
 from weft._comm.deadline import Deadline
 from weft._comm.groups.message_group import MessageGroup
 from weft._comm.groups.messages import MessageRequest
@@ -41,6 +40,7 @@ from weft.distributed._group_host import over_streams
 from weft.distributed._messages import Array
 from weft.distributed._reduce_op import PremulSum, Reduction, word_of
 from weft.errors import CollectiveArgumentsError, DistBackendError, DistError
+from weft.ops._jax import JaxRuntimeError, all_gather, all_to_all, block_until_ready, device_put, jit, pad, shard_map
 from weft.ops._replicas import AXIS, broadcast, folded, reduced
 
 Body = Callable[..., jax.Array]
@@ -54,10 +54,10 @@ class XlaBackend(GroupBackend):
     name = "xla"
     one_order = True
 
-    def __init__(self, store: Any, links: TcpStreams, rank: int, ranks: Sequence[int], timeout: timedelta) -> None:
+    def __init__(self, store: Store, links: TcpStreams, rank: int, ranks: Sequence[int], timeout: timedelta) -> None:
         super().__init__(rank, len(ranks), timeout)
         self.store: Store = store
-        self._group = MessageGroup(links, rank, len(ranks), ranks)
+        self.message_group = MessageGroup(links, rank, len(ranks), ranks)
         devices = {device.process_index: device for device in reversed(jax.devices())}
         self.device = devices[ranks[rank]]
         self.mesh = Mesh(np.array([devices[one] for one in ranks]), (AXIS,))
@@ -66,13 +66,13 @@ class XlaBackend(GroupBackend):
         if len(ranks) == jax.process_count():
             set_replication(self)
 
-    def _call(self, call: CollectiveCall, x: Array, body: Body, *static: Any) -> Array:
+    def _call(self, call: CollectiveCall, x: Array, body: Body, *static: Arg) -> Array:
         """This rank's result of `body`, which runs on all ranks, for its array `x`."""
-        deadline = self._deadline()
-        return self._group.run(call, lambda: self._exchange(call, deadline, x, body, *static), deadline)
+        deadline = self.deadline()
+        return self.message_group.run(call, lambda: self._exchange(call, deadline, x, body, *static), deadline)
 
-    def _exchange(self, call: CollectiveCall, deadline: Deadline, x: Array, body: Body, *static: Any) -> Array:
-        mine = jax.device_put(x, self.device) if x.ndim else jax.device_put(x, self.device).reshape(1)
+    def _exchange(self, call: CollectiveCall, deadline: Deadline, x: Array, body: Body, *static: Arg) -> Array:
+        mine = device_put(x, self.device) if x.ndim else device_put(x, self.device).reshape(1)
         shape = (self.size * mine.shape[0], *mine.shape[1:])  # each rank has a part along the first dim
         whole = jax.make_array_from_single_device_arrays(shape, self._split, [mine])
         every = _program(self.mesh, body, *static)(whole)
@@ -82,20 +82,20 @@ class XlaBackend(GroupBackend):
             result = result.reshape(every.shape[0] // self.size, *every.shape[1:])
         if not x.ndim:
             result = result.reshape(result.shape[:-1])
-        return jax.device_put(result, x.sharding) if isinstance(x, jax.Array) else result
+        return device_put(result, x.sharding) if isinstance(x, jax.Array) else result
 
     def _complete(self, results: Sequence[jax.Array], call: object, deadline: Deadline) -> None:
         """Wait until XLA has computed the results, or a rank fails."""
         for result in results:
             try:
-                self._group.complete(partial(is_ready, result), call, deadline)
+                self.message_group.complete(partial(is_ready, result), call, deadline)
             except BaseException:
                 unfinished.extend(results)
                 raise
         try:
-            jax.block_until_ready(results)
-        except (ValueError, jax.errors.JaxRuntimeError) as error:
-            self._group.fail_after(error, call)
+            block_until_ready(results)
+        except (ValueError, JaxRuntimeError) as error:
+            self.message_group.fail_after(error, call)
 
     def run_together(
         self, what: str, program: str, launch: Callable[[], Sequence[jax.Array]]
@@ -104,14 +104,14 @@ class XlaBackend(GroupBackend):
 
         None if only the programs differ.
         """
-        deadline = self._deadline()
+        deadline = self.deadline()
 
         def steps() -> Sequence[jax.Array]:
             results = launch()
             self._complete(results, what, deadline)
             return results
 
-        return self.in_order(lambda: self._group.run_if_equal(what, program, steps, deadline))
+        return self.in_order(lambda: self.message_group.run_if_equal(what, program, steps, deadline))
 
     def all_reduce(self, x: Array, op: Reduction) -> Array:
         return self._reduced(CollectiveCall("all_reduce", x.size, x.dtype, None, word_of(op)), x, op)
@@ -153,37 +153,37 @@ class XlaBackend(GroupBackend):
 
     def all_to_all(self, xs: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> list[Array]:
         sizes = [int(np.prod(shape)) for shape in shapes]
-        call, deadline = CollectiveCall("all_to_all", 0, xs[0].dtype), self._deadline()
+        call, deadline = CollectiveCall("all_to_all", 0, xs[0].dtype), self.deadline()
 
         def steps() -> Array:
             counts = np.array([x.size for x in xs] + sizes, np.int64)
             table = np.asarray(self._exchange(call, deadline, counts, _gather))
-            if (mismatch := size_mismatch(table, self._group.ranks)) is not None:
+            if (mismatch := size_mismatch(table, self.message_group.ranks)) is not None:
                 raise CollectiveArgumentsError(mismatch)
             longest = int(table.max())
-            padded = jnp.stack([jnp.pad(jnp.ravel(x), (0, longest - x.size)) for x in xs])
+            padded = jnp.stack([pad(jnp.ravel(x), (0, longest - x.size)) for x in xs])
             return self._exchange(call, deadline, padded, _exchange_parts)
 
-        parts_of_ranks = self._group.run(call, steps, deadline)
+        parts_of_ranks = self.message_group.run(call, steps, deadline)
         return [part[:size].reshape(shape) for part, size, shape in zip(parts_of_ranks, sizes, shapes, strict=True)]
 
     def barrier(self, timeout: timedelta | None = None, operation: str = "barrier") -> None:
-        self._group.run(CollectiveCall(operation), lambda: None, self._deadline(timeout))
+        self.message_group.run(CollectiveCall(operation), lambda: None, self.deadline(timeout))
 
     def send(self, x: Array, peer: int, tag: int) -> _XlaMessage:
-        return _XlaMessage(self, self._group.messages.send(np.asarray(x), peer, tag), None, x)
+        return _XlaMessage(self, self.message_group.messages.send(np.asarray(x), peer, tag), None, x)
 
     def receive(self, like: Array, peer: int | None, tag: int) -> _XlaMessage:
         out = np.empty(like.shape, like.dtype)
-        return _XlaMessage(self, self._group.messages.receive(out, peer, tag), out, like)
+        return _XlaMessage(self, self.message_group.messages.receive(out, peer, tag), out, like)
 
     def abort(self, text: str) -> None:
-        self._group.abort(text)
+        self.message_group.abort(text)
 
     def close(self) -> None:
         if replication() is self:
             set_replication(self._before)
-        self._group.close()
+        self.message_group.close()
 
 
 class _XlaMessage:
@@ -198,14 +198,14 @@ class _XlaMessage:
     @property
     def done(self) -> bool:
         if not self._request.done:
-            self._backend._group.messages.progress()
+            self._backend.message_group.messages.progress()
         return self._request.done
 
     def wait(self) -> tuple[list[Array], int]:
-        self._backend._group.messages.wait(self._request, self._backend._deadline())
+        self._backend.message_group.messages.wait(self._request, self._backend.deadline())
         assert self._request.peer is not None, "a message that has come has a source"
         target = self._like.sharding if isinstance(self._like, jax.Array) else self._backend.device
-        received = [] if self._received is None else [jax.device_put(self._received, target)]
+        received: list[Array] = [] if self._received is None else [device_put(self._received, target)]
         return received, self._request.peer
 
 
@@ -213,24 +213,24 @@ class _XlaMessage:
 
 
 @lru_cache(maxsize=1024)  # key: the ranks' devices, the body, and its constants
-def _program(mesh: Mesh, body: Body, *static: Any) -> Callable[[jax.Array], jax.Array]:
+def _program(mesh: Mesh, body: Body, *static: Arg) -> Callable[[jax.Array], jax.Array]:
     spec = PartitionSpec(AXIS)
 
     def run(x: jax.Array) -> jax.Array:
         return body(x, *static)
 
-    sharded = jax.shard_map(run, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
-    return jax.jit(sharded, compiler_options=KEEP_CASTS)
+    sharded = shard_map(run, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
+    return jit(sharded, compiler_options=KEEP_CASTS)
 
 
 def _gather(x: jax.Array) -> jax.Array:
     """(…) -> (ranks, …)"""
-    return lax.all_gather(x, AXIS)
+    return all_gather(x, AXIS)
 
 
 def _exchange_parts(x: jax.Array) -> jax.Array:
     """(target ranks, …) -> (source ranks, …)"""
-    return lax.all_to_all(x, AXIS, 0, 0)
+    return all_to_all(x, AXIS, 0, 0)
 
 
 def _reduce_parts(x: jax.Array, word: str) -> jax.Array:

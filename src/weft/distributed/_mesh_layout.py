@@ -8,10 +8,12 @@ rank, in one order, whichever part a rank is in.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 
 import numpy as np
+
+from weft.errors import OutOfRangeError, PreconditionError, ValueRangeError
 
 Dim = tuple[int, ...]
 
@@ -47,3 +49,15 @@ def rows(dim: Dim, places: int) -> list[list[int]]:
 def coordinate(dims: Sequence[Dim], place: int, places: int) -> tuple[int, ...]:
     """The index of a place along each dim."""
     return tuple(next(row.index(place) for row in rows(dim, places) if place in row) for dim in dims)
+
+
+def shape_of(mesh_shape: Iterable[int]) -> tuple[int, ...]:
+    """The shape that a mesh is given, checked."""
+    shape = tuple(mesh_shape)
+    if not all(hasattr(size, "__index__") for size in shape):
+        raise ValueRangeError(f"mesh_shape must have the sizes of the mesh's dims, but got {mesh_shape!r}")
+    if any(size < 0 for size in shape):
+        raise OutOfRangeError(f"mesh_shape must have positive sizes, but got {shape}")
+    if 0 in shape:
+        raise PreconditionError(f"a mesh has one rank at least, but mesh_shape is {shape}")
+    return shape

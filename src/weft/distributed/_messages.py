@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import jax
 import numpy as np
 
-Array = jax.Array | np.ndarray[Any, Any]
+Array = jax.Array | np.ndarray
 
 
 class Message(Protocol):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from weft._base.types import Arg, AttributeValue, Result
 from weft._tensor.tensor import Tensor
 from weft.nn import Module, Parameter
 
@@ -26,11 +27,11 @@ class ModuleWrapper(Module):
         assert inner is not None, "it is set once"
         return inner
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: Arg, **kwargs: Arg) -> Result:
         """What the wrapped module computes."""
         return self.module(*args, **kwargs)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> AttributeValue:
         try:
             return super().__getattr__(name)
         except AttributeError:
@@ -38,14 +39,15 @@ class ModuleWrapper(Module):
                 raise
             return getattr(self.module, name)
 
-    def __getitem__(self, key: Any) -> Any:
-        return self.module[key]  # pyright: ignore[reportIndexIssue]  where it is a container
+    def __getitem__(self, key: object) -> Result:
+        inner: Result = self.module  # a container
+        return inner[key]
 
-    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, Parameter]]:
+    def named_parameters(self, *args: Arg, **kwargs: Arg) -> Iterator[tuple[str, Parameter]]:
         """Names and parameters, as without the wrapper."""
         return ((self.outer(name), parameter) for name, parameter in super().named_parameters(*args, **kwargs))
 
-    def named_buffers(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, Tensor]]:
+    def named_buffers(self, *args: Arg, **kwargs: Arg) -> Iterator[tuple[str, Tensor]]:
         """Names and buffers, as without the wrapper."""
         return ((self.outer(name), buffer) for name, buffer in super().named_buffers(*args, **kwargs))
 

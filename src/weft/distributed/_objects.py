@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from weft._base.device import DeviceLike
 from weft._base.dtype import int64, uint8
+from weft._base.guards import is_list
+from weft._base.types import Result
 from weft._tensor.composite.create import zeros
 from weft._tensor.convert import from_host, tensor
 from weft._tensor.kind_names import kind_of
@@ -20,11 +21,11 @@ from weft._tensor.tensor import Tensor
 from weft.distributed import _collectives, _p2p
 from weft.distributed._arguments import or_first, rank_of, require_list_at_root, require_rank, root_of
 from weft.distributed._group import ProcessGroup
-from weft.distributed._world import member_of
+from weft.distributed._world import AnyGroup, member_of
 from weft.errors import ArgumentError, IndexRangeError, OutOfRangeError, ValueRangeError, WeftError
 
 
-def _packed(obj: Any, name: str) -> Tensor:
+def _packed(obj: object, name: str) -> Tensor:
     """The pickle of an object, which errors call `name`."""
     try:
         data = pickle.dumps(obj, protocol=pickle.HIGHEST_PROTOCOL)
@@ -36,15 +37,15 @@ def _packed(obj: Any, name: str) -> Tensor:
     return from_host(np.frombuffer(data, np.uint8))
 
 
-def _all_packed(objects: Sequence[Any], name: str) -> list[Tensor]:
+def _all_packed(objects: Sequence[object], name: str) -> list[Tensor]:
     return [_packed(obj, f"{name}[{at}]") for at, obj in enumerate(objects)]
 
 
-def _unpacked(data: Tensor, size: int) -> Any:
+def _unpacked(data: Tensor, size: int) -> Result:
     return pickle.loads(data._host()[:size].tobytes())
 
 
-def _sizes_and_data(obj: Any, group: ProcessGroup, operation: str) -> tuple[list[int], Tensor]:
+def _sizes_and_data(obj: object, group: ProcessGroup, operation: str) -> tuple[list[int], Tensor]:
     """The sizes of all ranks' pickles, and this rank's pickle padded to the largest size."""
     packed = _packed(obj, f"{operation}: obj")
     group.await_ranks(operation)
@@ -56,7 +57,7 @@ def _sizes_and_data(obj: Any, group: ProcessGroup, operation: str) -> tuple[list
     return counts, data
 
 
-def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
+def all_gather_object(object_list: list[Result], obj: object, group: AnyGroup = None) -> None:
     """Put the object of rank i into `object_list[i]`, on all ranks; further entries are kept."""
     process_group = member_of(group, "all_gather_object")
     if process_group is None:
@@ -69,10 +70,10 @@ def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> No
 
 
 def gather_object(
-    obj: Any,
-    object_gather_list: list[Any] | None = None,
+    obj: object,
+    object_gather_list: list[Result] | None = None,
     dst: int | None = None,
-    group: Any = None,
+    group: AnyGroup = None,
     group_dst: int | None = None,
 ) -> None:
     """Put the object of rank i into `object_gather_list[i]` of rank `dst` (by default 0); other ranks give no list.
@@ -96,9 +97,9 @@ def gather_object(
 
 
 def broadcast_object_list(
-    object_list: list[Any],
+    object_list: list[Result],
     src: int | None = None,
-    group: Any = None,
+    group: AnyGroup = None,
     device: DeviceLike | None = None,
     group_src: int | None = None,
 ) -> None:
@@ -125,17 +126,17 @@ def broadcast_object_list(
 
 
 def scatter_object_list(
-    scatter_object_output_list: list[Any],
-    scatter_object_input_list: Sequence[Any] | None = None,
+    scatter_object_output_list: list[Result],
+    scatter_object_input_list: Sequence[object] | None = None,
     src: int | None = None,
-    group: Any = None,
+    group: AnyGroup = None,
     group_src: int | None = None,
 ) -> None:
     """Put object i of the list of rank `src` (by default 0) into the first place of rank i's output list."""
     process_group = member_of(group, "scatter_object_list", src)
     if process_group is None:
         return
-    if not isinstance(scatter_object_output_list, list) or not scatter_object_output_list:
+    if not is_list(scatter_object_output_list) or not scatter_object_output_list:
         raise ValueRangeError("Expected argument scatter_object_output_list to be a list of size at least 1.")
     root = _root(process_group, src, group_src, "src")
     packed: list[Tensor] = []
@@ -150,7 +151,7 @@ def scatter_object_list(
     sizes = tensor([p.numel() for p in packed] or [0] * process_group.size(), dtype=int64)
     _collectives.broadcast(sizes, group=process_group, group_src=root)
     counts = sizes.tolist()
-    parts = []
+    parts: list[Tensor] = []
     for part in packed:
         # Collectives take equal sizes, and pickles differ in length.
         padded = zeros(max(counts), dtype=uint8)
@@ -162,7 +163,7 @@ def scatter_object_list(
 
 
 def send_object_list(
-    object_list: Sequence[Any],
+    object_list: Sequence[object],
     dst: int | None = None,
     group: ProcessGroup | None = None,
     device: DeviceLike | None = None,
@@ -177,7 +178,7 @@ def send_object_list(
 
 
 def recv_object_list(
-    object_list: list[Any],
+    object_list: list[Result],
     src: int | None = None,
     group: ProcessGroup | None = None,
     device: DeviceLike | None = None,
@@ -206,9 +207,9 @@ def _root(group: ProcessGroup, rank: int | None, group_rank: int | None, name: s
     return root_of(group, *or_first(rank, group_rank, group), name)
 
 
-def _require_length(entries: Any, count: int, name: str, error: type[WeftError], *, more: bool) -> None:
+def _require_length(entries: object, count: int, name: str, error: type[WeftError], *, more: bool) -> None:
     """Raise `error` unless a list has one entry for each rank; with `more`, it may be longer."""
-    if not isinstance(entries, list):
+    if not is_list(entries):
         raise ArgumentError(f"`{name}` must be a list, but got {kind_of(entries)}")
     if len(entries) < count or (len(entries) > count and not more):
         raise error(f"`{name}` must be a list with a place for each of the {count} ranks, but got {entries!r}")

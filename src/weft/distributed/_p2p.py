@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
+from weft._base.guards import is_list_or_tuple_of
+from weft._base.types import AnyCallable
 from weft._tensor.kind_names import kind_of
 from weft._tensor.tensor import Tensor
 from weft.distributed._arguments import one_tensor, rank_of, require_rank
 from weft.distributed._group import ProcessGroup
 from weft.distributed._work import Work
-from weft.distributed._world import member_of, require_group
+from weft.distributed._world import AnyGroup, member_of, require_group
 from weft.errors import ArgumentError, DistError, IndexRangeError, OutOfRangeError, ValueRangeError, WeftError
 
 _ROLES = {"dst": "destination", "src": "source"}
@@ -23,7 +22,7 @@ def require_other(group: ProcessGroup, peer: int, name: str, error: type[WeftErr
         raise error(f"Invalid {role} rank: {role} rank should not be the same as the rank of the current process.")
 
 
-def _require_tag(tag: Any) -> None:
+def _require_tag(tag: int) -> None:
     if not hasattr(tag, "__index__"):
         raise ArgumentError(f"the tag of a message must be an integer, but got {kind_of(tag)} {tag!r}")
     if tag < 0:
@@ -31,14 +30,20 @@ def _require_tag(tag: Any) -> None:
 
 
 def isend(
-    tensor: Tensor, dst: int | None = None, group: Any = None, tag: int = 0, group_dst: int | None = None
+    tensor: Tensor, dst: int | None = None, group: AnyGroup = None, tag: int = 0, group_dst: int | None = None
 ) -> Work | None:
     """Start to send a tensor to rank `dst`, which must receive it with the same tag."""
     return _start_send(tensor, dst, group, tag, group_dst, "isend", DistError)
 
 
 def _start_send(
-    tensor: Tensor, dst: int | None, group: Any, tag: int, group_dst: int | None, operation: str, own: type[WeftError]
+    tensor: Tensor,
+    dst: int | None,
+    group: AnyGroup,
+    tag: int,
+    group_dst: int | None,
+    operation: str,
+    own: type[WeftError],
 ) -> Work | None:
     """`isend`, which raises `own` if this rank is told to send to itself."""
     source = one_tensor(tensor, "tensor", operation)
@@ -52,7 +57,7 @@ def _start_send(
 
 
 def irecv(
-    tensor: Tensor, src: int | None = None, group: Any = None, tag: int = 0, group_src: int | None = None
+    tensor: Tensor, src: int | None = None, group: AnyGroup = None, tag: int = 0, group_src: int | None = None
 ) -> Work | None:
     """Start to receive a tensor, of this shape and type, from rank `src`, or from any rank (None)."""
     target = one_tensor(tensor, "tensor", "irecv")
@@ -100,7 +105,7 @@ class P2POp:
 
     def __init__(
         self,
-        op: Callable[..., Any],
+        op: AnyCallable,
         tensor: Tensor,
         peer: int | None = None,
         group: ProcessGroup | None = None,
@@ -128,9 +133,9 @@ class P2POp:
         )
 
 
-def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
+def batch_isend_irecv(p2p_op_list: object) -> list[Work]:
     """Start all of them; returns their works in order, which can be waited for in any order."""
-    if not isinstance(p2p_op_list, (list, tuple)) or not all(isinstance(op, P2POp) for op in p2p_op_list):
+    if not is_list_or_tuple_of(p2p_op_list, P2POp):
         raise ValueRangeError(
             "Invalid ``p2p_op_list``. Each op is expected to to be of type ``torch.distributed.P2POp``."
         )

@@ -38,8 +38,12 @@ class PremulSum:
     factor: float
 
     def __post_init__(self) -> None:
-        if not isinstance(self.factor, (int, float)) and not hasattr(self.factor, "dtype"):
-            raise ArgumentError(f"the factor of a sum must be a number or a tensor, not {type(self.factor).__name__}")
+        _require_factor(self.factor)
+
+
+def _require_factor(factor: object) -> None:
+    if not isinstance(factor, (int, float)) and not hasattr(factor, "dtype"):
+        raise ArgumentError(f"the factor of a sum must be a number or a tensor, not {type(factor).__name__}")
 
 
 _make_nccl_premul_sum = PremulSum  # PyTorch has it only under this name

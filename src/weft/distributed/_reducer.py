@@ -10,15 +10,16 @@ Where the ranks run recorded programs together, nothing is exchanged: the averag
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from weft._autograd.engine import queue_callback
 from weft._base.capture import active_capture
 from weft._base.interrupts import uninterrupted
 from weft._base.state import using
+from weft._base.types import Arg, Result
 from weft._comm.stores import keys
 from weft._lazy.flushing import flush_pending
 from weft._lazy.role import Interior
@@ -60,7 +61,7 @@ class Reducer:
 
     def __init__(
         self,
-        parameters: Sequence[Any],
+        parameters: Sequence[Tensor],
         names: Sequence[str],
         group: ProcessGroup,
         limits: Sequence[int],
@@ -80,7 +81,7 @@ class Reducer:
         self.divisor: int | None = None
         self.uneven = False
         self.hook: Hook | None = None
-        self.hook_state: Any = None
+        self.hook_state: Arg = None
         self._avals = [p._read().aval for p in self.parameters]
         self.sizes = [aval.nbytes for aval in self._avals]
         self._all = frozenset(range(len(self.parameters)))
@@ -102,7 +103,7 @@ class Reducer:
         self._grad_counts_known = True  # whether `_grad_counts` is known
         self._static_used: frozenset[int] | None = None  # parameters that any rank uses
         for at, parameter in enumerate(self.parameters):
-            parameter.register_post_accumulate_grad_hook(lambda _, at=at: self._ready(at))
+            parameter.register_post_accumulate_grad_hook(partial(self._ready, at))
 
     @property
     def records(self) -> bool:
@@ -205,7 +206,7 @@ class Reducer:
         """What a pass and a forward pass without `sync` depend on."""
         return self.needs_no_value, self._order, self._syncs, self._passes > 0
 
-    def _ready(self, at: int) -> None:
+    def _ready(self, at: int, _: object = None) -> None:
         """The gradient of a parameter is ready."""
         active_capture().depends(self, _NAME, self._requests)
         self._with_gradient.add(at)
@@ -276,7 +277,7 @@ class Reducer:
         del number
         averaged, divisor = [wrap(grad._read()) for grad in grads], self.divisor
         operation = ReduceOp.AVG if divisor is None else ReduceOp.SUM
-        work = _collectives._all_reduce_coalesced(averaged, operation, self.group, async_op=self.overlaps)
+        work = _collectives.start_all_reduce_coalesced(averaged, operation, self.group, async_op=self.overlaps)
 
         def averages() -> list[Tensor]:
             if work is not None:
@@ -428,7 +429,7 @@ class Reducer:
         store, key = self.group.store, keys.without_gradient(self.group.rank())
         if store is not None:
             store.set(key, json.dumps(unused))
-        unused_of_ranks: list[Any] = [None] * self.group.size()
+        unused_of_ranks: list[list[int]] = [[]] * self.group.size()
         try:
             all_gather_object(unused_of_ranks, unused, self.group)
         except DistBackendError as error:  # the others exchange averages, so they have no unused parameters
@@ -458,7 +459,7 @@ class Reducer:
         )
 
     @contextmanager
-    def _explain_failures(self) -> Iterator[None]:
+    def _explain_failures(self) -> Generator[None]:
         """If averages fail because other ranks miss gradients, raise an error that says so."""
         try:
             yield
@@ -484,7 +485,7 @@ def _zeros_like(parameter: Tensor) -> Tensor:
     return zeros(parameter.shape, dtype=parameter.dtype, device=parameter.device)
 
 
-def _flushed(done: Future[Any]) -> Any:
+def _flushed(done: Future[Result]) -> Result:
     """Compute what a hook has recorded in the group's thread, since no later call does it there."""
     result = done.value()
     flush_pending()

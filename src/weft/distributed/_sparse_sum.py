@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from weft._base.dtype import int64
 from weft._base.layout import sparse_coo
+from weft._base.types import Arg
 from weft._tensor.codegen import op
 from weft._tensor.composite.create import zeros
 from weft._tensor.convert import tensor
@@ -44,11 +44,11 @@ def all_reduce_sparse(x: SparseTensor, reduction: object, group: ProcessGroup | 
     return completed(_NAME, [x]) if async_op else None
 
 
-def _stored_by_all_ranks(x: Any, group: ProcessGroup) -> list[int]:
+def _stored_by_all_ranks(x: Arg, group: ProcessGroup) -> list[int]:
     """How many elements the tensors of all ranks store, which must have one shape."""
     facts = [*x.shape, x.sparse_dim(), x._nnz()]
     places = [zeros(len(facts), dtype=int64) for _ in range(group.size())]
-    group.run(_NAME, group._backend.all_gather, [tensor(facts)], places, async_op=False)
+    group.run(_NAME, lambda xs: group.own_backend.all_gather(xs[0]), [tensor(facts)], places, async_op=False)
     of_all = [place.tolist() for place in places]
     for rank, others in enumerate(of_all):
         if others[:-1] != facts[:-1]:
@@ -60,6 +60,6 @@ def _stored_by_all_ranks(x: Any, group: ProcessGroup) -> list[int]:
 
 
 def _gathered(part: Tensor, shapes: Sequence[tuple[int, ...]], group: ProcessGroup) -> list[Tensor]:
-    backend, places = group._backend, [zeros(shape, dtype=part.dtype) for shape in shapes]
-    group.run(_NAME, lambda a: backend.all_to_all([a] * len(shapes), shapes), [part], places, async_op=False)
+    backend, places = group.own_backend, [zeros(shape, dtype=part.dtype) for shape in shapes]
+    group.run(_NAME, lambda xs: backend.all_to_all([xs[0]] * len(shapes), shapes), [part], places, async_op=False)
     return places

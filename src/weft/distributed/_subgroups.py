@@ -6,14 +6,15 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
 from weft import cuda
+from weft._base.types import Result
 from weft._comm.stores import keys
 from weft._comm.stores.store import PrefixStore
 from weft.distributed import _backends
 from weft.distributed._group import ProcessGroup
 from weft.distributed._world import (
+    AnyGroup,
     abridged,
     destroy_process_group,
     get_backend,
@@ -32,12 +33,12 @@ _log = logging.getLogger(__name__)
 
 def new_subgroups(
     group_size: int | None = None,
-    group: Any = None,
+    group: AnyGroup = None,
     timeout: timedelta | None = None,
     backend: str | None = None,
-    pg_options: Any = None,
+    pg_options: object = None,
     group_desc: str | None = None,
-) -> tuple[Any, list[Any]]:
+) -> tuple[Result, list[Result]]:
     """Groups of `group_size` consecutive ranks of `group`: this rank's group, and all of them. All ranks must call it.
 
     The size defaults to the number of this host's GPUs.
@@ -62,9 +63,9 @@ def new_subgroups_by_enumeration(
     ranks_per_subgroup_list: Sequence[Sequence[int]],
     timeout: timedelta | None = None,
     backend: str | None = None,
-    pg_options: Any = None,
+    pg_options: object = None,
     group_desc: str | None = None,
-) -> tuple[Any, list[Any]]:
+) -> tuple[Result, list[Result]]:
     """Disjoint groups of these ranks of the job: this rank's group (or None), and all of them."""
     if not ranks_per_subgroup_list:
         raise ValueRangeError("The arg 'ranks_per_subgroup_list' cannot be empty")
@@ -77,18 +78,24 @@ def new_subgroups_by_enumeration(
 
 
 def _enumerated(
-    subgroups: Sequence[Sequence[int]], timeout: Any, backend: Any, pg_options: Any, desc: Any, *, only_members: bool
-) -> tuple[Any, list[Any]]:
+    subgroups: Sequence[Sequence[int]],
+    timeout: timedelta | None,
+    backend: str | None,
+    pg_options: object,
+    desc: str | None,
+    *,
+    only_members: bool,
+) -> tuple[Result, list[Result]]:
     groups = [new_group(ranks, timeout, backend, pg_options, only_members, desc) for ranks in subgroups]
     mine = [one for one, ranks in zip(groups, subgroups, strict=True) if get_rank() in ranks]
     return (mine[0] if mine else None), groups
 
 
 def split_group(
-    parent_pg: Any = None,
+    parent_pg: AnyGroup = None,
     split_ranks: Sequence[Sequence[int]] | None = None,
     timeout: timedelta | None = None,
-    pg_options: Any = None,
+    pg_options: object = None,
     group_desc: str | None = None,
     backend: str | None = None,
 ) -> ProcessGroup | None:
@@ -126,7 +133,7 @@ def split_group(
     return new_group(members, timeout or parent.timeout, chosen, pg_options, True, group_desc, sort_ranks=False)
 
 
-def _require_ranks(ranks: Sequence[int], group: ProcessGroup) -> None:
+def _require_ranks(ranks: Sequence[object], group: ProcessGroup) -> None:
     for at, rank in enumerate(ranks):
         if not isinstance(rank, int):
             raise ArgumentError(
@@ -140,7 +147,7 @@ def _require_ranks(ranks: Sequence[int], group: ProcessGroup) -> None:
 
 
 def shrink_group(
-    ranks_to_exclude: list[int], group: Any = None, shrink_flags: int = SHRINK_DEFAULT, pg_options: Any = None
+    ranks_to_exclude: list[int], group: AnyGroup = None, shrink_flags: int = SHRINK_DEFAULT, pg_options: object = None
 ) -> ProcessGroup:
     """A group of the ranks of `group` without some, for instance without ended ones. Only the remaining ranks call it.
 
@@ -152,7 +159,7 @@ def shrink_group(
     del pg_options
     old = require_group(group)
     kept = _kept(ranks_to_exclude, old, shrink_flags)
-    if not _backends.may_shrink(old._backend.name):
+    if not _backends.may_shrink(old.own_backend.name):
         raise ArgumentError(f"Process group backend for {old.group_name!r} does not support shrinking operations.")
     default = is_default(old)
     if shrink_flags == SHRINK_ABORT:
@@ -161,9 +168,10 @@ def shrink_group(
     _log.warning("%r goes on without its ranks %s", old, ranks_to_exclude)
     destroy_process_group(old)
     # A prefix of its own: keys of the old group name ranks that have another number now.
+    assert old.store is not None, "only groups that users make themselves have no store"
     shrunk_store = PrefixStore(keys.shrunk(ranks_to_exclude), old.store)
     ranks = range(len(kept)) if default else [old.ranks[rank] for rank in kept]
-    backend = _backends.join_group(old._backend.name, shrunk_store, kept.index(old.rank()), ranks, old.timeout)
+    backend = _backends.join_group(old.own_backend.name, shrunk_store, kept.index(old.rank()), ranks, old.timeout)
     shrunk = ProcessGroup.over(
         "default" if default else f"{old.group_name}:shrunk",
         backend,
@@ -175,13 +183,17 @@ def shrink_group(
     return register_group(shrunk, default=default)
 
 
-def _kept(excluded: Any, group: ProcessGroup, flags: int) -> list[int]:
-    """The ranks that remain, after the arguments of `shrink_group` have been checked."""
+def _require_list(excluded: object) -> None:
     if not isinstance(excluded, list):
         raise ArgumentError(
             f"ranks_to_exclude must be a list, but got {type(excluded).__name__}. Example: [1, 3, 5] "
             "to exclude ranks 1, 3, and 5."
         )
+
+
+def _kept(excluded: list[int], group: ProcessGroup, flags: int) -> list[int]:
+    """The ranks that remain, after the arguments of `shrink_group` have been checked."""
+    _require_list(excluded)
     if not excluded:
         raise ValueRangeError(
             "ranks_to_exclude cannot be empty. To shrink a group, you must specify at least one rank "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weft._base.device import DeviceLike
 from weft._base.dtype import DType
@@ -12,14 +12,14 @@ from weft._tensor.tensor import Tensor
 from weft.distributed._world import is_initialized, require_group
 from weft.distributed.nn.functional import all_gather
 from weft.errors import ValueRangeError
-from weft.nn._norm import _BatchNorm
+from weft.nn._norm import BatchNormBase
 
 if TYPE_CHECKING:
     from weft.distributed._group import ProcessGroup
     from weft.nn._module import Module
 
 
-class SyncBatchNorm(_BatchNorm):
+class SyncBatchNorm(BatchNormBase):
     """Each channel normalised over the batches of all ranks of a group in training, as if they were one batch.
 
     Batches may have different sizes, and be empty. In evaluation, and with one rank, it is an ordinary batch
@@ -71,10 +71,10 @@ class SyncBatchNorm(_BatchNorm):
             running.copy_(running * (1 - momentum) + new * momentum)
 
     @classmethod
-    def convert_sync_batchnorm(cls, module: Module, process_group: ProcessGroup | None = None) -> Any:
+    def convert_sync_batchnorm(cls, module: Module, process_group: ProcessGroup | None = None) -> Module:
         """`module`, with all its batch normalisations replaced; parameters and statistics are kept."""
         converted = module
-        if isinstance(module, _BatchNorm) and not isinstance(module, SyncBatchNorm):
+        if isinstance(module, BatchNormBase) and not isinstance(module, SyncBatchNorm):
             converted = cls(
                 module.num_features,
                 module.eps,
@@ -97,7 +97,7 @@ def _by_channel(x: Tensor, input: Tensor) -> Tensor:
     return rows.reshape(x, (1, -1, *(1 for _ in input.shape[2:])))
 
 
-def _statistics(input: Tensor, group: ProcessGroup) -> tuple[Any, Any, Any]:
+def _statistics(input: Tensor, group: ProcessGroup) -> tuple[Tensor, Tensor, Tensor]:
     """Mean and variance of each channel, and the number of its elements, over all ranks; differentiable.
 
     In float32 for 16-bit inputs. They are computed from each rank's mean and squared deviations, which avoids

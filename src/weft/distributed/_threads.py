@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from weft._base.failing import report_failures_by
 from weft._base.state import ambient, set_field
+from weft._base.types import AnyCallable, Args, Result
 from weft._comm.stores.store import HashStore
 from weft._tensor.generator import default_generator
 from weft.distributed._world import ThreadRank, destroy_process_group, is_initialized, set_thread_rank
@@ -17,7 +16,7 @@ from weft.errors import ValueRangeError
 from weft.multiprocessing._processes import require_calls
 
 
-def run_threads(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 2) -> list[Any]:
+def run_threads(fn: AnyCallable, args: Args = (), nprocs: int = 2) -> list[Result]:
     """Call `fn(rank, *args)` in `nprocs` threads, each of which is a rank of one job; returns the results by rank.
 
     In these threads, `init_process_group("threads")` and `rpc.init_rpc` need no address, and random numbers are drawn
@@ -28,7 +27,7 @@ def run_threads(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int 
     if nprocs < 1:
         raise ValueRangeError(f"nprocs must be at least 1, but got {nprocs}")
     store = HashStore()
-    results: list[Any] = [None] * nprocs
+    results: list[Result] = [None] * nprocs
     errors: dict[int, BaseException] = {}
 
     info = ambient().context.debug_info

@@ -8,15 +8,19 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from datetime import timedelta
-from typing import Any
+from typing import TypeVar
 
 from weft._base.activity import COLLECTIVES, waiting
 from weft._base.interrupts import uninterrupted
 from weft._base.site import ends_at_user
 from weft._base.timeline import Phase, spanned
+from weft._base.types import Result
 from weft._comm.stores.store import as_timeout
+from weft.distributed._messages import Array, Message
 from weft.errors import DistBackendError
 from weft.futures import Future
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -28,17 +32,22 @@ class Work:
     of the group. Until then, the contents of the tensors are undefined, as in PyTorch.
     """
 
-    def __init__(self, operation: str = "a collective", deliver: Callable[[Any], Any] = lambda _: None) -> None:
+    def __init__(
+        self, operation: str = "a collective", deliver: Callable[[Sequence[Array]], Result] = lambda _: None
+    ) -> None:
         """Subclasses of users' need not give anything."""
         self._operation = operation
         self._deliver = deliver
-        self._arrived: Future[Any] = Future()
+        self.arrived: Future[Result] = Future()
         self._delivering = threading.Lock()
-        self._result: Any = None
+        self._result: Result = None
         self._observed = False  # whether a caller has seen its outcome, or is waiting for it
 
+    def _wait_text(self, timeout: object = None) -> str:
+        return f"wait: {self._operation}"
+
     @ends_at_user
-    @spanned(Phase.COLLECTIVE, lambda work, *_, **__: f"wait: {work._operation}")
+    @spanned(Phase.COLLECTIVE, _wait_text)
     def wait(self, timeout: timedelta | float | None = None) -> bool:
         """Block until the results are in the tensors; raises the operation's error.
 
@@ -53,7 +62,7 @@ class Work:
     def _delivered(self) -> bool:
         """Wait for the results, and put them into the tensors."""
         self._observed = True
-        arrays = self._arrived.wait()
+        arrays = self.arrived.wait()
         with self._delivering:
             if self._deliver is not None:
                 deliver, self._deliver = self._deliver, None
@@ -62,7 +71,7 @@ class Work:
 
     def _arrived_within(self, seconds: float) -> bool:
         done = threading.Event()
-        self._arrived.add_done_callback(lambda _: done.set())
+        self.arrived.add_done_callback(lambda _: done.set())
         return done.wait(seconds)
 
     @property
@@ -76,19 +85,19 @@ class Work:
 
     def is_completed(self) -> bool:
         """Whether the operation has ended, successfully or not."""
-        return self._arrived.done()
+        return self.arrived.done()
 
     def is_success(self) -> bool:
         """Whether it has ended successfully."""
-        return self._arrived.done() and self.exception() is None
+        return self.arrived.done() and self.exception() is None
 
     def exception(self) -> BaseException | None:
         """The operation's error, or None."""
-        if not self._arrived.done():
+        if not self.arrived.done():
             return None
         self._observed = True
         try:
-            self._arrived.value()
+            self.arrived.value()
         except BaseException as error:
             return error
         return None
@@ -102,7 +111,7 @@ class Work:
                 error,
             )
 
-    def result(self) -> Any:
+    def result(self) -> Result:
         """The tensors with the results, once they are there."""
         self.wait()
         return self._result
@@ -114,57 +123,57 @@ class Work:
     def _source_rank(self) -> int:
         return self.source_rank()
 
-    def get_future(self) -> Future[Any]:
+    def get_future(self) -> Future[Result]:
         """A future of the tensors with the results."""
         self._observed = True
-        return self._arrived.then(lambda _: self.result())
+        return self.arrived.then(lambda _: self.result())
 
 
-def completed(operation: str, results: Any) -> Work:
+def completed(operation: str, results: object) -> Work:
     """The work of an operation that has nothing to do."""
     work = Work(operation, lambda _: results)
-    work._arrived.set_result(())
+    work.arrived.set_result(())
     return work
 
 
 class MessageWork(Work):
     """A send or receive; the thread that waits for it moves messages itself."""
 
-    def __init__(self, message: Any, deliver: Callable[[Any], Any], ranks: Sequence[int]) -> None:
+    def __init__(self, message: Message, deliver: Callable[[Sequence[Array]], Result], ranks: Sequence[int]) -> None:
         super().__init__("a message", deliver)
         self._message = message
         self._ranks = ranks
         self._ended = threading.Lock()
 
     @ends_at_user
-    @spanned(Phase.COLLECTIVE, lambda work, *_, **__: f"wait: {work._operation}")
+    @spanned(Phase.COLLECTIVE, Work._wait_text)
     def wait(self, timeout: timedelta | float | None = None) -> bool:
         """Block until it is complete; raises its error. The timeout is the group's."""
         if timeout is not None:
             as_timeout("wait", timeout)
         with self._ended:
-            if not self._arrived.done():
+            if not self.arrived.done():
                 with waiting(COLLECTIVES, self._operation):
-                    self._arrived._settle(self._end)
+                    self.arrived.settle(self._end)
         return self._delivered()
 
-    def _end(self) -> Any:
+    def _end(self) -> Sequence[Array]:
         arrays, self._peer = self._message.wait()
         return arrays
 
     def is_completed(self) -> bool:
         """Whether it is complete."""
-        return self._arrived.done() or self._message.done
+        return self.arrived.done() or self._message.done
 
     def source_rank(self) -> int:
         """The rank in the job that the message came from, or was sent to."""
         self.wait()
         return self._ranks[self._peer]
 
-    def get_future(self) -> Future[Any]:
+    def get_future(self) -> Future[Result]:
         """A future of the tensors with the results."""
-        future: Future[Any] = Future()
-        threading.Thread(target=future._settle, args=(self.result,), daemon=True).start()
+        future: Future[Result] = Future()
+        threading.Thread(target=future.settle, args=(self.result,), daemon=True).start()
         return future
 
 
@@ -179,14 +188,14 @@ class OrderedExecutor:
     def __init__(self, name: str, begin: Callable[[], None] = lambda: None) -> None:
         self._name = name
         self._begin = begin  # called by the thread first
-        self._waiting: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self._waiting: deque[tuple[Callable[[], Result], Future[Result]]] = deque()
         self._busy = False
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def run(self, function: Callable[[], Any]) -> Any:
+    def run(self, function: Callable[[], T]) -> T:
         """Call `function` when all earlier ones are done; returns its result."""
         if threading.current_thread() is self._thread:
             return function()
@@ -202,11 +211,11 @@ class OrderedExecutor:
         finally:
             self._free()
 
-    def submit(self, function: Callable[[], Any], future: Future[Any] | None = None) -> Future[Any]:
+    def submit(self, function: Callable[[], T], future: Future[T] | None = None) -> Future[T]:
         """A future of the result of `function`."""
         future = Future() if future is None else future
         if threading.current_thread() is self._thread:
-            future._settle(function)
+            future.settle(function)
             return future
         with self._changed:
             if self._closed:
@@ -247,7 +256,7 @@ class OrderedExecutor:
                     return
                 function, future = self._waiting.popleft()
                 self._busy = True
-            future._settle(function)
+            future.settle(function)
             self._free()
             del function, future
 

@@ -10,14 +10,15 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import TypeAlias
 
 from weft import accelerator
 from weft._base.cell import DerivedCell
-from weft._base.device import device
+from weft._base.device import DeviceLike, device
 from weft._base.failing import goes_on
 from weft._base.leaving import forget, leave_at_exit
 from weft._base.logs import set_rank
+from weft._base.types import Result
 from weft._base.usage import log_api_usage_once
 from weft._comm.stores import keys
 from weft._comm.stores.meeting import Meeting
@@ -44,7 +45,7 @@ class _World:
     """The groups of one rank, which is this process or a thread."""
 
     default: ProcessGroup | None = None
-    groups: list[ProcessGroup] = field(default_factory=list)
+    groups: list[ProcessGroup] = field(default_factory=list[ProcessGroup])
     groups_created: int = 0  # calls of `new_group` by all ranks together, also of groups without this rank
 
 
@@ -104,7 +105,7 @@ def _rank() -> int | None:
 set_rank(_rank)  # lines of logs begin with it
 
 
-class _NonGroupMember:
+class NonGroupMember:
     """The result of `new_group` on a rank that is not a member."""
 
     def __repr__(self) -> str:
@@ -121,10 +122,13 @@ class _WithWorld(type):
 class GroupMember(metaclass=_WithWorld):
     """Special values of the argument `group`."""
 
-    NON_GROUP_MEMBER = _NonGroupMember()
+    NON_GROUP_MEMBER = NonGroupMember()
 
 
 group = GroupMember
+
+AnyGroup: TypeAlias = ProcessGroup | NonGroupMember | None
+"""What stands for a group in a call: a group, None for the default one, or what a rank that is no member has got."""
 
 
 # --- joining --------------------------------------------------------------------------------------------------
@@ -138,8 +142,8 @@ def init_process_group(
     rank: int = -1,
     store: Store | None = None,
     group_name: str = "",
-    pg_options: Any = None,
-    device_id: Any = None,
+    pg_options: object = None,
+    device_id: DeviceLike | None = None,
 ) -> None:
     """Join the other processes of the job; returns when all have joined.
 
@@ -186,7 +190,7 @@ def init_process_group(
         leave_at_exit(_leave)
 
 
-def _require_accelerator(device_id: Any) -> None:
+def _require_accelerator(device_id: DeviceLike) -> None:
     """`ValueError` unless the argument `device_id` names an accelerator; which one does not matter here."""
     if isinstance(device_id, int):
         if not accelerator.is_available():
@@ -199,13 +203,13 @@ def _require_accelerator(device_id: Any) -> None:
         )
 
 
-def require_timedelta(timeout: timedelta) -> None:
+def require_timedelta(timeout: object) -> None:
     """`TypeError` unless a timeout is a timedelta."""
     if not isinstance(timeout, timedelta):
         raise ArgumentError(f"Expected timeout argument to be of type datetime.timedelta, got {timeout!r}")
 
 
-def _checked_timeout(timeout: Any) -> timedelta:
+def _checked_timeout(timeout: timedelta | None) -> timedelta:
     if timeout is None:
         return default_pg_timeout
     require_timedelta(timeout)
@@ -265,12 +269,12 @@ def new_group(
     ranks: Sequence[int] | None = None,
     timeout: timedelta | None = None,
     backend: str | None = None,
-    pg_options: Any = None,
+    pg_options: object = None,
     use_local_synchronization: bool = False,
     group_desc: str | None = None,
-    device_id: Any = None,
+    device_id: object = None,
     sort_ranks: bool = True,
-) -> Any:
+) -> Result:
     """A group of some ranks of the job. All ranks of the job must call it, and create groups in the same order.
 
     With `use_local_synchronization`, only the members must call it. Other ranks get `GroupMember.NON_GROUP_MEMBER`.
@@ -278,6 +282,7 @@ def new_group(
     """
     del pg_options, device_id
     world, default = _world(), require_default()
+    assert default.store is not None, "only groups that users make themselves have no store"
     members = list(default.ranks if ranks is None else ranks)
     if sort_ranks:
         members.sort()
@@ -301,7 +306,7 @@ def new_group(
     if get_rank() not in members:
         return GroupMember.NON_GROUP_MEMBER
     # Only members meet, so a counter that all ranks share cannot name the group; their ranks do.
-    if use_local_synchronization and _backends.meets(default._backend.name):
+    if use_local_synchronization and _backends.meets(default.own_backend.name):
         place = PrefixStore(keys.own_group(members), default.store)
         with Meeting(place, members.index(get_rank()), len(members), "new_group", DistBackendError) as meeting:
             meeting.wait("", timeout)
@@ -315,7 +320,7 @@ def new_group(
     return group
 
 
-def abridged(members: list[Any]) -> str:
+def abridged(members: Sequence[object]) -> str:
     """A list as a short text for the calls that ranks compare; different lists have different texts."""
     text = str(members)
     if len(text) <= _LONGEST_LIST:
@@ -323,7 +328,7 @@ def abridged(members: list[Any]) -> str:
     return f"{text[: _LONGEST_LIST // 2]}... of {len(members)}, checksum {zlib.crc32(text.encode()):x}"
 
 
-def destroy_process_group(group: ProcessGroup | None = None) -> None:
+def destroy_process_group(group: AnyGroup = None) -> None:
     """Leave a group, by default all groups. Operations that wait for peers fail."""
     world = _world()
     if group is GroupMember.NON_GROUP_MEMBER:
@@ -383,7 +388,7 @@ def require_default() -> ProcessGroup:
     return group
 
 
-def require_group(group: Any) -> ProcessGroup:
+def require_group(group: object) -> ProcessGroup:
     """The given group, or the default one for None; `ValueError` for a destroyed group."""
     if group is None:
         return require_default()
@@ -399,7 +404,7 @@ def require_group(group: Any) -> ProcessGroup:
     return group
 
 
-def member_of(group: Any, operation: str, root: int | None = None) -> ProcessGroup | None:
+def member_of(group: object, operation: str, root: int | None = None) -> ProcessGroup | None:
     """The group of an operation; None, with a warning, if this rank is not a member.
 
     `ValueError` if it is not, and names a `root` by its rank in the job, which cannot be found in the group then.
@@ -418,12 +423,12 @@ def member_of(group: Any, operation: str, root: int | None = None) -> ProcessGro
     return require_group(group)
 
 
-def get_rank(group: Any = None) -> int:
+def get_rank(group: AnyGroup = None) -> int:
     """This process's rank in a group; -1 if it is not a member."""
     return -1 if group is GroupMember.NON_GROUP_MEMBER else require_group(group).rank()
 
 
-def get_world_size(group: Any = None) -> int:
+def get_world_size(group: AnyGroup = None) -> int:
     """The number of ranks of a group; -1 if this process is not a member."""
     return -1 if group is GroupMember.NON_GROUP_MEMBER else require_group(group).size()
 
@@ -444,13 +449,13 @@ def get_pg_count() -> int:
     return len(_world().groups)
 
 
-def get_backend(group: Any = None) -> str:
+def get_backend(group: AnyGroup = None) -> str:
     """The name of a group's backend, or of those for several devices, as `cpu:gloo,cuda:nccl`: as it was requested."""
     process_group = require_group(group)
     return process_group.requested_name or process_group.name()
 
 
-def get_process_group_ranks(group: Any = None) -> list[int]:
+def get_process_group_ranks(group: AnyGroup = None) -> list[int]:
     """The ranks in the job of a group's members, by their rank in the group."""
     return list(require_group(group).ranks)
 

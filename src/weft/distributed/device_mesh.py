@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import count
-from typing import Any
+from typing import TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from weft._base.cell import LocalCell
 from weft._base.device import device
+from weft._base.types import Arg, SavedState
 from weft._base.usage import log_api_usage_once
 from weft._lazy.runtime import jax_device
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
 from weft.distributed._group import ProcessGroup
-from weft.distributed._mesh_layout import Dim, coordinate, dims_of, divided, merged, rows
+from weft.distributed._mesh_layout import Dim, coordinate, dims_of, divided, merged, rows, shape_of
 from weft.distributed._world import (
     get_rank,
     get_world_size,
@@ -30,13 +32,18 @@ from weft.errors import (
     DimError,
     DistError,
     NameKeyError,
-    OutOfRangeError,
     PreconditionError,
     ValueRangeError,
 )
 
 __all__ = ["DeviceMesh", "init_device_mesh"]
 
+
+BackendPair: TypeAlias = tuple[str | None, object]
+"""The name and the options of the backend of a dim's groups."""
+
+MeshRanks: TypeAlias = Tensor | ArrayLike
+"""The ranks of a mesh, by place."""
 
 _active = LocalCell["tuple[DeviceMesh, ...]"]("the meshes of blocks", ())
 
@@ -51,10 +58,10 @@ class DeviceMesh:
     def __init__(
         self,
         device_type: str,
-        mesh: Any,
+        mesh: MeshRanks,
         *,
         mesh_dim_names: Sequence[str] | None = None,
-        backend_override: Sequence[tuple[str | None, Any]] | None = None,
+        backend_override: Sequence[BackendPair] | None = None,
     ) -> None:
         log_api_usage_once("torch.distributed.device_mesh.DeviceMesh.__init__")
         ranks = mesh._host() if isinstance(mesh, Tensor) else np.asarray(mesh)
@@ -84,34 +91,34 @@ class DeviceMesh:
         places: tuple[int, ...],
         dims: Sequence[Dim],
         names: tuple[str, ...] | None,
-        groups: Sequence[Any],
+        groups: Sequence[ProcessGroup | None],
         root: DeviceMesh | None = None,
     ) -> None:
         """Set what the mesh consists of: dims of the root mesh, which has a rank at each of its `places`."""
         self.device_type = device_type
         self.mesh_dim_names = names
         self._places, self._dims, self._groups = places, list(dims), list(groups)
-        self._root: DeviceMesh = root or self  # the mesh that this one is a part of
+        self.root: DeviceMesh = root or self  # the mesh that this one is a part of
         if root is None:
             self._flattened: dict[str, DeviceMesh] = {}
-            self._group_of: dict[Dim, Any] = {}  # this rank's group along dims together
+            self._group_of: dict[Dim, ProcessGroup | None] = {}  # this rank's group along dims together
             if len(places) == get_world_size():
                 self._group_of[_key(dims)] = require_default()
         for dim, group in zip(dims, groups, strict=True):
-            self._root._group_of.setdefault(_key([dim]), group)
+            self.root._group_of.setdefault(_key([dim]), group)
         self.shape = tuple(map(len, dims))
         place = places.index(get_rank()) if get_rank() in places else None
         self.coordinate = None if place is None else coordinate(dims, place, len(places))
         origin = 0 if place is None or self.coordinate is None else place - _step(dims, self.coordinate)
-        self._ranks = np.array([places[origin + step] for step in merged(dims)]).reshape(self.shape)
-        self.key = (device_type, self.shape, self._ranks.tobytes(), names, self.coordinate, _job_number())
+        self.ranks = np.array([places[origin + step] for step in merged(dims)]).reshape(self.shape)
+        self.key = (device_type, self.shape, self.ranks.tobytes(), names, self.coordinate, _job_number())
         _meshes.setdefault(self.key, self)
 
     @staticmethod
     def from_group(
         group: ProcessGroup | Sequence[ProcessGroup],
         device_type: str,
-        mesh: Any = None,
+        mesh: MeshRanks | None = None,
         *,
         mesh_dim_names: Sequence[str] | None = None,
     ) -> DeviceMesh:
@@ -148,7 +155,7 @@ class DeviceMesh:
     @property
     def mesh(self) -> Tensor:
         """The ranks, as a tensor."""
-        return tensor(self._ranks.tolist())
+        return tensor(self.ranks.tolist())
 
     @property
     def ndim(self) -> int:
@@ -159,7 +166,7 @@ class DeviceMesh:
         """The number of devices, of the mesh or along a dim."""
         return int(np.prod(self.shape)) if mesh_dim is None else self.shape[self.dim_of(mesh_dim)]
 
-    def dim_of(self, mesh_dim: int | str) -> int:
+    def dim_of(self, mesh_dim: object) -> int:
         """The position of a dim that is given by number or by name. `KeyError` for a name that it has not."""
         if isinstance(mesh_dim, str):
             if mesh_dim not in (self.mesh_dim_names or ()):
@@ -171,13 +178,13 @@ class DeviceMesh:
             raise DimError(f"mesh dim {mesh_dim} is out of range for a mesh with {self.ndim} dims")
         return mesh_dim % self.ndim
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> SavedState:
         """What files hold of a mesh: the ranks of the mesh of which it is a part, and the names of its dims."""
-        root = self._root
+        root = self.root
         names = None if self is root else list(self.mesh_dim_names or ())
         return {
             "device_type": self.device_type,
-            "ranks": root._ranks.tolist(),
+            "ranks": root.ranks.tolist(),
             "names": None if root.mesh_dim_names is None else list(root.mesh_dim_names),
             "part": names,
         }
@@ -192,16 +199,16 @@ class DeviceMesh:
 
     def get_local_rank(self, mesh_dim: int | str | None = None) -> int:
         """This rank's index along a dim, which may be left out if there is only one, or along a flattened one."""
-        if isinstance(mesh_dim, str) and mesh_dim in self._root._flattened:
-            return self._root._flattened[mesh_dim].get_local_rank()
+        if isinstance(mesh_dim, str) and mesh_dim in self.root._flattened:
+            return self.root._flattened[mesh_dim].get_local_rank()
         if self.coordinate is None:
             raise DistError(f"rank {get_rank()} has no place in {self!r}")
         return self.coordinate[self._only(mesh_dim, "get_local_rank")]
 
     def get_group(self, mesh_dim: int | str | None = None) -> ProcessGroup:
         """The group of the ranks along a dim to which this rank belongs; also by the name of a flattened dim."""
-        if isinstance(mesh_dim, str) and mesh_dim in self._root._flattened:
-            return self._root._flattened[mesh_dim].get_group()
+        if isinstance(mesh_dim, str) and mesh_dim in self.root._flattened:
+            return self.root._flattened[mesh_dim].get_group()
         group = self._groups[self._only(mesh_dim, "get_group")]
         if not isinstance(group, ProcessGroup):
             raise DistError(f"rank {get_rank()} has no place in {self!r}, so it has no group there")
@@ -209,13 +216,13 @@ class DeviceMesh:
 
     def group_over(self, mesh_dims: Sequence[int]) -> ProcessGroup | None:
         """One group of the ranks that differ from this one in these dims alone, if there is one."""
-        return self._root._group_of.get(_key([self._dims[dim] for dim in mesh_dims]))
+        return self.root._group_of.get(_key([self._dims[dim] for dim in mesh_dims]))
 
     def get_all_groups(self) -> list[ProcessGroup]:
         """The groups along all dims."""
         return [self.get_group(dim) for dim in range(self.ndim)]
 
-    def _only(self, mesh_dim: int | str | None, call: str) -> int:
+    def _only(self, mesh_dim: object, call: str) -> int:
         if mesh_dim is None and self.ndim > 1:
             raise DistError(
                 f"Found the DeviceMesh have {self.ndim} dimensions: {call}() needs `mesh_dim` to be one of "
@@ -256,15 +263,15 @@ class DeviceMesh:
     @property
     def _flattened_here(self) -> dict[str, DeviceMesh]:
         """The flattened meshes that this mesh knows by name: a part knows none."""
-        return self._flattened if self._root is self else {}
+        return self._flattened if self.root is self else {}
 
-    def _part(self, dims: Sequence[Dim], names: tuple[str, ...], groups: Sequence[Any]) -> DeviceMesh:
+    def _part(self, dims: Sequence[Dim], names: tuple[str, ...], groups: Sequence[ProcessGroup | None]) -> DeviceMesh:
         result = object.__new__(DeviceMesh)  # the constructor would make groups, which are there
-        result._init(self.device_type, self._places, dims, names, groups, self._root)
+        result._init(self.device_type, self._places, dims, names, groups, self.root)
         return result
 
     @staticmethod
-    def _concatenate(device_mesh_list: Sequence[DeviceMesh]) -> DeviceMesh:
+    def concatenated(device_mesh_list: Sequence[DeviceMesh]) -> DeviceMesh:
         """The mesh of the dims of several parts of one mesh, in this order; `RuntimeError` for parts of several."""
         parts = list(device_mesh_list)
         names = [name for mesh in parts for name in mesh.mesh_dim_names or (None,)]
@@ -278,11 +285,13 @@ class DeviceMesh:
             raise DistError(f"Cannot concatenate overlapping meshes: {parts}")
         return parts[0]._part(dims, tuple(map(str, names)), [group for mesh in parts for group in mesh._groups])
 
+    _concatenate = concatenated
+
     def _flatten(self, mesh_dim_name: str | None = None) -> DeviceMesh:
         """The mesh as one dim, which the whole mesh then knows by this name. All ranks of the job must call it."""
         if not self.mesh_dim_names:
             raise DistError("Cannot flatten a DeviceMesh without mesh_dim_names!")
-        name, dim, root = mesh_dim_name or "_".join(self.mesh_dim_names), merged(self._dims), self._root
+        name, dim, root = mesh_dim_name or "_".join(self.mesh_dim_names), merged(self._dims), self.root
         if self.mesh_dim_names == (name,):
             return self
         if name in (root.mesh_dim_names or ()):
@@ -337,12 +346,12 @@ class DeviceMesh:
     def __hash__(self) -> int:
         return hash(self.key)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return mesh_from, (self.facts(),)
 
     def __repr__(self) -> str:
         names = f", mesh_dim_names={self.mesh_dim_names}" if self.mesh_dim_names else ""
-        return f"DeviceMesh({self.device_type!r}, {self._ranks.tolist()}{names})"
+        return f"DeviceMesh({self.device_type!r}, {self.ranks.tolist()}{names})"
 
 
 def _job_number() -> int:
@@ -356,25 +365,25 @@ _job_numbers = count()
 
 
 # no cell: a cache, keyed by all that its entries depend on
-_meshes: WeakValueDictionary[tuple[Any, ...], DeviceMesh] = WeakValueDictionary()
+_meshes: WeakValueDictionary[tuple[Hashable, ...], DeviceMesh] = WeakValueDictionary()
 """The meshes of this process: one that a file describes need not be made again, which all ranks would have to do."""
 
 
-def mesh_from(facts: dict[str, Any]) -> DeviceMesh:
+def mesh_from(facts: SavedState) -> DeviceMesh:
     """The mesh that a file describes: one that there is, or a new one, which all ranks of the job must ask for then."""
     ranks = np.asarray(facts["ranks"])
     names = None if facts["names"] is None else tuple(facts["names"])
     for mesh in list(_meshes.values()):
-        if mesh.device_type != facts["device_type"] or mesh.mesh_dim_names != names or mesh._root is not mesh:
+        if mesh.device_type != facts["device_type"] or mesh.mesh_dim_names != names or mesh.root is not mesh:
             continue
-        if np.array_equal(mesh._ranks, ranks) and mesh.key[-1] == _job_number():
+        if np.array_equal(mesh.ranks, ranks) and mesh.key[-1] == _job_number():
             break
     else:
         mesh = DeviceMesh(facts["device_type"], ranks, mesh_dim_names=names)
     return mesh if facts["part"] is None else mesh[tuple(facts["part"])]
 
 
-def _require_ranks(ranks: np.ndarray[Any, Any]) -> None:
+def _require_ranks(ranks: np.ndarray) -> None:
     world = get_world_size()
     if ranks.size > world:
         raise DistError(f"Mesh should not be bigger than default world size {world}, but found {ranks.size} ranks!")
@@ -402,10 +411,10 @@ def _step(dims: Sequence[Dim], index: Sequence[int]) -> int:
     return sum(dim[at] for dim, at in zip(dims, index, strict=True))
 
 
-def _group_along(ranks: np.ndarray[Any, Any], dim: Dim, backend: str | None = None) -> Any:
+def _group_along(ranks: np.ndarray, dim: Dim, backend: str | None = None) -> ProcessGroup | None:
     """This rank's group of those along a dim. All ranks of the job make all of them, in one order."""
     default, places = require_default(), ranks.ravel().tolist()
-    own: Any = None
+    own: ProcessGroup | None = None
     for row in rows(dim, len(places)):
         members = [places[place] for place in row]
         is_job = backend is None and members == list(default.ranks)
@@ -416,18 +425,18 @@ def _group_along(ranks: np.ndarray[Any, Any], dim: Dim, backend: str | None = No
 
 
 def init_device_mesh(
-    device_type: str,
+    device_type: object,
     mesh_shape: Sequence[int],
     *,
     mesh_dim_names: Sequence[str] | None = None,
-    backend_override: Mapping[int | str, Any] | None = None,
+    backend_override: Mapping[int | str, object] | None = None,
 ) -> DeviceMesh:
     """A mesh of this shape over the first ranks of the job, in order.
 
     `backend_override` gives, by the number or name of a dim, the backend of its groups: a name, options, or both.
     `RuntimeError` if there are fewer ranks. Without a process group, joins one as `init_process_group()` does.
     """
-    shape = _shape_of(mesh_shape)
+    shape = shape_of(mesh_shape)
     if not isinstance(device_type, str):
         raise ArgumentError(f"device_type must be a string, such as 'cpu', but got {device_type!r}")
     _require_names(None if mesh_dim_names is None else tuple(mesh_dim_names), len(shape))
@@ -451,18 +460,21 @@ def init_device_mesh(
     return DeviceMesh(device_type, ranks, mesh_dim_names=mesh_dim_names, backend_override=overrides)
 
 
-def _overrides(by_dim: Mapping[int | str, Any], ndim: int, names: Sequence[str]) -> list[tuple[str | None, Any]]:
+def _overrides(by_dim: Mapping[int | str, Arg], ndim: int, names: Sequence[str]) -> list[BackendPair]:
     """The name and the options of the backend of each dim's groups."""
     left = dict(by_dim)
-    overrides: list[tuple[str | None, Any]] = []
+    overrides: list[BackendPair] = []
     for dim in range(ndim):
         entries = [left.pop(key) for key in (dim, *names[dim : dim + 1]) if key in left]
         if len(entries) > 1:
             raise DistError(f"Found redundant dim index {dim} and name {names[dim]} in backend_override")
-        entry = entries[0] if entries else None
-        overrides.append(
-            entry if isinstance(entry, tuple) else (entry, None) if isinstance(entry, str) else (None, entry)
-        )
+        match entries:
+            case [tuple()]:
+                overrides.append(entries[0])
+            case [str()]:
+                overrides.append((entries[0], None))
+            case _:
+                overrides.append((None, entries[0] if entries else None))
     if left:
         raise DistError(
             f"Found invalid keys in backend_override: got {[*left]}, expected integers in range [0, {ndim}) or one of "
@@ -471,18 +483,7 @@ def _overrides(by_dim: Mapping[int | str, Any], ndim: int, names: Sequence[str])
     return overrides
 
 
-def _shape_of(mesh_shape: Any) -> tuple[int, ...]:
-    shape = tuple(mesh_shape)
-    if not all(hasattr(size, "__index__") for size in shape):
-        raise ValueRangeError(f"mesh_shape must have the sizes of the mesh's dims, but got {mesh_shape!r}")
-    if any(size < 0 for size in shape):
-        raise OutOfRangeError(f"mesh_shape must have positive sizes, but got {shape}")
-    if 0 in shape:
-        raise PreconditionError(f"a mesh has one rank at least, but mesh_shape is {shape}")
-    return shape
-
-
-def active_mesh(mesh: DeviceMesh | None) -> DeviceMesh:
+def active_mesh(mesh: object) -> DeviceMesh:
     """The mesh that is given, or that of the innermost `with` block; `RuntimeError` if there is none."""
     if mesh is not None:
         if not isinstance(mesh, DeviceMesh):

@@ -3,44 +3,52 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 from weft import distributed
+from weft._base.types import AttributeValue
 from weft._comm.stores.store import Store
 from weft.distributed._group import ProcessGroup
 from weft.distributed._subgroups import SHRINK_ABORT as SHRINK_ABORT
 from weft.distributed._subgroups import SHRINK_DEFAULT as SHRINK_DEFAULT
+from weft.distributed._world import AnyGroup, require_group
 from weft.distributed._world import require_default as _get_default_group
-from weft.distributed._world import require_group
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> AttributeValue:
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(distributed, name)
 
 
-def _get_default_store() -> Store:
+def default_store() -> Store | None:
     """The store by which the default group was created."""
     return _get_default_group().store
 
 
-def _get_process_group_name(pg: ProcessGroup) -> str:
+def name_of(pg: ProcessGroup) -> str:
     """A group's name, which is the same on all ranks."""
     return pg.group_name
 
 
-def _rank_not_in_group(group: ProcessGroup) -> bool:
+def is_no_member(group: ProcessGroup) -> bool:
     """Whether this rank is not a member of a group."""
     return group is distributed.GroupMember.NON_GROUP_MEMBER
 
 
-def _set_pg_timeout(timeout: timedelta, group: Any = None) -> None:
+def set_timeout(timeout: timedelta, group: AnyGroup = None) -> None:
     """Set how long a group's operations may wait."""
     require_group(group).set_timeout(timeout)
 
 
-def _abort_process_group(group: Any = None) -> None:
+def abort_group(group: AnyGroup = None) -> None:
     """Make operations that wait in a group fail, and leave it."""
     require_group(group).abort()
     distributed.destroy_process_group(group)
+
+
+# PyTorch has them under these names
+_get_default_store = default_store
+_get_process_group_name = name_of
+_rank_not_in_group = is_no_member
+_set_pg_timeout = set_timeout
+_abort_process_group = abort_group

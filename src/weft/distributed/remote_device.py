@@ -14,7 +14,7 @@ class _remote_device:
     The device of another worker defaults to its CPU. `ValueError` for other texts, `RuntimeError` for unknown devices.
     """
 
-    def __init__(self, remote_device: str | Device) -> None:
+    def __init__(self, remote_device: object) -> None:
         self._worker_name: str | None = None
         self._rank: int | None = None
         if isinstance(remote_device, Device):
@@ -61,6 +61,9 @@ class _remote_device:
 
     def __hash__(self) -> int:
         return hash(repr(self))
+
+
+RemoteDevice = _remote_device  # for other modules: PyTorch has it as a private class
 
 
 def _device(text: str) -> Device | None:

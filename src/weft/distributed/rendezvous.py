@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from numbers import Integral
-from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 
+from weft._base.types import Arg
 from weft._comm.stores.file_store import FileStore
 from weft._comm.stores.job_store import store_at
 from weft._comm.stores.store import Store
@@ -112,7 +112,7 @@ def register_rendezvous_handler(scheme: str, handler: Handler) -> None:
     _handlers[scheme] = handler
 
 
-def rendezvous(url: str, rank: int = -1, world_size: int = -1, **options: Any) -> Iterator[RendezvousResult]:
+def rendezvous(url: object, rank: int = -1, world_size: int = -1, **options: Arg) -> Iterator[RendezvousResult]:
     """The results of the handler of an address; -1 stands for a rank or world size that the address gives.
 
     `options`, such as `timeout`, are for the handler. `AssertionError` if a rank or a world size is given twice.

@@ -244,6 +244,9 @@ class _BatchNorm(_NormBase):
         )
 
 
+BatchNormBase = _BatchNorm  # for other packages: PyTorch has it as a private class
+
+
 class BatchNorm1d(_BatchNorm):
     """Batch normalisation of (batch, channels) or (batch, channels, length)."""
 

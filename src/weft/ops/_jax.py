@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 import jax
 from jax import lax
+from jax import numpy as jnp
 from jax.extend import core
 from jax.extend.core import ClosedJaxpr
 
@@ -47,8 +48,8 @@ class _Collective(Protocol):
     ) -> jax.Array: ...
 
 
-class _OptimizationBarrier(Protocol):
-    def __call__(self, operand: T, /) -> T: ...
+class _Identity(Protocol):
+    def __call__(self, x: T, /) -> T: ...
 
 
 class _DevicePut(Protocol):
@@ -65,7 +66,10 @@ class _CustomVjp(Protocol):
     def defvjp(self, forward: Callable[..., Any], backward: Callable[..., Any], /) -> object: ...
 
 
+JaxRuntimeError: type[RuntimeError] = jax.errors.JaxRuntimeError
 all_gather: _Collective = lax.all_gather
+all_to_all: Callable[[jax.Array, str, int, int], jax.Array] = lax.all_to_all
+block_until_ready: _Identity = jax.block_until_ready
 broadcasted_iota: _BroadcastedIota = lax.broadcasted_iota
 custom_vjp: Callable[[Callable[..., Any]], _CustomVjp] = jax.custom_vjp
 device_put: _DevicePut = jax.device_put
@@ -75,7 +79,8 @@ jit: _Jit = jax.jit
 jvp: _Jvp = jax.jvp
 live_arrays: _LiveArrays = jax.live_arrays
 make_jaxpr: Callable[..., Callable[..., Any]] = jax.make_jaxpr
-optimization_barrier: _OptimizationBarrier = lax.optimization_barrier
+optimization_barrier: _Identity = lax.optimization_barrier
+pad: Callable[[jax.Array, tuple[int, int]], jax.Array] = jnp.pad
 pmax: _Collective = lax.pmax
 pmin: _Collective = lax.pmin
 psum: _Collective = lax.psum

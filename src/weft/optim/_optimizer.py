@@ -49,7 +49,7 @@ class Optimizer:
     A subclass overrides `step`. The base calls hooks around it, and computes pending values at its end.
     """
 
-    _stepping: bool = False
+    stepping: bool = False
     _watched: Any = None
     _opt_called: bool | None = None  # whether there was a step since a learning rate schedule was attached
     _skips_steps: bool = False  # whether a step changes nothing if `_found_inf` is not zero
@@ -339,16 +339,16 @@ def _with_hooks(step: AnyCallable) -> AnyCallable:
 
     @wraps(step)
     def run(self: Optimizer, *args: Arg, **kwargs: Arg) -> Result:
-        if self._stepping or "_hooks" not in vars(self):  # a subclass calls the step of its base, or only wraps another
+        if self.stepping or "_hooks" not in vars(self):  # a subclass calls the step of its base, or only wraps another
             return step(self, *args, **kwargs)
-        self._stepping = True
+        self.stepping = True
         try:
             return _run_with_hooks(self, step, (self, *args), kwargs)
         except KeyboardInterrupt as error:
             end_at_user(error)
             raise
         finally:
-            self._stepping = False
+            self.stepping = False
             uninterrupted.end_extension()
 
     return run

@@ -58,7 +58,7 @@ def any_placements(chance, x, mesh):
 def placed(x, mesh, placements):
     """A distributed tensor with these placements, and the whole one that gradients flow to."""
     leaf = distribute_tensor(x.detach(), mesh).requires_grad_(x.requires_grad)
-    sharding = leaf._sharding.with_placements(placements)
+    sharding = leaf.sharding.with_placements(placements)
     return leaf, wrap(redistributed(leaf._read(), sharding))
 
 

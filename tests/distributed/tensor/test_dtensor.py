@@ -54,7 +54,7 @@ def test_every_placement_leads_to_every_other_and_back(size):
             moved = _placed(start, source)
             again = moved.redistribute(placements=target)
             assert again.placements == target
-            assert again.to_local().shape == again._sharding.local_shape
+            assert again.to_local().shape == again.sharding.local_shape
             assert torch.equal(again.full_tensor(), x), (source, target)
             (again * distribute_tensor(weights, mesh)).sum().backward()
             assert torch.equal(start.grad.full_tensor(), weights), (source, target)

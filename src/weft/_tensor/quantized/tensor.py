@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from weft._base.layout import layout, strided
 from weft._tensor.composed import ComposedTensor
@@ -30,7 +30,7 @@ class QuantizedTensor(ComposedTensor):
         """True."""
         return True
 
-    def _require_grad(self, requires_grad: bool, refusal: str = "") -> Tensor:
+    def _set_requires_grad(self, requires_grad: bool, refusal: str) -> Self:
         if requires_grad:
             raise DTypeError(
                 refusal or "only Tensors of floating point dtype can require gradients; use x.dequantize()"

@@ -12,7 +12,7 @@ from typing import IO
 
 from weft._comm.deadline import Deadline
 from weft._tools.etcd.client import EtcdClient, EtcdOptions
-from weft.distributed.elastic.utils.api import get_socket_with_port as find_free_port
+from weft.distributed.elastic.utils.api import get_socket_with_port
 from weft.errors import DistError, RendezvousConnectionError
 
 _log = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 _GLANCE = 0.2
 
 
-def stop_etcd(subprocess: subprocess.Popen | None, data_dir: str | None = None) -> None:
+def stop_etcd(subprocess: subprocess.Popen[bytes] | None, data_dir: str | None = None) -> None:
     """End a server's process, if it is running, and remove its data."""
     if subprocess is not None and subprocess.poll() is None:
         subprocess.terminate()
@@ -40,7 +40,7 @@ class EtcdServer:
         self._program = os.environ.get("TORCHELASTIC_ETCD_BINARY_PATH", "etcd")
         self._data_dir = data_dir
         self._temporary: str | None = None
-        self._process: subprocess.Popen | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._port = -1
 
     def get_port(self) -> int:
@@ -92,7 +92,7 @@ class EtcdServer:
     def _start(self, folder: str, timeout: float, stderr: int | IO | None) -> None:
         # Held until both numbers are known, so that they differ; another process may still take one, hence the
         # attempts.
-        with find_free_port() as client, find_free_port() as peer:
+        with get_socket_with_port() as client, get_socket_with_port() as peer:
             self._port, peer_port = client.getsockname()[1], peer.getsockname()[1]
         here = f"http://{self.get_endpoint()}"
         self._process = subprocess.Popen(

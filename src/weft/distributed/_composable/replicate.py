@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from weft._base.device import device as Device
+from weft._base.types import Arg, Args, Kwargs, PyTree
 from weft._base.usage import log_api_usage_once
-from weft._tensor.tensor import Tensor
 from weft.distributed._ddp import DistributedDataParallel
 from weft.distributed.fsdp import FSDPModule
 from weft.errors import DistError, PreconditionError
 from weft.nn import Module
+from weft.nn._parameter import Parameter
 
 _STATE = "_replicate_state"
 
 
-def replicate(module: Module, ignored_modules: Iterable[Module] | None = None, **kwargs: Any) -> Module:
+def replicate(module: Module, ignored_modules: Iterable[Module] | None = None, **kwargs: Arg) -> Module:
     """Average the gradients of a module's parameters over all ranks, in place; returns the module.
 
     The module gets the methods of `DDP`, and its class a name that begins with it. Parameters of `ignored_modules`, and
@@ -62,7 +63,7 @@ class DDP:
         """Whether further passes average gradients; those of passes that do not add up until one does."""
         getattr(self, _STATE).syncs = requires_gradient_sync
 
-    def register_comm_hook(self, *args: Any, **kwargs: Any) -> None:
+    def register_comm_hook(self, *args: Arg, **kwargs: Arg) -> None:
         """`DistributedDataParallel.register_comm_hook`, from the next forward pass on."""
         getattr(self, _STATE).hooks.append((args, kwargs))
 
@@ -70,7 +71,7 @@ class DDP:
 class _Parameters(Module):
     """Parameters under their names in a model, which may have dots."""
 
-    def __init__(self, parameters: dict[str, Any]) -> None:
+    def __init__(self, parameters: dict[str, Parameter]) -> None:
         super().__init__()
         self._parameters.update(parameters)
 
@@ -82,12 +83,12 @@ class _State:
     hooks   arguments of `register_comm_hook` that the replica has not got yet
     """
 
-    def __init__(self, parameters: dict[str, Any], options: dict[str, Any]) -> None:
+    def __init__(self, parameters: dict[str, Parameter], options: Kwargs) -> None:
         self._parameters = parameters
         self._options = options
         self._replica: DistributedDataParallel | None = None
         self.syncs = True
-        self.hooks: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+        self.hooks: list[tuple[Args, Kwargs]] = []
 
     @property
     def replica(self) -> DistributedDataParallel:
@@ -96,26 +97,25 @@ class _State:
             self._replica = DistributedDataParallel(_Parameters(self._parameters), **self._options)
         return self._replica
 
-    def before(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def before(self, module: Module, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
         del module
         while self.hooks:
             hook_args, hook_kwargs = self.hooks.pop(0)
             self.replica.register_comm_hook(*hook_args, **hook_kwargs)
         self.replica.require_backward_grad_sync = self.syncs
-        return self.replica._pre_forward(args, kwargs)
+        return self.replica.before_forward(args, kwargs)
 
-    def after(self, module: Module, args: tuple[Any, ...], outputs: Any) -> Any:
+    def after(self, module: Module, args: Args, outputs: PyTree) -> PyTree:
         del module, args
-        return self.replica._post_forward(outputs)
+        return self.replica.after_forward(outputs)
 
 
-def _replicated(module: Module, ignored: set[Module], prefix: str = "") -> Iterable[tuple[str, Tensor]]:
+def _replicated(module: Module, ignored: set[Module], prefix: str = "") -> Iterable[tuple[str, Parameter]]:
     """The names and the parameters below a module that are replicated."""
     if module in ignored or isinstance(module, FSDPModule):
         return
-    for name, parameter in module._parameters.items():
-        if parameter is not None:
-            yield f"{prefix}{name}", parameter
+    for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+        yield f"{prefix}{name}", parameter
     for name, child in module.named_children():
         yield from _replicated(child, ignored, f"{prefix}{name}.")
 
@@ -125,5 +125,5 @@ def _class_of(kind: type[Module]) -> type[Module]:
     return type(f"DDP{kind.__name__}", (DDP, kind), {"__deepcopy__": _no_deepcopy, "__module__": kind.__module__})
 
 
-def _no_deepcopy(self: Any, memo: Any) -> NoReturn:
+def _no_deepcopy(self: object, memo: object) -> NoReturn:
     raise PreconditionError("DDP does not support deepcopy. Please use state dict for serialization.")

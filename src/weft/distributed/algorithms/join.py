@@ -6,8 +6,10 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from weft._base.device import device
+from weft._base.types import Arg
 from weft._tensor.convert import tensor
 from weft.distributed import _collectives
 from weft.distributed._group import ProcessGroup
@@ -43,18 +45,22 @@ class Joinable(ABC):
         super().__init__()
         self._join_config = _JoinConfig()
 
+    def enter_join(self, config: _JoinConfig) -> None:
+        """Note in which `Join` context this takes part."""
+        self._join_config = config
+
     @abstractmethod
-    def join_hook(self, **kwargs: Any) -> JoinHook:
+    def join_hook(self, **kwargs: Arg) -> JoinHook:
         """The hook; `kwargs` are those given to `Join`."""
 
     @property
     @abstractmethod
-    def join_device(self) -> Any:
+    def join_device(self) -> device:
         """The device of tensors in the context's own collectives."""
 
     @property
     @abstractmethod
-    def join_process_group(self) -> Any:
+    def join_process_group(self) -> ProcessGroup:
         """The group of the context's own collectives."""
 
 
@@ -71,7 +77,7 @@ class Join:
         joinables: Sequence[Joinable],
         enable: bool = True,
         throw_on_early_termination: bool = False,
-        **kwargs: Any,
+        **kwargs: Arg,
     ) -> None:
         if not joinables:
             raise ValueRangeError("The join context manager requires at least one joinable")
@@ -85,7 +91,7 @@ class Join:
         self._group: ProcessGroup = groups[0]
         self._device = joinables[0].join_device
         for at, joinable in enumerate(joinables):
-            joinable._join_config = _JoinConfig(enable, throw_on_early_termination, at == 0)
+            joinable.enter_join(_JoinConfig(enable, throw_on_early_termination, at == 0))
 
     def __enter__(self) -> None:
         pass
@@ -98,7 +104,7 @@ class Join:
                 self._shadow_the_others()
         finally:
             for joinable in self._joinables:
-                joinable._join_config = _JoinConfig()
+                joinable.enter_join(_JoinConfig())
 
     def _shadow_the_others(self) -> None:
         rounds = 0

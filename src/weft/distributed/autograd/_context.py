@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
+from weft._base.guards import is_int, is_list_or_tuple_of
 from weft._tensor.tensor import Tensor, wrap
 from weft.distributed.rpc._backward import run
 from weft.distributed.rpc._context_release import release
@@ -15,7 +16,7 @@ from weft.errors import ArgumentError, GradientError, ValueRangeError
 
 
 @contextmanager
-def context() -> Iterator[int]:
+def context() -> Generator[int]:
     """A context of distributed autograd; yields its id, for backward passes over all workers.
 
     Calls within the block record the sent and received tensors that need gradients, and so do the calls made by the
@@ -52,7 +53,7 @@ def backward(
     workers.
     """
     agent = current_agent()
-    if isinstance(context_id, bool) or not isinstance(context_id, int):
+    if not is_int(context_id):
         raise ArgumentError(
             "backward(): incompatible function arguments: context_id must be an int, as context() gives it, but got "
             f"{context_id!r}"
@@ -60,7 +61,7 @@ def backward(
     if mode not in ("fast", "smart"):
         raise ValueRangeError(f"mode must be 'fast' or 'smart', but got {mode!r}")
     root_tensors = [roots] if isinstance(roots, Tensor) else roots
-    if not isinstance(root_tensors, Sequence) or not all(isinstance(root, Tensor) for root in root_tensors):
+    if not is_list_or_tuple_of(root_tensors, Tensor):
         raise ArgumentError(
             f"backward(): incompatible function arguments: roots must be a list of tensors, but got {roots!r}"
         )
@@ -74,7 +75,7 @@ def get_gradients(context_id: int) -> dict[Tensor, Tensor]:
     return {tensor: wrap(grad) for tensor, grad in gradients_by_tensor.items() if tensor is not None}
 
 
-def _get_debug_info() -> dict[str, str]:
+def debug_info() -> dict[str, str]:
     """The numbers of running backward passes on this worker and of contexts, as texts."""
     return {name: str(figure) for name, figure in current_agent().contexts.figures().items()}
 
@@ -82,3 +83,7 @@ def _get_debug_info() -> dict[str, str]:
 def is_available() -> bool:
     """True: distributed autograd is always available."""
     return True
+
+
+# PyTorch has it under this name
+_get_debug_info = debug_info

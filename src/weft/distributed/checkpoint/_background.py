@@ -7,13 +7,13 @@ import pickle
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
-from typing import Any
 from weakref import WeakKeyDictionary
 
+from weft._base.types import Result
 from weft.distributed._group import ProcessGroup
 from weft.distributed._objects import recv_object_list, send_object_list
 from weft.distributed._world import new_group, rank_setter
-from weft.distributed.checkpoint._exchange import COORDINATOR, StepExchange
+from weft.distributed.checkpoint._exchange import COORDINATOR, R, StepExchange, T
 from weft.errors import DistError
 
 _log = logging.getLogger(__name__)
@@ -26,14 +26,14 @@ class Background:
         self._ranks = None if group is None else list(group.ranks)
         self._timeout = None if group is None else group.timeout
         self._exchange: StepExchange | None = None
-        self._future: Future[Any] | None = None
+        self._future: Future[Result] | None = None
 
     def wait(self) -> None:
         """Wait for the end of the save that is running, if there is one, whatever comes of it."""
         if self._future is not None:
             wait([self._future])
 
-    def start(self, save: Callable[[StepExchange], Any]) -> Future[Any]:
+    def start(self, save: Callable[[StepExchange], Result]) -> Future[Result]:
         """The future of a save in a new thread. The interpreter waits for it before it ends."""
         if self._exchange is None:
             self._exchange = StepExchange(None) if self._ranks is None else _exchange_of(self._new_group())
@@ -56,7 +56,7 @@ class _MessageExchange(StepExchange):
         super().__init__(group)
         self._messages = group
 
-    def agree(self, what: str, local: Callable[[], Any], combine: Callable[[list[Any]], Sequence[Any]]) -> Any:
+    def agree(self, what: str, local: Callable[[], T], combine: Callable[[list[T]], Sequence[R]]) -> R:
         try:
             return super().agree(what, local, combine)
         except DistError as error:
@@ -69,7 +69,7 @@ class _MessageExchange(StepExchange):
             return None
         return [outcome if rank == COORDINATOR else self._receive(rank) for rank in range(self.size)]
 
-    def _scattered(self, answers: list[bytes] | None) -> Any:
+    def _scattered(self, answers: list[bytes] | None) -> Result:
         if answers is None:
             return pickle.loads(self._receive(COORDINATOR))
         for rank, answer in enumerate(answers):
@@ -81,17 +81,20 @@ class _MessageExchange(StepExchange):
         send_object_list([content], group=self._messages, group_dst=rank)
 
     def _receive(self, rank: int) -> bytes:
-        contents: list[Any] = [None]
+        contents: list[Result] = [None]
         recv_object_list(contents, group=self._messages, group_src=rank)
         return contents[0]
 
 
 def _exchange_of(group: ProcessGroup) -> StepExchange:
-    return _MessageExchange(group) if group._backend.one_order else StepExchange(group)
+    return _MessageExchange(group) if group.own_backend.one_order else StepExchange(group)
 
 
 def _run(
-    save: Callable[[StepExchange], Any], exchange: StepExchange, enter_rank: Callable[[], None], future: Future[Any]
+    save: Callable[[StepExchange], Result],
+    exchange: StepExchange,
+    enter_rank: Callable[[], None],
+    future: Future[Result],
 ) -> None:
     enter_rank()
     try:

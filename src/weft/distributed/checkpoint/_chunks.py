@@ -22,7 +22,7 @@ def chunk_of(tensor: Tensor) -> ChunkStorageMetadata | None:
         return ChunkStorageMetadata(Size([0] * tensor.ndim), Size(tensor.shape))
     if tensor.device_mesh.get_coordinate() is None:
         return None
-    parts = tensor._sharding.local_parts()
+    parts = tensor.sharding.local_parts()
     return ChunkStorageMetadata(Size([start for start, _ in parts]), Size([size for _, size in parts]))
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Sequence
 from traceback import StackSummary, extract_tb
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from weft._base.guards import is_tuple
+from weft._base.types import Result
 from weft.distributed._group import ProcessGroup
 from weft.distributed._objects import gather_object, scatter_object_list
 from weft.errors import CheckpointError, CheckpointException
@@ -41,7 +43,9 @@ class StepExchange:
             raise answer
         return answer
 
-    def _answers(self, what: str, gathered: list[bytes], combine: Callable[[list[Any]], Sequence[Any]]) -> list[bytes]:
+    def _answers(
+        self, what: str, gathered: list[bytes], combine: Callable[[list[Result]], Sequence[Result]]
+    ) -> list[bytes]:
         outcomes = [pickle.loads(entry) for entry in gathered]
         failures = {rank: outcome for rank, outcome in enumerate(outcomes) if _is_failure(outcome)}
         if not failures:
@@ -54,27 +58,27 @@ class StepExchange:
     def _gathered(self, outcome: bytes) -> list[bytes] | None:
         if self._group is None:
             return [outcome]
-        outcomes: list[Any] | None = [None] * self.size if self.is_coordinator else None
+        outcomes: list[bytes] | None = [b""] * self.size if self.is_coordinator else None
         gather_object(outcome, outcomes, group=self._group, group_dst=COORDINATOR)
         return outcomes
 
-    def _scattered(self, answers: list[bytes] | None) -> Any:
+    def _scattered(self, answers: list[bytes] | None) -> Result:
         if self._group is None:
             assert answers is not None, "the only rank is the coordinator"
             return pickle.loads(answers[0])
-        answer: list[Any] = [None]
+        answer: list[bytes] = [b""]
         scatter_object_list(answer, answers, group=self._group, group_src=COORDINATOR)
         return pickle.loads(answer[0])
 
 
-def _packed(answers: Sequence[Any]) -> list[bytes]:
+def _packed(answers: Sequence[object]) -> list[bytes]:
     """The pickles of all ranks' answers; one that several ranks get is pickled once."""
     distinct = {id(answer): answer for answer in answers}
     pickles = {key: pickle.dumps(answer) for key, answer in distinct.items()}
     return [pickles[id(answer)] for answer in answers]
 
 
-def _outcome(function: Callable[[], Any]) -> bytes:
+def _outcome(function: Callable[[], object]) -> bytes:
     """The pickle of what a function returns, or of its failure."""
     try:
         return pickle.dumps(function())
@@ -93,5 +97,5 @@ def failure_of(error: BaseException) -> Failure:
     return error, StackSummary.from_list(frames)
 
 
-def _is_failure(outcome: Any) -> bool:
-    return isinstance(outcome, tuple) and len(outcome) == 2 and isinstance(outcome[1], StackSummary)
+def _is_failure(outcome: object) -> bool:
+    return is_tuple(outcome) and len(outcome) == 2 and isinstance(outcome[1], StackSummary)

@@ -6,12 +6,14 @@ a file, the first byte there, and the number of bytes. An object is the last thr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
 
+from weft._base.guards import is_dict
 from weft._base.size import Size
+from weft._base.types import Json, SavedState
 from weft._checkpoint.describe import dtype_of
 from weft._checkpoint.storages import is_shape
 from weft.distributed.checkpoint.metadata import (
@@ -55,7 +57,8 @@ def write_metadata(folder: Path, metadata: Metadata) -> None:
         info = metadata.storage_data[index]
         return numbers[info.relative_path], info.offset, info.length
 
-    tensors, objects = {}, {}
+    tensors: SavedState = {}
+    objects: SavedState = {}
     for key, entry in metadata.state_dict_metadata.items():
         if isinstance(entry, BytesStorageMetadata):
             objects[key] = where(MetadataIndex(key))
@@ -78,14 +81,15 @@ def write_metadata(folder: Path, metadata: Metadata) -> None:
 
 def files_of(metadata: Metadata) -> set[str]:
     """The files of the folder in which a checkpoint's items are."""
-    return {info.relative_path for info in (metadata.storage_data or {}).values()}
+    places: Mapping[MetadataIndex, StorageInfo] = metadata.storage_data or {}
+    return {info.relative_path for info in places.values()}
 
 
 def read_metadata(path: Path) -> Metadata:
     """The metadata in a file. `CheckpointError` if it is none."""
     contents = load(path)
     try:
-        if not isinstance(contents, dict) or contents.get("format") != _FORMAT:
+        if not is_dict(contents) or contents.get("format") != _FORMAT:
             raise ValueError("it is no metadata of a distributed checkpoint")
         if contents["version"] > _VERSION:
             raise ValueError(f"its format is version {contents['version']}, and {_VERSION} can be read; update Weft")
@@ -94,7 +98,7 @@ def read_metadata(path: Path) -> Metadata:
         raise CheckpointError(f"cannot load {path}: {error}") from error
 
 
-def _metadata(contents: dict[str, Any]) -> Metadata:
+def _metadata(contents: SavedState) -> Metadata:
     files = [checked_name(name) for name in contents["files"]]
     entries: dict[str, STORAGE_TYPES] = {}
     places: dict[MetadataIndex, StorageInfo] = {}
@@ -113,13 +117,13 @@ def _metadata(contents: dict[str, Any]) -> Metadata:
     return Metadata(entries, contents["planner_data"], places)
 
 
-def _file(files: list[str], number: Any) -> str:
+def _file(files: list[str], number: object) -> str:
     if type(number) is not int or not 0 <= number < len(files):
         raise ValueError(f"it refers to file {number!r}, and has {len(files)}")
     return files[number]
 
 
-def checked_chunk(offsets: Any, sizes: Any, tensor: TensorStorageMetadata) -> ChunkStorageMetadata:
+def checked_chunk(offsets: Json, sizes: Json, tensor: TensorStorageMetadata) -> ChunkStorageMetadata:
     """A chunk of a tensor; `ValueError` if it cannot be one."""
     dims = len(tensor.size)
     if not all(is_shape(x) and len(x) == dims for x in (tensor.size, offsets, sizes)):
@@ -127,7 +131,7 @@ def checked_chunk(offsets: Any, sizes: Any, tensor: TensorStorageMetadata) -> Ch
     return ChunkStorageMetadata(Size(offsets), Size(sizes))
 
 
-def checked_name(name: Any) -> str:
+def checked_name(name: object) -> str:
     """The name of a file; `ValueError` if it leads out of the folder."""
     if not isinstance(name, str) or "/" in name or name in ("", ".", ".."):
         raise ValueError(f"its file {name!r} is none of its folder")

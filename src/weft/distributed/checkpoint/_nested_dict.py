@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from itertools import pairwise
-from typing import Any
 
+from weft._base.guards import is_list, is_mapping, is_mutable_mapping
+from weft._base.types import Arg, PyTree, SavedState
 from weft._tensor.tensor import Tensor
 from weft.errors import ValueRangeError
 
@@ -13,12 +14,12 @@ Path = tuple[str | int, ...]
 """Keys of dicts, as strings, and positions in lists."""
 
 
-def flatten_state_dict(state_dict: Mapping[Any, Any]) -> tuple[dict[str, Any], dict[str, Path]]:
+def flatten_state_dict(state_dict: Mapping[Arg, Arg]) -> tuple[SavedState, dict[str, Path]]:
     """The leaves of a nested dict by the keys of all levels joined by dots, and the paths behind those keys.
 
     A list is taken apart if there are tensors or dicts in it. `ValueError` if two leaves have one key.
     """
-    flat: dict[str, Any] = {}
+    flat: SavedState = {}
     paths: dict[str, Path] = {}
     for path, value in _leaves(state_dict, ()):
         key = ".".join(map(str, path))
@@ -28,19 +29,19 @@ def flatten_state_dict(state_dict: Mapping[Any, Any]) -> tuple[dict[str, Any], d
     return flat, paths
 
 
-def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
-    if isinstance(value, Mapping):
+def _leaves(value: object, path: Path) -> Iterator[tuple[Path, object]]:
+    if is_mapping(value):
         for key, entry in value.items():
             yield from _leaves(entry, (*path, str(key)))
-    elif isinstance(value, list) and _is_nested(value):
+    elif is_list(value) and _is_nested(value):
         for at, entry in enumerate(value):
             yield from _leaves(entry, (*path, at))
     else:
         yield path, value
 
 
-def _is_nested(items: list[Any]) -> bool:
-    return any(isinstance(item, (Tensor, Mapping)) or (isinstance(item, list) and _is_nested(item)) for item in items)
+def _is_nested(items: list[object]) -> bool:
+    return any(isinstance(item, (Tensor, Mapping)) or (is_list(item) and _is_nested(item)) for item in items)
 
 
 def check_paths(paths: Mapping[str, Path]) -> None:
@@ -59,7 +60,7 @@ def check_paths(paths: Mapping[str, Path]) -> None:
         raise ValueRangeError(f"its lists have {sum(lengths.values())} places, more than there are entries for")
 
 
-def set_element(root: Any, path: Path, value: Any, exact: bool = False) -> None:
+def set_element(root: PyTree, path: Path, value: object, exact: bool = False) -> None:
     """Set what is at a path of a nested dict; dicts and lists that are missing on the way to it are made.
 
     With `exact`, the dicts have the keys of paths, as those that this function makes; else a key of a path stands for
@@ -73,20 +74,20 @@ def set_element(root: Any, path: Path, value: Any, exact: bool = False) -> None:
     _put(at, path[-1], value, exact)
 
 
-def _get(container: Any, key: str | int, exact: bool) -> Any:
-    if isinstance(container, MutableMapping):
+def _get(container: PyTree, key: str | int, exact: bool) -> PyTree:
+    if is_mutable_mapping(container):
         return container.get(key if exact else _own_key(container, key))
     return container[key] if int(key) < len(container) else None
 
 
-def _put(container: Any, key: str | int, value: Any, exact: bool) -> None:
-    if isinstance(container, MutableMapping):
+def _put(container: PyTree, key: str | int, value: object, exact: bool) -> None:
+    if is_mutable_mapping(container):
         container[key if exact else _own_key(container, key)] = value
         return
     container.extend([None] * (int(key) + 1 - len(container)))
     container[key] = value
 
 
-def _own_key(container: MutableMapping[Any, Any], key: str | int) -> Any:
+def _own_key(container: Iterable[Arg], key: str | int) -> Hashable:
     """The key that a path has as a string, which may be a number in the dict."""
     return key if key in container else next((own for own in container if str(own) == key), key)

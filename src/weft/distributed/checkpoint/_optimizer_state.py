@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
-from typing import Any
+from typing import TypeAlias
 
+from weft._base.guards import is_mapping
 from weft._base.state import using
+from weft._base.types import SavedState
 from weft._tensor.composite.create import zeros_like
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import own
@@ -16,7 +18,7 @@ from weft.distributed.checkpoint._nested_dict import flatten_state_dict, set_ele
 from weft.errors import StateDictError, UnsupportedStateError
 from weft.optim import Optimizer
 
-State = dict[str, Any]
+State: TypeAlias = SavedState
 """A state dict of an optimizer: `state` by parameter, and `param_groups`."""
 
 
@@ -31,7 +33,9 @@ def named_state(optimizer: Optimizer, names: ParameterNames) -> State:
     state = optimizer.state_dict() if optimizer.state else _initial_state(optimizer)
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     name_of = [_name_of(parameter, at, names) for at, parameter in enumerate(parameters)]
-    groups = [{**group, "params": [name_of[number] for number in group["params"]]} for group in state["param_groups"]]
+    groups: list[SavedState] = [
+        {**group, "params": [name_of[number] for number in group["params"]]} for group in state["param_groups"]
+    ]
     return {"state": {name_of[number]: value for number, value in state["state"].items()}, "param_groups": groups}
 
 
@@ -54,7 +58,7 @@ def _initial_state(optimizer: Optimizer) -> State:
 
 
 @contextmanager
-def _unchanged(optimizer: Optimizer) -> Iterator[None]:
+def _unchanged(optimizer: Optimizer) -> Generator[None]:
     """Undo what a step changes; within the block all gradients are zero, and hooks of steps are not called."""
     parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
     before = [(parameter, wrap(own(parameter._read())), parameter.grad) for parameter in parameters]
@@ -62,13 +66,13 @@ def _unchanged(optimizer: Optimizer) -> Iterator[None]:
     for group, _ in decays:
         # Decay changes parameters even where gradients are zero.
         group["weight_decay"] = 0
-    optimizer._stepping = True
+    optimizer.stepping = True
     try:
         for parameter in parameters:
             parameter.grad = zeros_like(parameter)
         yield
     finally:
-        optimizer._stepping = False
+        optimizer.stepping = False
         # The optimizer had none; the step was made to see which state it makes.
         optimizer.state.clear()
         for group, decay in decays:
@@ -92,10 +96,10 @@ def load_named(optimizer: Optimizer, state: State, current: State, names: Parame
         if _sizes(state) != _sizes(current):
             optimizer.load_state_dict(state)  # raises
         state = _named(state, current)
-    states: dict[str, Any] = {}
-    groups = []
+    states: SavedState = {}
+    groups: list[SavedState] = []
     for group, current_group in zip(optimizer.param_groups, current["param_groups"], strict=True):
-        params = []
+        params: list[str] = []
         for parameter, name in zip(group["params"], current_group["params"], strict=True):
             saved_name = _saved_name(names.of(parameter), state)
             params.append(saved_name)
@@ -139,7 +143,7 @@ def _saved_name(names: Iterable[str], state: State) -> str:
     return next((name for name in names if name in saved), names[0])
 
 
-def _options_of(params: list[str], state: State, current: dict[str, Any], *, strict: bool) -> dict[str, Any]:
+def _options_of(params: list[str], state: State, current: SavedState, *, strict: bool) -> SavedState:
     """The options that a state dict has for a group of parameters."""
     for group in state.get("param_groups", []):
         if not set(params).isdisjoint(group["params"]):
@@ -149,9 +153,9 @@ def _options_of(params: list[str], state: State, current: dict[str, Any], *, str
     return current
 
 
-def _placed(saved: Any, current: Any) -> Any:
+def _placed(saved: object, current: object) -> object:
     """A parameter's saved state, distributed as its current one."""
-    if isinstance(saved, Mapping) and isinstance(current, Mapping):
+    if is_mapping(saved) and is_mapping(current):
         return {key: _placed(value, current.get(key)) for key, value in saved.items()}
     return placed_as(current, saved) if isinstance(saved, Tensor) else saved
 
@@ -159,9 +163,9 @@ def _placed(saved: Any, current: Any) -> Any:
 # --- as one dict ------------------------------------------------------------------------------------------------
 
 
-def flattened(state: State) -> dict[str, Any]:
+def flattened(state: State) -> SavedState:
     """A state dict as one dict: `state.NAME.exp_avg`, `param_groups.NAME.lr`."""
-    result: dict[str, Any] = {}
+    result: SavedState = {}
     for name, entry in state["state"].items():
         for key, value in flatten_state_dict(entry)[0].items():
             if not isinstance(value, (Tensor, int, float)):
@@ -176,20 +180,20 @@ def flattened(state: State) -> dict[str, Any]:
     return result
 
 
-def unflattened(flat: Mapping[str, Any], current: State) -> State:
+def unflattened(flat: SavedState, current: State) -> State:
     """What `flattened` has made one dict, with the groups of an optimizer's current state dict.
 
     A group has the options of its first parameter; `RuntimeError` if one is missing.
     """
-    groups = []
+    groups: list[SavedState] = []
     for group in current["param_groups"]:
         keys = {option: f"param_groups.{group['params'][0]}.{option}" for option in group if option != "params"}
         missing = [key for key in keys.values() if key not in flat]
         if missing:
             raise StateDictError(f"Missing key(s) in the optimizer's state dict: {', '.join(missing)}")
         groups.append({"params": group["params"], **{option: flat[key] for option, key in keys.items()}})
-    names = {name for group in groups for name in group["params"]}
-    states: dict[str, Any] = {}
+    names: set[str] = {name for group in groups for name in group["params"]}
+    states: SavedState = {}
     for key, value in flat.items():
         if key.startswith("state."):
             name, path = _split(key.removeprefix("state."), names)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from weft._base.dtype import DTYPES, DType
+from weft._base.guards import is_dict
 from weft._base.size import Size
+from weft._base.types import AnyCallable, PyTree
 from weft._checkpoint.pickled import Global, Unpickler, short_repr
 from weft._checkpoint.safe import Plain, trusted_global
 from weft.distributed.checkpoint._metadata_file import StorageInfo, checked_chunk, checked_name
@@ -50,19 +53,21 @@ class _Record:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.state: Any = {}
+        self.state: PyTree = {}
 
-    def get(self, name: str) -> Any:
+    def get(self, name: str) -> PyTree:
         """A field; `ValueError` if there is none."""
-        if not isinstance(self.state, dict) or name not in self.state:
+        state = self.state
+        if not is_dict(state) or name not in state:
             raise ValueError(f"a {self.name} lacks its {name!r}")
-        return self.state[name]
+        return state[name]
 
 
 def read_torch_metadata(path: Path) -> Metadata:
     """The metadata in a file of PyTorch's. `CheckpointError` if it is none."""
     plain = Plain(path.stat().st_size)
-    makers = {f"{_PACKAGE}{name}": _maker(name) for name in _RECORDS} | dict.fromkeys(_IGNORED, lambda *_: None)
+    makers: dict[str, AnyCallable] = {f"{_PACKAGE}{name}": partial(_Record, name) for name in _RECORDS}
+    makers |= dict.fromkeys(_IGNORED, _nothing)
     table = plain.table() | {name: Global(name, make) for name, make in makers.items()}
     table |= {f"torch.{dtype.name}": dtype for dtype in DTYPES}
     # Only names in the table, and those that the caller trusts, are looked up: no other function of the pickle is
@@ -77,22 +82,21 @@ def read_torch_metadata(path: Path) -> Metadata:
         raise type(error)(f"cannot load {path}: {error}") from error
 
 
-def _maker(name: str) -> Callable[[], _Record]:
-    return lambda: _Record(name)
+def _nothing(*_: object) -> None: ...
 
 
-def _no_storage(pid: Any) -> NoReturn:
+def _no_storage(pid: object) -> NoReturn:
     raise PickleError(f"its pickle refers to {short_repr(pid)}, which metadata does not")
 
 
-def _set_state(x: Any, state: Any) -> Any:
+def _set_state(x: object, state: PyTree) -> _Record:
     if not isinstance(x, _Record):
         raise PickleError(f"its pickle sets the state of a {type(x).__name__}")
     x.state = state
     return x
 
 
-def _metadata(record: Any) -> Metadata:
+def _metadata(record: object) -> Metadata:
     if not isinstance(record, _Record) or record.name != "metadata.Metadata":
         raise ValueError("its pickle holds no metadata of a distributed checkpoint")
     entries = {str(key): _entry(entry) for key, entry in record.get("state_dict_metadata").items()}

@@ -6,10 +6,11 @@ import io
 from collections import ChainMap, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
+from weft._base.guards import is_dict
 from weft._base.size import Size
 from weft._base.state import using
+from weft._base.types import Arg, Result, SavedState
 from weft._tensor.composite.create import empty
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import own
@@ -98,12 +99,12 @@ class DefaultSavePlanner(SavePlanner):
     def resolve_data(self, write_item: WriteItem) -> Tensor | io.BytesIO:
         return self.transform_object(write_item, self.lookup_object(write_item.index))
 
-    def lookup_object(self, index: MetadataIndex) -> Any:
+    def lookup_object(self, index: MetadataIndex) -> object:
         """What the state dict has for an item: this rank's part of a tensor, or an object."""
         value = self.state_dict[index.fqn]
         return local_part_of(value) if isinstance(value, Tensor) else value
 
-    def transform_object(self, write_item: WriteItem, object: Any) -> Any:
+    def transform_object(self, write_item: WriteItem, object: Arg) -> Result:
         """What is stored for what `lookup_object` returns: tensors as they are, objects as `save_plain` writes them."""
         if write_item.type is not WriteItemType.BYTE_IO:
             return object
@@ -112,13 +113,13 @@ class DefaultSavePlanner(SavePlanner):
         return content
 
 
-def create_default_local_save_plan(state_dict: dict[str, Any], is_coordinator: bool) -> SavePlan:
+def create_default_local_save_plan(state_dict: SavedState, is_coordinator: bool) -> SavePlan:
     """What a rank has of a flat state dict."""
     del is_coordinator
     return SavePlan([item for key, value in state_dict.items() for item in _write_items(key, value)])
 
 
-def _write_items(key: str, value: Any) -> Iterator[WriteItem]:
+def _write_items(key: str, value: object) -> Iterator[WriteItem]:
     if not isinstance(value, Tensor):
         yield WriteItem(MetadataIndex(key), WriteItemType.BYTE_IO)
         return
@@ -240,7 +241,7 @@ class DefaultLoadPlanner(LoadPlanner):
         self.is_coordinator = is_coordinator
         self._parts: dict[str, Tensor] = {}  # what this rank has of tensors, as it is read
         self._read: set[str] = set()
-        self._objects: dict[str, Any] = {}
+        self._objects: SavedState = {}
 
     def create_local_plan(self) -> LoadPlan:
         assert self.metadata is not None, "set_up_planner comes first"
@@ -303,7 +304,7 @@ class _EmptyStateDictLoadPlanner(DefaultLoadPlanner):
     Every rank that uses it loads whole tensors.
     """
 
-    def __init__(self, wanted: Callable[[str], bool] = lambda key: True, **options: Any) -> None:
+    def __init__(self, wanted: Callable[[str], bool] = lambda key: True, **options: Arg) -> None:
         super().__init__(**options)
         self._wanted = wanted
 
@@ -312,7 +313,8 @@ class _EmptyStateDictLoadPlanner(DefaultLoadPlanner):
     ) -> None:
         assert metadata is not None, "set_up_planner is called with what the checkpoint holds"
         assert not state_dict, "all that is there is loaded into an empty dict"
-        paths = metadata.planner_data if self.flatten_state_dict and isinstance(metadata.planner_data, dict) else {}
+        data: object = metadata.planner_data if self.flatten_state_dict else None
+        paths: dict[str, Path] = data if is_dict(data) else {}
         try:
             # Before anything is made from them, since a single large position would make a list that fills the memory.
             check_paths(paths)
@@ -326,7 +328,10 @@ class _EmptyStateDictLoadPlanner(DefaultLoadPlanner):
         super().set_up_planner(state_dict, metadata, is_coordinator)
 
 
-def create_default_local_load_plan(state_dict: dict[str, Any], metadata: Metadata, strict: bool = True) -> LoadPlan:
+EmptyStateDictLoadPlanner = _EmptyStateDictLoadPlanner  # for other modules: PyTorch has it as a private class
+
+
+def create_default_local_load_plan(state_dict: SavedState, metadata: Metadata, strict: bool = True) -> LoadPlan:
     """What a rank has to read for a flat state dict.
 
     `RuntimeError` for a key that the checkpoint lacks, unless `strict` is False; `ValueError` for another size.
@@ -344,7 +349,7 @@ def create_default_local_load_plan(state_dict: dict[str, Any], metadata: Metadat
     return LoadPlan(items)
 
 
-def _read_items(key: str, entry: STORAGE_TYPES, value: Any) -> list[ReadItem]:
+def _read_items(key: str, entry: STORAGE_TYPES, value: object) -> list[ReadItem]:
     if isinstance(entry, BytesStorageMetadata):
         index, nothing = MetadataIndex(key), Size([0])
         return [ReadItem(LoadItemType.BYTE_IO, index, nothing, index, nothing, nothing)]

@@ -16,13 +16,13 @@ from contextlib import suppress
 from dataclasses import replace
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from weft._base.dtype import DType, complex128
 from weft._base.files import make_output_folder
 from weft._base.temporary import remove_stale
+from weft._base.types import Arg, Result
 from weft._checkpoint.archive import mapped_file, write_to_path
 from weft._checkpoint.buffers import Bytes, array_on, tensor_of
 from weft._checkpoint.tensorfile import TensorFile, writer_of
@@ -69,9 +69,9 @@ def is_path(checkpoint_id: CheckpointId) -> bool:
     return "://" not in str(checkpoint_id)
 
 
-def completed(result: Any) -> Future[Any]:
+def completed(result: Result) -> Future[Result]:
     """A future that is done."""
-    future: Future[Any] = Future()
+    future: Future[Result] = Future()
     future.set_result(result)
     return future
 
@@ -95,7 +95,7 @@ class FileSystemWriter(StorageWriter):
         per_thread_copy_ahead: int = 10_000_000,
         cache_staged_state_dict: bool = False,
         overwrite: bool = True,
-        serialization_format: Any = None,
+        serialization_format: object = None,
     ) -> None:
         del single_file_per_rank, sync_files, thread_count, per_thread_copy_ahead, cache_staged_state_dict
         del serialization_format
@@ -110,7 +110,7 @@ class FileSystemWriter(StorageWriter):
         self._file: str | None = None
         self._missing: list[Path] = []
 
-    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Arg, **kwargs: Arg) -> None:
         """Note which folders there are not: no rank creates them before all have come here."""
         self._missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
 
@@ -260,7 +260,7 @@ class FileSystemReader(StorageReader):
         """The folder."""
         return self.path
 
-    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+    def read_metadata(self, *args: Arg, **kwargs: Arg) -> Metadata:
         metadata = self._read_metadata()
         check_metadata(self.path, metadata)
         metadata.storage_meta = StorageMeta(self.path, load_id=self.load_id)
@@ -269,7 +269,7 @@ class FileSystemReader(StorageReader):
     def _read_metadata(self) -> Metadata:
         return _read(self.path)
 
-    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Arg, **kwargs: Arg) -> None:
         self._entries = metadata.state_dict_metadata
         self._places: dict[MetadataIndex, StorageInfo] = metadata.storage_data
 

@@ -9,10 +9,11 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
 
+from weft._base.guards import is_dict
+from weft._base.types import SavedState
 from weft.distributed.checkpoint._exchange import StepExchange
-from weft.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
+from weft.distributed.checkpoint.default_planner import EmptyStateDictLoadPlanner
 from weft.distributed.checkpoint.filesystem import FileSystemReader
 from weft.distributed.checkpoint.metadata import TensorStorageMetadata
 from weft.distributed.checkpoint.state_dict_loader import load_planned
@@ -27,15 +28,15 @@ def dcp_to_torch_save(dcp_checkpoint_dir: CheckpointId, torch_save_path: str | o
 
     The checkpoint may be one of PyTorch's.
     """
-    state: dict[str, Any] = {}
-    load_planned(state, FileSystemReader(dcp_checkpoint_dir), _EmptyStateDictLoadPlanner(), StepExchange(None))
+    state: SavedState = {}
+    load_planned(state, FileSystemReader(dcp_checkpoint_dir), EmptyStateDictLoadPlanner(), StepExchange(None))
     save(state, torch_save_path)
 
 
 def torch_save_to_dcp(torch_save_path: str | os.PathLike[str], dcp_checkpoint_dir: CheckpointId) -> None:
     """Write what a file holds, which may be one of PyTorch's, as a checkpoint."""
-    state = load(torch_save_path, map_location="cpu")
-    if not isinstance(state, dict):
+    state: object = load(torch_save_path, map_location="cpu")
+    if not is_dict(state):
         raise CheckpointError(f"{torch_save_path} holds a {type(state).__name__}, and a checkpoint is made of a dict")
     save_checkpoint(state, checkpoint_id=dcp_checkpoint_dir, no_dist=True)
 
@@ -49,10 +50,10 @@ def dcp_to_safetensors(
     """
     reader = storage_reader or FileSystemReader(dcp_checkpoint_dir)
     entries = reader.read_metadata().state_dict_metadata
-    planner = _EmptyStateDictLoadPlanner(
+    planner = EmptyStateDictLoadPlanner(
         lambda key: isinstance(entries[key], TensorStorageMetadata), flatten_state_dict=False
     )
-    state: dict[str, Any] = {}
+    state: SavedState = {}
     load_planned(state, reader, planner, StepExchange(None))
     save_file(state, path, {"format": "pt"})
 

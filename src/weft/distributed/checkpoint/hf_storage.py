@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from weft._base.size import Size
+from weft._base.types import Arg, Json
 from weft._checkpoint.tensorfile import TensorFile
 from weft.distributed.checkpoint._metadata_file import StorageInfo, checked_chunk
 from weft.distributed.checkpoint.filesystem import OFFSETS, FileSystemReader, FileSystemWriter
@@ -63,7 +63,7 @@ class HuggingFaceStorageWriter(FileSystemWriter):
         thread_count: int = 1,
         save_distributed: bool = False,
         enable_consolidation: bool = False,
-        **options: Any,
+        **options: Arg,
     ) -> None:
         del fqn_to_index_mapping, thread_count, options
         if not save_distributed or enable_consolidation:
@@ -78,7 +78,7 @@ class HuggingFaceStorageWriter(FileSystemWriter):
 def _add_file(metadata: Metadata, path: Path) -> None:
     with path.open("rb") as file:
         content = TensorFile(file)
-    offsets: dict[str, Any] = json.loads((content.metadata or {}).get(OFFSETS, "{}"))
+    offsets: dict[str, Json] = json.loads((content.metadata or {}).get(OFFSETS, "{}"))
     for key in content.keys():  # noqa: SIM118  no dict
         shape, dtype = content.type_of(key)
         offset = offsets[key]["saved_offsets"] if key in offsets else [0] * len(shape)

@@ -6,11 +6,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import TypeAlias
 
 from weft._base.dtype import DType
 from weft._base.size import Size
 from weft._base.state import default_dtype
+from weft._base.types import Arg, SavedState
 from weft._tensor.tensor import Tensor
 
 
@@ -54,7 +55,7 @@ class BytesStorageMetadata:
 
 
 STORAGE_TYPES = TensorStorageMetadata | BytesStorageMetadata
-STATE_DICT_TYPE = dict[str, Any]
+STATE_DICT_TYPE: TypeAlias = SavedState
 
 
 @dataclass
@@ -64,7 +65,7 @@ class StorageMeta:
     checkpoint_id: str | os.PathLike[str] | None = None
     save_id: str | None = None
     load_id: str | None = None
-    modules: list[str] = field(default_factory=list)
+    modules: list[str] = field(default_factory=list[str])
 
 
 @dataclass
@@ -72,8 +73,8 @@ class Metadata:
     """The contents of a checkpoint. `planner_data` and `storage_data` belong to the planner and the storage."""
 
     state_dict_metadata: dict[str, STORAGE_TYPES]
-    planner_data: Any = None
-    storage_data: Any = None
+    planner_data: Arg = None
+    storage_data: Arg = None
     storage_meta: StorageMeta | None = None
     version: str | None = None
 

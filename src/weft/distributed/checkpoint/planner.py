@@ -10,9 +10,9 @@ import io
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any
 
 from weft._base.size import Size
+from weft._base.types import Arg
 from weft._tensor.tensor import Tensor
 from weft.distributed.checkpoint.metadata import (
     STATE_DICT_TYPE,
@@ -91,8 +91,8 @@ class SavePlan:
     """What a rank writes."""
 
     items: list[WriteItem]
-    storage_data: Any = None
-    planner_data: Any = None
+    storage_data: Arg = None
+    planner_data: Arg = None
 
 
 @dataclass
@@ -100,8 +100,8 @@ class LoadPlan:
     """What a rank reads."""
 
     items: list[ReadItem]
-    storage_data: Any = None
-    planner_data: Any = None
+    storage_data: Arg = None
+    planner_data: Arg = None
 
 
 class SavePlanner(ABC):

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from weft._base.site import warn_user
 from weft._base.state import using
+from weft._base.types import Arg, SavedState
 from weft.distributed.checkpoint._full_state import broadcast_state, collected
 from weft.distributed.checkpoint._names import ParameterNames
 from weft.distributed.checkpoint._optimizer_state import flattened, load_named, named_state, unflattened
@@ -52,7 +52,7 @@ class StateDictOptions:
 
 def get_model_state_dict(
     model: Module, *, submodules: set[Module] | None = None, options: StateDictOptions | None = None
-) -> dict[str, Any]:
+) -> SavedState:
     """The parameters and buffers of a model, by name; with `submodules`, which is deprecated, those of some modules."""
     options = _checked(options, submodules)
     names = ParameterNames(model)
@@ -71,7 +71,7 @@ def get_optimizer_state_dict(
     *,
     submodules: set[Module] | None = None,
     options: StateDictOptions | None = None,
-) -> dict[str, Any]:
+) -> SavedState:
     """The states of optimizers of a model's parameters, by the parameters' names, as one state dict.
 
     An optimizer that has not made a step gives the state with which it would begin, and is not changed. With
@@ -82,10 +82,10 @@ def get_optimizer_state_dict(
 
 def _optimizer_state_dict(
     model: Module, optimizers: list[Optimizer], submodules: set[Module] | None, options: StateDictOptions | None
-) -> dict[str, Any]:
+) -> SavedState:
     options = _checked(options, submodules)
     names = ParameterNames(model)
-    state: dict[str, Any] = {"state": {}, "param_groups": []}
+    state: SavedState = {"state": {}, "param_groups": []}
     for optimizer in optimizers:
         own = named_state(optimizer, names)
         state["state"].update(own["state"])
@@ -103,7 +103,7 @@ def get_state_dict(
     *,
     submodules: set[Module] | None = None,
     options: StateDictOptions | None = None,
-) -> tuple[dict[str, Any], dict[str, Any]]:
+) -> tuple[SavedState, SavedState]:
     """The state dicts of a model and of its optimizers, of which there may be none."""
     return (
         get_model_state_dict(model, submodules=submodules, options=options),
@@ -111,7 +111,7 @@ def get_state_dict(
     )
 
 
-def _within(state: dict[str, Any], prefixes: list[str], *, keep: bool) -> dict[str, Any]:
+def _within(state: SavedState, prefixes: list[str], *, keep: bool) -> SavedState:
     return {
         key if keep else key[len(prefix) :]: value
         for key, value in state.items()
@@ -124,7 +124,7 @@ def _within(state: dict[str, Any], prefixes: list[str], *, keep: bool) -> dict[s
 
 
 def set_model_state_dict(
-    model: Module, model_state_dict: Mapping[Any, Any], *, options: StateDictOptions | None = None
+    model: Module, model_state_dict: Mapping[Arg, Arg], *, options: StateDictOptions | None = None
 ) -> IncompatibleKeys:
     """Load what `get_model_state_dict` has collected: whole plain tensors, or distributed ones, into either kind.
 
@@ -150,7 +150,7 @@ def set_model_state_dict(
 def set_optimizer_state_dict(
     model: Module,
     optimizers: Optimizers,
-    optim_state_dict: dict[str, Any],
+    optim_state_dict: SavedState,
     *,
     options: StateDictOptions | None = None,
 ) -> None:
@@ -163,7 +163,7 @@ def set_optimizer_state_dict(
 
 
 def _load_optimizers(
-    model: Module, optimizers: list[Optimizer], optim_state_dict: dict[str, Any], options: StateDictOptions | None
+    model: Module, optimizers: list[Optimizer], optim_state_dict: SavedState, options: StateDictOptions | None
 ) -> None:
     options = _checked(options)
     names = ParameterNames(model)
@@ -182,8 +182,8 @@ def set_state_dict(
     model: Module,
     optimizers: Optimizers,
     *,
-    model_state_dict: Mapping[Any, Any],
-    optim_state_dict: dict[str, Any],
+    model_state_dict: Mapping[Arg, Arg],
+    optim_state_dict: SavedState,
     options: StateDictOptions | None = None,
 ) -> IncompatibleKeys:
     """Load the state dicts of a model, unless it is empty, and of its optimizers, of which there may be none."""
@@ -195,7 +195,7 @@ def set_state_dict(
     return set_model_state_dict(model, model_state_dict, options=options)
 
 
-def _by_name(state: Mapping[Any, Any], names: ParameterNames) -> dict[str, Any]:
+def _by_name(state: Mapping[Arg, Arg], names: ParameterNames) -> SavedState:
     """A model's state dict by names, also if it is by modules."""
     if not any(isinstance(key, Module) for key in state):
         return dict(state)

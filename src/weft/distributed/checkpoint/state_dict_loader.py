@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import ParamSpec, TypeVar, cast
 
 from weft._base.site import warn_user
+from weft._base.types import Kwargs, SavedState
 from weft._base.usage import log_api_usage_once
 from weft.distributed._group import ProcessGroup
 from weft.distributed._world import is_initialized, require_group
@@ -37,7 +38,7 @@ def takes_storage(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 f"The argument order of {function.__name__} has been changed: write {name}=... for the second. "
                 "Please check the document to avoid future breakages."
             )
-            by_name: dict[str, Any] = {**kwargs, name: args[1]}
+            by_name: Kwargs = {**kwargs, name: args[1]}
             return cast(Callable[..., R], function)(args[0], **by_name)
 
         return either
@@ -47,7 +48,7 @@ def takes_storage(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 @takes_storage("storage_reader")
 def load(
-    state_dict: dict[str, Any],
+    state_dict: SavedState,
     *,
     checkpoint_id: CheckpointId | None = None,
     storage_reader: StorageReader | None = None,
@@ -74,7 +75,7 @@ def load(
 
 
 def load_state_dict(
-    state_dict: dict[str, Any],
+    state_dict: SavedState,
     storage_reader: StorageReader,
     process_group: ProcessGroup | None = None,
     coordinator_rank: int = 0,
@@ -92,11 +93,9 @@ def load_state_dict(
     load(state_dict, storage_reader=storage_reader, planner=planner, process_group=process_group, no_dist=no_dist)
 
 
-def load_planned(
-    state_dict: dict[str, Any], reader: StorageReader, planner: LoadPlanner, exchange: StepExchange
-) -> None:
+def load_planned(state_dict: SavedState, reader: StorageReader, planner: LoadPlanner, exchange: StepExchange) -> None:
     """Load with a reader and a planner that are given."""
-    states: dict[str, Any] = {}
+    states: SavedState = {}
 
     def plan() -> LoadPlan:
         states.update({key: x.state_dict() if isinstance(x, Stateful) else x for key, x in sorted(state_dict.items())})

@@ -6,9 +6,10 @@ import copy
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from enum import Enum
-from typing import Any
+from typing import NoReturn
 
 from weft._base.site import warn_user
+from weft._base.types import SavedState
 from weft._base.usage import log_api_usage_once
 from weft._checkpoint.buffers import computed
 from weft._tensor.tensor import Tensor, wrap
@@ -29,7 +30,7 @@ from weft.errors import CheckpointException
 
 @takes_storage("storage_writer")
 def save(
-    state_dict: dict[str, Any],
+    state_dict: SavedState,
     *,
     checkpoint_id: CheckpointId | None = None,
     storage_writer: StorageWriter | None = None,
@@ -55,7 +56,7 @@ def save(
 
 
 def save_state_dict(
-    state_dict: dict[str, Any],
+    state_dict: SavedState,
     storage_writer: StorageWriter,
     process_group: ProcessGroup | None = None,
     coordinator_rank: int = 0,
@@ -82,7 +83,7 @@ class AsyncCheckpointerType(Enum):
 
 
 def async_save(
-    state_dict: dict[str, Any],
+    state_dict: SavedState,
     *,
     checkpoint_id: CheckpointId | None = None,
     storage_writer: StorageWriter | None = None,
@@ -115,11 +116,11 @@ def _writer(storage: StorageWriter | None, checkpoint_id: CheckpointId | None) -
     return storage
 
 
-def _states(state_dict: dict[str, Any]) -> dict[str, Any]:
+def _states(state_dict: SavedState) -> SavedState:
     return {key: x.state_dict() if isinstance(x, Stateful) else x for key, x in state_dict.items()}
 
 
-def _staged(state_dict: dict[str, Any]) -> Callable[[], dict[str, Any]]:
+def _staged(state_dict: SavedState) -> Callable[[], SavedState]:
     """A function that returns what a state dict holds now, or raises the error that keeps it from being held."""
     try:
         states = _states(state_dict)
@@ -133,15 +134,15 @@ def _staged(state_dict: dict[str, Any]) -> Callable[[], dict[str, Any]]:
     return lambda: states
 
 
-def _raising(error: BaseException) -> Callable[[], Any]:
-    def fail() -> Any:
+def _raising(error: BaseException) -> Callable[[], NoReturn]:
+    def fail() -> NoReturn:
         raise error
 
     return fail
 
 
 def _save(
-    states: Callable[[], dict[str, Any]], writer: StorageWriter, planner: SavePlanner, exchange: StepExchange
+    states: Callable[[], SavedState], writer: StorageWriter, planner: SavePlanner, exchange: StepExchange
 ) -> Metadata:
     """Save what `states()` returns, with a writer and a planner that are given."""
     metadata = Metadata({})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
+
+from weft._base.types import SavedState
 
 
 @runtime_checkable
@@ -13,11 +15,11 @@ class Stateful(Protocol):
     called first, for the tensors to load into.
     """
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> SavedState:
         """The state, as a dict."""
         ...
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: SavedState) -> None:
         """Take on a state."""
         ...
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
+from weft._base.types import Arg
 from weft.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta
 from weft.distributed.checkpoint.planner import LoadPlan, LoadPlanner, SavePlan, SavePlanner
 from weft.futures import Future
@@ -20,7 +20,7 @@ class WriteResult:
 
     index: MetadataIndex
     size_in_bytes: int
-    storage_data: Any
+    storage_data: Arg
 
 
 class StorageWriter(ABC):
@@ -31,7 +31,7 @@ class StorageWriter(ABC):
         """Begin a new checkpoint: on all ranks, if `save` is given a `checkpoint_id`."""
 
     @abstractmethod
-    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Arg, **kwargs: Arg) -> None:
         """Called on all ranks."""
 
     def storage_meta(self) -> StorageMeta | None:
@@ -71,11 +71,11 @@ class StorageReader(ABC):
         """Begin to read another checkpoint: on all ranks, if `load` is given a `checkpoint_id`."""
 
     @abstractmethod
-    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+    def read_metadata(self, *args: Arg, **kwargs: Arg) -> Metadata:
         """What the checkpoint holds; called on all ranks."""
 
     @abstractmethod
-    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Arg, **kwargs: Arg) -> None:
         """Called on all ranks."""
 
     @abstractmethod

@@ -14,10 +14,12 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import TypeAlias
 
+from weft._base.types import Arg
 from weft._comm.deadline import Deadline
 from weft._comm.transport.sockets import is_same_user
 
@@ -42,6 +44,10 @@ class Response:
 _ONLY_GET = Response("only GET\n", "405 Method Not Allowed")
 
 
+Answer: TypeAlias = Callable[[str, str], Response]
+"""Answers the method and the path of a request."""
+
+
 class _Handler(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         try:
@@ -49,7 +55,7 @@ class _Handler(socketserver.StreamRequestHandler):
             if request is None:
                 return
             method, path = request
-            answer = self.server.answer("GET" if method == "HEAD" else method, path)  # type: ignore[attr-defined]
+            answer = _answer_of(self.server)("GET" if method == "HEAD" else method, path)
             body = answer.text.encode()
             head = f"HTTP/1.0 {answer.status}\r\nContent-Type: {answer.kind}\r\nContent-Length: {len(body)}\r\n\r\n"
             self.wfile.write(head.encode() + (b"" if method == "HEAD" else body))
@@ -74,18 +80,21 @@ class _Handler(socketserver.StreamRequestHandler):
         return (method, rest.partition(" ")[0].partition("?")[0].strip()) if method else None
 
 
+_answer_of: Callable[[socketserver.BaseServer], Answer] = attrgetter("answer")  # which `_Serving` gives it
+
+
 class _Bounded(socketserver.ThreadingMixIn):
     """Answers each request in a thread of its own, of which there are not many at a time."""
 
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._open: dict[Any, float] = {}  # connections, oldest first, and since when each is open
+    def __init__(self, *args: Arg, **kwargs: Arg) -> None:
+        self._open: dict[socket.socket, float] = {}  # connections, oldest first, and since when each is open
         self._freed = threading.Condition()
         super().__init__(*args, **kwargs)
 
-    def process_request(self, request: Any, client_address: Any) -> None:
+    def process_request(self, request: Arg, client_address: Arg) -> None:
         with self._freed:
             while len(self._open) >= MOST_CONNECTIONS:
                 oldest, since = next(iter(self._open.items()))
@@ -99,7 +108,7 @@ class _Bounded(socketserver.ThreadingMixIn):
             self._open[request] = monotonic()
         super().process_request(request, client_address)
 
-    def shutdown_request(self, request: Any) -> None:
+    def shutdown_request(self, request: Arg) -> None:
         with self._freed:
             self._open.pop(request, None)
             self._freed.notify()
@@ -128,14 +137,14 @@ class _UnixServer(_Bounded, socketserver.UnixStreamServer):
 
 
 class _OwnUsersServer(_UnixServer):
-    def verify_request(self, request: Any, client_address: Any) -> bool:
+    def verify_request(self, request: Arg, client_address: Arg) -> bool:
         return is_same_user(request)
 
 
 class _Serving:
     """Answers requests in its own threads until it is closed."""
 
-    def __init__(self, server: socketserver.BaseServer, answer: Callable[[str, str], Response]) -> None:
+    def __init__(self, server: socketserver.BaseServer, answer: Answer) -> None:
         server.answer = answer  # type: ignore[attr-defined]
         self._server = server
         self._thread = threading.Thread(
@@ -170,7 +179,7 @@ class PrivateServer(_Serving):
 class SocketServer(_Serving):
     """Answers requests at a Unix socket with the response `answer(method, path)`; the path has no query."""
 
-    def __init__(self, socket_path: str, answer: Callable[[str, str], Response]) -> None:
+    def __init__(self, socket_path: str, answer: Answer) -> None:
         self._path = socket_path
         _remove_if_deserted(socket_path)
         super().__init__(_UnixServer(socket_path, _Handler), answer)

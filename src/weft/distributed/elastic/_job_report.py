@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from typing import Self
+
+from weft._base.types import Json
 
 
 @dataclass(frozen=True)
@@ -27,11 +29,11 @@ class WorkerReport:
     process: str
     time: float
     resident_bytes: int
-    numbers: dict[str, float] = field(default_factory=dict)
+    numbers: dict[str, float] = field(default_factory=dict[str, float])
     waits_for: str | None = None
     wait: tuple[str, float] | None = None
     compilation: tuple[str, float] | None = None
-    reported: dict[str, float] = field(default_factory=dict)
+    reported: dict[str, float] = field(default_factory=dict[str, float])
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,11 @@ class NodeReport:
     workers: tuple[WorkerReport, ...] = ()
 
     @classmethod
-    def of(cls, data: dict[str, Any]) -> Self:
+    def of(cls, data: dict[str, Json]) -> Self:
         """From what `json.loads` gives."""
-        return cls(**{**data, "workers": tuple(WorkerReport(**worker) for worker in data["workers"])})
+        fields: dict[str, Json] = {**data}
+        fields["workers"] = tuple(WorkerReport(**worker) for worker in data["workers"])
+        return cls(**fields)
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,8 @@ class JobReport:
     def from_json(cls, text: str) -> Self:
         """From such a text; `ValueError` for another."""
         try:
-            data = json.loads(text)
-            return cls(**{**data, "nodes": tuple(map(NodeReport.of, data["nodes"]))})
+            data: dict[str, Json] = {**json.loads(text)}
+            data["nodes"] = tuple(map(NodeReport.of, data["nodes"]))
+            return cls(**data)
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"this is no report of a job: {error!r}") from error

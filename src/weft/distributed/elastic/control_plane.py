@@ -6,7 +6,7 @@ import faulthandler
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, closing, contextmanager
 
 from weft.distributed.elastic._http import Response, SocketServer
@@ -23,7 +23,7 @@ _WELCOME = f'<h1>weft.distributed worker</h1>\n<a href="{_PATH}">Handler names</
 
 
 @contextmanager
-def worker_main() -> Iterator[None]:
+def worker_main() -> Generator[None]:
     """Run the block, or the function decorated by `@worker_main()`, as the main part of a worker.
 
     An exception is written to the process's error file, as by `record`. If TORCH_WORKER_SERVER_SOCKET names a Unix

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from weft.distributed._group import ProcessGroup
@@ -44,7 +43,7 @@ class DataParallel:
         return (Shard(dim),) if self.mesh.ndim == 1 else (Replicate(), Shard(dim))
 
 
-def require_mesh(mesh: Any) -> None:
+def require_mesh(mesh: object) -> None:
     """Raise for what is no mesh that `fully_shard` takes."""
     if not isinstance(mesh, DeviceMesh) or mesh.ndim not in (1, 2):
         raise ValueRangeError(
@@ -55,7 +54,7 @@ def require_mesh(mesh: Any) -> None:
         raise PreconditionError("Please init the 2D mesh for HSDP with mesh_dim_names specified")
 
 
-def require_reshard(reshard_after_forward: Any, parts: int) -> bool | int:
+def require_reshard(reshard_after_forward: object, parts: int) -> bool | int:
     """The argument `reshard_after_forward`, as a bool if it is one of the two; `ValueError` if it is neither."""
     if not isinstance(reshard_after_forward, (bool, int)):
         raise ValueRangeError(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cache, wraps
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
 
+from weft._base.guards import is_int, is_list_or_tuple_of
+from weft._base.types import Arg, Result
 from weft._base.usage import log_api_usage_once
 from weft._tensor.kind_names import advice
 from weft._tensor.tensor import Tensor
@@ -21,9 +23,17 @@ from weft.distributed.fsdp._state import ShardState, require_state, state_of
 from weft.errors import ArgumentError, PreconditionError, ValueRangeError
 from weft.nn import Module, ModuleDict, ModuleList, Parameter
 
+M = TypeVar("M", bound=Module | Sequence[Module])
+
+# What is mixed into classes of modules is a module to type checkers.
+if TYPE_CHECKING:
+    _Mixed = Module
+else:
+    _Mixed = object
+
 
 def fully_shard(
-    module: Any,
+    module: M,
     *,
     mesh: DeviceMesh | None = None,
     reshard_after_forward: bool | int | None = None,
@@ -31,7 +41,7 @@ def fully_shard(
     mp_policy: MixedPrecisionPolicy = MixedPrecisionPolicy(),  # noqa: B008  it is frozen
     offload_policy: OffloadPolicy = OffloadPolicy(),  # noqa: B008  it is not changed
     ignored_params: set[Parameter] | None = None,
-) -> Any:
+) -> M:
     """Divide a module's parameters among the ranks of `mesh`, in place; returns the module, now an `FSDPModule`.
 
     A parameter becomes a distributed tensor that is split along its first dim, or that which `shard_placement_fn`
@@ -66,10 +76,10 @@ def fully_shard(
     return module
 
 
-def _required_modules(module: Any) -> list[Module]:
+def _required_modules(module: object) -> list[Module]:
     """The modules of a call, without those that are below others of them."""
-    modules = [module] if isinstance(module, Module) else list(module) if isinstance(module, (list, tuple)) else []
-    if not modules or not all(isinstance(one, Module) for one in modules):
+    modules = [module] if isinstance(module, Module) else module
+    if not is_list_or_tuple_of(modules, Module) or not modules:
         raise ArgumentError(f"fully_shard takes a module, or a list of modules, but got {module!r}{advice(module)}")
     below = {inner for one in modules for inner in one.modules() if inner is not one}
     roots = [one for one in dict.fromkeys(modules) if one not in below]
@@ -98,7 +108,7 @@ def _sharded_class(kind: type[Module]) -> type[Module]:
     )
 
 
-def _no_deepcopy(self: Any, memo: Any) -> NoReturn:
+def _no_deepcopy(self: object, memo: object) -> NoReturn:
     raise PreconditionError("FSDP does not support deepcopy. Please use state dict for serialization.")
 
 
@@ -118,13 +128,13 @@ class _GroupsHandle(UnshardHandle):
             self._groups.pop(0).unshard()
 
 
-class FSDPModule:
+class FSDPModule(_Mixed):
     """What `fully_shard` adds to a module. All ranks must call these methods alike."""
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __new__(cls, *args: Arg, **kwargs: Arg) -> Result:
         """A module of the original class, as where a container makes another one of its own class."""
-        kind: Any = cls.__mro__[2]
-        result = kind.__new__(kind, *args, **kwargs)
+        kind: Result = cls.__mro__[2]
+        result: Result = kind.__new__(kind, *args, **kwargs)
         result.__init__(*args, **kwargs)
         return result
 
@@ -132,7 +142,7 @@ class FSDPModule:
 
     def unshard(self, async_op: bool = False) -> UnshardHandle | None:
         """Gather the module's own group; with `async_op`, returns at once a handle to wait for."""
-        groups = self._get_fsdp_state().groups
+        groups = self.get_fsdp_state().groups
         for group in groups:
             group.begin(async_op=async_op)
         handle = _GroupsHandle(groups)
@@ -143,16 +153,15 @@ class FSDPModule:
 
     def reshard(self) -> None:
         """Release the whole parameters of the module's own group."""
-        self._get_fsdp_state().reshard()
+        self.get_fsdp_state().reshard()
 
     def reset_iter_state(self) -> None:
         """After an error in a forward or backward pass: forget its gradients. To be called of the outermost module."""
-        self._get_fsdp_state().reset()
+        self.get_fsdp_state().reset()
 
     def set_reshard_after_forward(self, reshard_after_forward: bool, recurse: bool = True) -> None:
         """Set whether whole parameters are released after forward passes."""
-        if not isinstance(reshard_after_forward, bool):
-            raise ValueRangeError(f"reshard_after_forward should be a bool, got {type(reshard_after_forward)}")
+        _require_bool(reshard_after_forward)
         for state in self._states(recurse):
             state.keeps_as_root = False
             for group in state.groups:
@@ -165,15 +174,15 @@ class FSDPModule:
 
     def set_unshard_in_backward(self, unshard_in_backward: bool) -> None:
         """Accepted: a backward pass gathers a group only if it reads one of its parameters."""
-        self._get_fsdp_state()
+        self.get_fsdp_state()
 
     def set_modules_to_forward_prefetch(self, modules: list[FSDPModule]) -> None:
         """Start to gather these modules when this one begins its forward pass."""
-        self._get_fsdp_state().forward_prefetch = _states_of(modules)
+        self.get_fsdp_state().forward_prefetch = _states_of(modules)
 
     def set_modules_to_backward_prefetch(self, modules: list[FSDPModule]) -> None:
         """Start to gather these when this one is gathered in a backward pass; by default the one that ran before it."""
-        self._get_fsdp_state().backward_prefetch = _states_of(modules)
+        self.get_fsdp_state().backward_prefetch = _states_of(modules)
 
     # --- reducing ---
 
@@ -189,7 +198,7 @@ class FSDPModule:
 
     def set_is_last_backward(self, is_last_backward: bool) -> None:
         """Set whether parameters that the next backward pass does not reach are resharded at its end."""
-        self._get_fsdp_state().iteration.is_last_backward = is_last_backward
+        self.get_fsdp_state().iteration.is_last_backward = is_last_backward
 
     def set_gradient_divide_factor(self, factor: float) -> None:
         """Divide sums of gradients by this, instead of the number of ranks."""
@@ -206,7 +215,7 @@ class FSDPModule:
         for group in self._groups(recurse):
             group.reduces_unused = reduce_scatter_unused_params
 
-    def set_all_reduce_hook(self, hook: Callable[[Tensor], None], *, stream: Any = None) -> None:
+    def set_all_reduce_hook(self, hook: Callable[[Tensor], None], *, stream: object = None) -> None:
         """Call `hook(buffer)` with the reduced gradients of the group, which it may change in place."""
         del stream
         for group in self._groups(False):
@@ -224,56 +233,66 @@ class FSDPModule:
 
     # --- accepted: they tune memory and streams of accelerators, which XLA manages ---
 
-    def set_post_optim_event(self, event: Any) -> None:
+    def set_post_optim_event(self, event: object) -> None:
         """Accepted: what is gathered depends on the optimizer's step, so nothing else needs to wait for it."""
-        self._get_fsdp_state()
+        self.get_fsdp_state()
 
     def set_force_sum_reduction_for_comms(self, enable: bool) -> None:
         """Accepted: gradients are always summed, and then divided."""
-        self._get_fsdp_state()
+        self.get_fsdp_state()
 
-    def set_reduce_scatter_max_input_buffers(self, max_input_buffers: int, *, recurse: bool = True) -> None:
+    def set_reduce_scatter_max_input_buffers(self, max_input_buffers: object, *, recurse: bool = True) -> None:
         """Accepted, if it is a positive number: a buffer is sent before the next one is filled."""
         del recurse
-        if isinstance(max_input_buffers, bool) or not isinstance(max_input_buffers, int):
+        if not is_int(max_input_buffers):
             raise ArgumentError(f"max_input_buffers must be an int, got {type(max_input_buffers).__name__}")
         if max_input_buffers < 1:
             raise ValueRangeError(f"max_input_buffers must be a positive int, got {max_input_buffers}")
 
     def set_separate_reduce_scatter_group(self, enable: bool = True, *, recurse: bool = True) -> None:
         """Accepted: a group's collectives run in the order in which they are called."""
-        self._get_fsdp_state()
+        self.get_fsdp_state()
 
     def set_allocate_memory_from_process_group_for_comm(self, enable: bool) -> None:
         """Accepted: the backend finds memory for buffers itself."""
-        self._get_fsdp_state()
+        self.get_fsdp_state()
 
     def set_symm_mem_for_comm(self, backend: str = "NCCL") -> None:
         """Accepted: the backend finds memory for buffers itself."""
-        self._get_fsdp_state()
+        self.get_fsdp_state()
 
     # ---
 
-    def _get_fsdp_state(self) -> ShardState:
+    def get_fsdp_state(self) -> ShardState:
+        """The sharding of the module."""
         return require_state(self)
 
+    _get_fsdp_state = get_fsdp_state
+
     def _states(self, recurse: bool) -> list[ShardState]:
-        modules = self.modules() if recurse else [self]  # pyright: ignore[reportAttributeAccessIssue]  it is a module
+        modules = self.modules() if recurse else [self]
         return list(dict.fromkeys(state for module in modules if (state := state_of(module)) is not None))
 
     def _groups(self, recurse: bool) -> list[ParameterGroup]:
         return [group for state in self._states(recurse) for group in state.groups]
 
-    def _apply(self, *args: Any, **kwargs: Any) -> Any:
+    def _apply(self, *args: Arg, **kwargs: Arg) -> Self:
         self.reshard()
-        return super()._apply(*args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]  it is a module
+        return super()._apply(*args, **kwargs)
 
 
-def _states_of(modules: Sequence[Any]) -> list[ShardState]:
+def _states_of(modules: Sequence[object]) -> list[ShardState]:
+    states: list[ShardState] = []
     for module in modules:
         if not isinstance(module, FSDPModule):
             raise ValueRangeError(f"Expects FSDPModule but got {type(module)}: {module}")
-    return [module._get_fsdp_state() for module in modules]
+        states.append(module.get_fsdp_state())
+    return states
+
+
+def _require_bool(reshard_after_forward: object) -> None:
+    if not isinstance(reshard_after_forward, bool):
+        raise ValueRangeError(f"reshard_after_forward should be a bool, got {type(reshard_after_forward)}")
 
 
 def register_fsdp_forward_method(module: Module, method_name: str) -> None:
@@ -282,10 +301,10 @@ def register_fsdp_forward_method(module: Module, method_name: str) -> None:
         return
     if not hasattr(module, method_name):
         raise ValueRangeError(f"{type(module)} does not have a method {method_name}")
-    method, state = getattr(module, method_name), module._get_fsdp_state()
+    method, state = getattr(module, method_name), module.get_fsdp_state()
 
     @wraps(method)
-    def gathered(*args: Any, **kwargs: Any) -> Any:
+    def gathered(*args: Arg, **kwargs: Arg) -> Result:
         args, kwargs = state.before_forward(module, args, kwargs)
         try:
             result = method(*args, **kwargs)

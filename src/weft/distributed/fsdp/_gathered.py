@@ -5,12 +5,15 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import Any, Protocol
+from typing import Protocol
 
+import jax
 import jax.numpy as jnp
 
 from weft._base.autocast import NO_AUTOCAST
-from weft._base.state import Pending, ambient, using
+from weft._base.pending import Pending
+from weft._base.state import ambient, using
+from weft._base.types import Result
 from weft._lazy.aval import Aval, plain_type
 from weft._lazy.record import record
 from weft._lazy.role import Interior
@@ -19,9 +22,11 @@ from weft._lazy.value import Absent, Value
 from weft._tensor.composite.create import empty
 from weft._tensor.tensor import Tensor, wrap
 from weft.distributed import _collectives
+from weft.distributed._group import ProcessGroup
 from weft.distributed._observers import collective, requested
 from weft.distributed.fsdp._data_parallel import DataParallel
 from weft.distributed.fsdp._flat import FlatSlot, joined_parts, wholes_of
+from weft.distributed.fsdp._policies import AllGather
 from weft.distributed.tensor._sharding import local_part
 
 
@@ -49,7 +54,12 @@ class Gathered:
     """
 
     def __init__(
-        self, parts: Sequence[Value], types: Sequence[Aval], slots: Sequence[FlatSlot], ranks: DataParallel, comm: Any
+        self,
+        parts: Sequence[Value],
+        types: Sequence[Aval],
+        slots: Sequence[FlatSlot],
+        ranks: DataParallel,
+        comm: AllGather | None,
     ) -> None:
         self.parts = list(parts)
         self._types = list(types)
@@ -57,7 +67,7 @@ class Gathered:
         self._ranks = ranks
         self._comm = comm
         self._values: list[weakref.ref[Value]] = []
-        self._exchanges: list[tuple[list[int], Tensor, Any]] | None = None  # positions, buffer, work to wait for
+        self._exchanges: list[tuple[list[int], Tensor, Result]] | None = None  # positions, buffer, work to wait for
         self._pieces: list[tuple[list[int], Tensor]] | None = None  # of the buffers, if they are kept by a few ranks
         self.few: DataParallel | None = None
         self.on_return: Callable[[Gathered], None] = lambda gathered: None
@@ -105,7 +115,7 @@ class Gathered:
         kinds = dict.fromkeys(aval.dtype for aval in self._types)
         return [[at for at, aval in enumerate(self._types) if aval.dtype is dtype] for dtype in kinds]
 
-    def _gather(self, flat: Tensor, group: Any, async_op: bool) -> tuple[Tensor, Any]:
+    def _gather(self, flat: Tensor, group: ProcessGroup, async_op: bool) -> tuple[Tensor, Result]:
         if group.size() == 1:
             return flat, None
         size = (group.size() * flat.numel(),)
@@ -162,6 +172,6 @@ def _signature(parts: tuple[Aval, ...], types: tuple[Aval, ...]) -> Signature:
     return Signature("all_gather", partial(_zeros, types), parts, device=types[0].device).with_types(types)
 
 
-def _zeros(types: tuple[Aval, ...], *parts: Any) -> tuple[Any, ...]:
+def _zeros(types: tuple[Aval, ...], *parts: object) -> tuple[jax.Array, ...]:
     del parts
     return tuple(jnp.zeros(aval.shape, aval.dtype.numpy) for aval in types)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from weft._base.state import ambient
 from weft._lazy.external import taken_in
@@ -17,7 +16,7 @@ from weft._tensor.tensor import Tensor, wrap
 from weft.distributed.fsdp._data_parallel import DataParallel, neighbours
 from weft.distributed.fsdp._gathered import Gathered, own_program
 from weft.distributed.fsdp._parameter import ShardedParameter
-from weft.distributed.fsdp._policies import MixedPrecisionPolicy
+from weft.distributed.fsdp._policies import AllGather, MixedPrecisionPolicy
 from weft.distributed.fsdp._reduction import Reduction
 from weft.errors import GradientError, PreconditionError
 
@@ -46,7 +45,7 @@ class ParameterGroup:
         self.reshards_after_backward = True
         self.reduces = True
         self.reduces_unused = False
-        self.gather_comm: Any = None
+        self.gather_comm: AllGather | None = None
         self.on_backward: Callable[[], None] = lambda: None
         self.on_return: Callable[[Gathered], None] = lambda gathered: None
         self.gathered: Gathered | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from weft._base.dtype import DType
 from weft._base.state import using
@@ -20,7 +19,7 @@ from weft.distributed.tensor._sharding import labelled, local_part, sharding_of
 from weft.errors import PreconditionError, ValueRangeError
 from weft.nn import Module, Parameter
 
-PlacementFunction = Callable[[Parameter], Any]
+PlacementFunction = Callable[[Parameter], Shard | None]
 
 
 class ShardedParameter:
@@ -53,10 +52,10 @@ class ShardedParameter:
         """Let the modules have the part."""
         self.register(self.sharded)
 
-    def register(self, tensor: Any) -> None:
+    def register(self, tensor: Tensor) -> None:
         """Let the modules have this tensor as their parameter."""
         for module, name in self.owners:
-            module._parameters[name] = tensor
+            vars(module)["_parameters"][name] = tensor  # also one that is no `Parameter`, while modules compute
 
     def dtype_in(self, param_dtype: DType | None) -> DType:
         """Its type where modules compute with it."""
@@ -76,7 +75,7 @@ class ShardedParameter:
         return handle
 
 
-def _dim_of(shard: Shard | None, original: Parameter) -> int:
+def _dim_of(shard: object, original: Parameter) -> int:
     if shard is None:
         return 0
     if not isinstance(shard, Shard):
@@ -95,7 +94,7 @@ def _layout(original: Parameter, ranks: DataParallel, dim: int) -> tuple[DeviceM
         return ranks.mesh, ranks.placements(dim)
     if any(not isinstance(p, (Shard, Replicate)) for p in original.placements):
         raise ValueRangeError(f"fully_shard takes parameters that are split or replicated, got {original.placements}")
-    mesh = DeviceMesh._concatenate([ranks.mesh, original.device_mesh])
+    mesh = DeviceMesh.concatenated([ranks.mesh, original.device_mesh])
     # Tensor parallelism splits first and this splits its parts, although its mesh dim stands in front: `in_order` says
     # so in the placements (`_StridedShard`).
     placements = (*ranks.placements(dim), *original.placements)

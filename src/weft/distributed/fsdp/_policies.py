@@ -5,10 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from weft._base.device import DeviceLike
 from weft._base.dtype import DType
+from weft._base.types import Result
 from weft._tensor.tensor import Tensor
+from weft.distributed._group import ProcessGroup
+from weft.distributed._reduce_op import Reduction
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class CPUOffloadPolicy(OffloadPolicy):
 
 class _Comm(ABC):
     @abstractmethod
-    def allocate(self, size: Sequence[int], *, dtype: DType, device: Any) -> Tensor:
+    def allocate(self, size: Sequence[int], *, dtype: DType, device: DeviceLike) -> Tensor:
         """A tensor without particular elements, for the results."""
 
 
@@ -52,7 +55,9 @@ class AllGather(_Comm):
     """How the parts of a group's parameters are gathered (`FSDPModule.set_custom_all_gather`)."""
 
     @abstractmethod
-    def __call__(self, output_tensor: Tensor, input_tensor: Tensor, group: Any, async_op: bool = False) -> Any:
+    def __call__(
+        self, output_tensor: Tensor, input_tensor: Tensor, group: ProcessGroup, async_op: bool = False
+    ) -> Result:
         """Fill `output_tensor` with the inputs of all ranks; returns something to `wait()` for, or None."""
 
 
@@ -60,5 +65,7 @@ class ReduceScatter(_Comm):
     """How the gradients of a group's parameters are reduced (`FSDPModule.set_custom_reduce_scatter`)."""
 
     @abstractmethod
-    def __call__(self, output_tensor: Tensor, input_tensor: Tensor, group: Any, op: Any, async_op: bool = False) -> Any:
+    def __call__(
+        self, output_tensor: Tensor, input_tensor: Tensor, group: ProcessGroup, op: Reduction, async_op: bool = False
+    ) -> Result:
         """Fill `output_tensor` with this rank's part of the reduction of all inputs."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from weft._base.dtype import DType, float16
 from weft._tensor.composite.create import empty
@@ -14,6 +13,7 @@ from weft.distributed._reduce_op import ReduceOp
 from weft.distributed.fsdp._data_parallel import DataParallel
 from weft.distributed.fsdp._flat import joined_wholes, parts_of
 from weft.distributed.fsdp._parameter import ShardedParameter
+from weft.distributed.fsdp._policies import ReduceScatter
 
 
 class Reduction:
@@ -29,7 +29,7 @@ class Reduction:
         self.ranks = ranks
         self.dtype = dtype
         self.divisor: float | None = None
-        self.comm: Any = None
+        self.comm: ReduceScatter | None = None
         self.hook: Callable[[Tensor], None] | None = None
         self.all_reduces = True
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from weft._base.types import Arg, SavedState
 from weft._tensor.tensor import Tensor
 from weft.distributed._world import get_rank
 from weft.distributed.fsdp._options import (
@@ -23,6 +23,8 @@ from weft.distributed.tensor._api import distribute_tensor
 from weft.distributed.tensor._dtensor import DTensor
 from weft.errors import DistError, ValueRangeError
 from weft.nn import Parameter
+from weft.nn._module import Module
+from weft.optim._optimizer import Optimizer
 
 INNER = "_fsdp_wrapped_module"
 """The name of the wrapped module in its wrapper."""
@@ -50,7 +52,7 @@ def settings_of(
 # --- of modules ---
 
 
-def saved(module: Any, state: Any, prefix: str, local_metadata: Any) -> None:
+def saved(module: Module, state: SavedState, prefix: str, local_metadata: object) -> None:
     """A hook on the state dict of a wrapper: names without it, and values as its settings say."""
     del local_metadata
     settings: StateDictSettings = module._settings
@@ -61,7 +63,7 @@ def saved(module: Any, state: Any, prefix: str, local_metadata: Any) -> None:
             state[prefix + key[len(inner) :]] = value
 
 
-def loading(module: Any, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+def loading(module: Module, state: SavedState, prefix: str, *rest: Arg) -> None:
     """A hook before a wrapper is loaded: its own names, and parts that were saved as plain tensors."""
     del rest
     is_local = module._settings.state_dict_type is StateDictType.LOCAL_STATE_DICT
@@ -71,17 +73,17 @@ def loading(module: Any, state: dict[str, Any], prefix: str, *rest: Any) -> None
         state[f"{prefix}{INNER}.{name}"] = _part_like(parts.get(name), state.pop(key))
 
 
-def _value_for(value: Any, kind: StateDictType) -> Any:
+def _value_for(value: object, kind: StateDictType) -> object:
     if not isinstance(value, DTensor) or kind is StateDictType.SHARDED_STATE_DICT:
         return value
     return (value.full_tensor() if kind is StateDictType.FULL_STATE_DICT else value.to_local()).detach()
 
 
-def _is_for_this_rank(config: Any) -> bool:
+def _is_for_this_rank(config: object) -> bool:
     return not getattr(config, "rank0_only", False) or get_rank() == 0
 
 
-def _part_like(parameter: Any, value: Any) -> Any:
+def _part_like(parameter: Tensor | None, value: object) -> object:
     """A plain part as a part of the parameter."""
     if not isinstance(parameter, DTensor) or isinstance(value, DTensor) or not isinstance(value, Tensor):
         return value
@@ -92,8 +94,8 @@ def _part_like(parameter: Any, value: Any) -> Any:
 
 
 def named_state(
-    parameters: Mapping[str, Parameter], optimizer: Any, state: dict[str, Any] | None, settings: StateDictSettings
-) -> dict[str, Any]:
+    parameters: Mapping[str, Parameter], optimizer: Optimizer, state: SavedState | None, settings: StateDictSettings
+) -> SavedState:
     """An optimizer's state dict with names in place of numbers, and values as the settings say."""
     state = state or dict(optimizer.state_dict())
     names = _names_of(parameters, optimizer)
@@ -107,8 +109,8 @@ def named_state(
 
 
 def numbered_state(
-    parameters: Mapping[str, Parameter], optimizer: Any, state: dict[str, Any], *, is_named: bool
-) -> dict[str, Any]:
+    parameters: Mapping[str, Parameter], optimizer: Optimizer, state: SavedState, *, is_named: bool
+) -> SavedState:
     """The reverse: numbers in place of names, unless the optimizer goes by names, and values placed as parameters."""
     numbers = {name: number for number, name in _names_of(parameters, optimizer).items()}
     unknown = [key for key in state["state"] if key not in numbers]
@@ -125,7 +127,7 @@ def numbered_state(
     return {"state": values, "param_groups": groups}
 
 
-def _names_of(parameters: Mapping[str, Parameter], optimizer: Any) -> dict[int, str]:
+def _names_of(parameters: Mapping[str, Parameter], optimizer: Optimizer) -> dict[int, str]:
     """The names of an optimizer's parameters by their numbers."""
     names = {parameter: name for name, parameter in parameters.items()}
     ordered = dict.fromkeys(parameter for group in optimizer.param_groups for parameter in group["params"])
@@ -135,7 +137,7 @@ def _names_of(parameters: Mapping[str, Parameter], optimizer: Any) -> dict[int, 
     return {number: names[parameter] for number, parameter in enumerate(ordered)}
 
 
-def _placed(parameter: Any, value: Any) -> Any:
+def _placed(parameter: Tensor | None, value: object) -> object:
     """State with one number for each element of a parameter, placed as that is; other state as it is."""
     if not isinstance(parameter, DTensor) or isinstance(value, DTensor) or not isinstance(value, Tensor):
         return value

@@ -5,12 +5,12 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import jax
 
 from weft._autograd.engine import queue_callback
 from weft._base.dtype import DType
+from weft._base.types import Arg, PyTree
 from weft._tensor.tensor import Tensor
 from weft.distributed.fsdp._gathered import Gathered
 from weft.distributed.fsdp._group import ParameterGroup
@@ -123,7 +123,7 @@ class ShardState:
 
     # --- around a call ---
 
-    def before_forward(self, module: Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    def before_forward(self, module: Module, args: Arg, kwargs: Arg) -> tuple[Arg, Arg]:
         """Gather the parameters; returns the arguments, cast if the policy says so."""
         self.begin()
         if self.iteration.root is None:
@@ -140,7 +140,7 @@ class ShardState:
             return _cast((args, kwargs), self.policy.param_dtype)
         return args, kwargs
 
-    def after_forward(self, module: Module, args: Any, output: Any) -> Any:
+    def after_forward(self, module: Module, args: Arg, output: PyTree) -> PyTree:
         """Release the parameters; returns the output, cast if the policy says so. Also after an error, with None."""
         del args
         # The hook is also called after an error, of calls that had not begun.
@@ -175,7 +175,7 @@ class ShardState:
             if released is not None:
                 released.begin(async_op=True)
 
-    def _before_state_dict(self, *args: Any) -> None:
+    def _before_state_dict(self, *args: Arg) -> None:
         """State dicts have the parts."""
         del args
         # Whole parameters would be saved as if each rank had its own.
@@ -201,12 +201,12 @@ class ShardState:
                 group.reset()
 
 
-def state_of(module: Any) -> ShardState | None:
+def state_of(module: object) -> ShardState | None:
     """The state of a module that was sharded by itself, or None."""
-    return module.__dict__.get("_fsdp_state")
+    return vars(module).get("_fsdp_state")
 
 
-def require_state(module: Any) -> ShardState:
+def require_state(module: object) -> ShardState:
     """The state of a module that was sharded by itself."""
     state = state_of(module)
     if state is None:
@@ -247,10 +247,10 @@ def _require_elements(root: Module, states: Sequence[ShardState]) -> None:
         )
 
 
-def _cast(structure: Any, dtype: DType) -> Any:
+def _cast(structure: PyTree, dtype: DType) -> PyTree:
     """The structure, with floating tensors in another type."""
     return jax.tree.map(partial(_cast_one, dtype), structure)
 
 
-def _cast_one(dtype: DType, x: Any) -> Any:
+def _cast_one(dtype: DType, x: object) -> object:
     return x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Self
 
 import numpy as np
 
+from weft._base.dtype import DType
+from weft._base.guards import is_iterable
 from weft._base.state import using
+from weft._base.types import Arg, Result, SavedState
 from weft._base.usage import log_api_usage_once
 from weft._tensor.tensor import Tensor, placed_with
 from weft.distributed._broadcast_coalesced import broadcast_coalesced
 from weft.distributed._group import ProcessGroup
 from weft.distributed._module_wrapper import ModuleWrapper
-from weft.distributed._world import require_group
+from weft.distributed._world import AnyGroup, require_group
 from weft.distributed.device_mesh import DeviceMesh
 from weft.distributed.fsdp import _saving
 from weft.distributed.fsdp._data_parallel import DataParallel
@@ -32,11 +35,12 @@ from weft.distributed.fsdp._options import (
 from weft.distributed.fsdp._saving import INNER
 from weft.distributed.fsdp._shard import shard
 from weft.distributed.fsdp._state import ShardState, require_state, state_of
-from weft.distributed.fsdp.wrap import wrap_submodules
+from weft.distributed.fsdp.wrap import Policy, wrap_submodules
 from weft.distributed.tensor._dtensor import DTensor
 from weft.errors import ArgumentError, DistError, PreconditionError, UnsupportedCallError, ValueRangeError
 from weft.nn import Module, Parameter
 from weft.nn.utils import clip_grad_norm_
+from weft.optim._optimizer import Optimizer
 
 
 class FullyShardedDataParallel(ModuleWrapper):
@@ -60,12 +64,12 @@ class FullyShardedDataParallel(ModuleWrapper):
         process_group: ProcessGroup | tuple[ProcessGroup, ProcessGroup] | None = None,
         sharding_strategy: ShardingStrategy | None = None,
         cpu_offload: CPUOffload | None = None,
-        auto_wrap_policy: Any = None,
+        auto_wrap_policy: Policy | None = None,
         backward_prefetch: BackwardPrefetch | None = BackwardPrefetch.BACKWARD_PRE,
         mixed_precision: MixedPrecision | None = None,
         ignored_modules: Iterable[Module] | None = None,
         param_init_fn: Callable[[Module], None] | None = None,
-        device_id: Any = None,
+        device_id: object = None,
         sync_module_states: bool = False,
         forward_prefetch: bool = False,
         limit_all_gathers: bool = True,
@@ -76,8 +80,7 @@ class FullyShardedDataParallel(ModuleWrapper):
         log_api_usage_once("torch.distributed.fsdp")
         # Options of PyTorch's memory management, which change no number.
         del cpu_offload, backward_prefetch, device_id, forward_prefetch, limit_all_gathers, use_orig_params
-        if not isinstance(module, Module):
-            raise ArgumentError(f"FullyShardedDataParallel takes a module, but got {type(module).__name__}")
+        _require_module(module)
         strategy = sharding_strategy or ShardingStrategy.FULL_SHARD
         precision = mixed_precision or MixedPrecision()
         ranks = _ranks(process_group, device_mesh, strategy)
@@ -113,13 +116,13 @@ class FullyShardedDataParallel(ModuleWrapper):
 
     # --- as a module ---
 
-    def apply(self, fn: Callable[[Module], Any]) -> FullyShardedDataParallel:
+    def apply(self, fn: Callable[[Module], object]) -> FullyShardedDataParallel:
         """Call `fn` with every module below, and then with this one, while parameters are whole."""
         with FullyShardedDataParallel.summon_full_params(self):
             super().apply(fn)
         return self
 
-    def _apply(self, *args: Any, **kwargs: Any) -> Any:
+    def _apply(self, *args: Arg, **kwargs: Arg) -> Self:
         for state in _states(self):
             state.reshard()
         return super()._apply(*args, **kwargs)
@@ -251,8 +254,8 @@ class FullyShardedDataParallel(ModuleWrapper):
 
     @staticmethod
     def optim_state_dict(
-        model: Module, optim: Any, optim_state_dict: dict[str, Any] | None = None, group: Any = None
-    ) -> dict[str, Any]:
+        model: Module, optim: Optimizer, optim_state_dict: SavedState | None = None, group: AnyGroup = None
+    ) -> SavedState:
         """The state of an optimizer by the names of parameters, as the type of state dicts says. All ranks call it."""
         del group
         settings = FullyShardedDataParallel.get_state_dict_type(model)
@@ -261,12 +264,12 @@ class FullyShardedDataParallel(ModuleWrapper):
     @staticmethod
     def optim_state_dict_to_load(
         model: Module,
-        optim: Any,
-        optim_state_dict: dict[str, Any],
+        optim: Optimizer,
+        optim_state_dict: SavedState,
         is_named_optimizer: bool = False,
         load_directly: bool = False,
-        group: Any = None,
-    ) -> dict[str, Any]:
+        group: AnyGroup = None,
+    ) -> SavedState:
         """What `optim.load_state_dict` takes, from what `optim_state_dict` has returned on any number of ranks."""
         del group
         state = _saving.numbered_state(_names(model), optim, optim_state_dict, is_named=is_named_optimizer)
@@ -275,7 +278,9 @@ class FullyShardedDataParallel(ModuleWrapper):
         return state
 
 
-def _ranks(group: Any, mesh: DeviceMesh | None, strategy: Any) -> DataParallel:
+def _ranks(
+    group: AnyGroup | tuple[ProcessGroup, ProcessGroup], mesh: DeviceMesh | None, strategy: object
+) -> DataParallel:
     """The ranks that shard, and those that have copies. All ranks of the job must call it alike."""
     if not isinstance(strategy, ShardingStrategy):
         raise ValueRangeError(f"sharding_strategy must be a ShardingStrategy, but got {strategy!r}")
@@ -305,16 +310,27 @@ def _ranks(group: Any, mesh: DeviceMesh | None, strategy: Any) -> DataParallel:
     return DataParallel(DeviceMesh("cpu", np.asarray(mesh.mesh._host()).reshape(-1, 1)))
 
 
-def _ignored(modules: Iterable[Module] | None, states: Iterable[Any] | None) -> tuple[set[Module], set[Parameter]]:
+def _require_module(module: object) -> None:
+    if not isinstance(module, Module):
+        raise ArgumentError(f"FullyShardedDataParallel takes a module, but got {type(module).__name__}")
+
+
+def _entries(name: str, argument: object) -> list[object]:
+    if argument is not None and not is_iterable(argument):
+        raise ArgumentError(f"`{name}` should be an iterable of modules, but got {type(argument)}")
+    return list(argument or ())
+
+
+def _ignored(
+    modules: Iterable[Module] | None, states: Iterable[Parameter] | Iterable[Module] | None
+) -> tuple[set[Module], set[Parameter]]:
     """The modules, with those below them, and the parameters that stay as they are."""
     if modules is not None and states is not None:
         raise ValueRangeError(
             "Cannot pass both ignored_modules and ignored_states at the same time. Please just pass ignored_states."
         )
     name, argument = ("ignored_modules", modules) if states is None else ("ignored_states", states)
-    if argument is not None and not isinstance(argument, Iterable):
-        raise ArgumentError(f"`{name}` should be an iterable of modules, but got {type(argument)}")
-    entries: Sequence[Any] = list(argument or ())
+    entries = _entries(name, argument)
     kinds = (Module,) if states is None else (Module, Parameter)
     if not any(all(isinstance(one, kind) for one in entries) for kind in kinds):
         types = sorted({type(one) for one in entries}, key=repr)
@@ -334,7 +350,7 @@ def _synchronise(module: Module, ranks: DataParallel) -> None:
         broadcast_coalesced(plain, 0, group, record=False)
 
 
-def _cast_buffers(module: Module, dtype: Any) -> None:
+def _cast_buffers(module: Module, dtype: DType) -> None:
     for buffer in module.buffers():
         if buffer.is_floating_point():
             buffer.data = buffer.to(dtype)
@@ -347,7 +363,7 @@ def _states(module: Module) -> list[ShardState]:
 def _whole(parameter: Parameter, with_grads: bool) -> Parameter:
     """A plain leaf with all elements of a parameter."""
     with using(grad=False):
-        source: Any = parameter
+        source: Result = parameter  # a distributed tensor
         whole = Parameter(source.full_tensor().clone(), parameter.requires_grad)
         if with_grads and source.grad is not None:
             whole.grad = source.grad.full_tensor()

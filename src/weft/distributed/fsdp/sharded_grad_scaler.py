@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft.amp import GradScaler
+from weft.distributed._world import AnyGroup
 
 
 class ShardedGradScaler(GradScaler):
@@ -21,7 +20,7 @@ class ShardedGradScaler(GradScaler):
         growth_factor: float = 2.0,
         growth_interval: int = 2000,
         enabled: bool = True,
-        process_group: Any = None,
+        process_group: AnyGroup = None,
     ) -> None:
         del process_group
         super().__init__(device, init_scale, growth_factor, backoff_factor, growth_interval, enabled)

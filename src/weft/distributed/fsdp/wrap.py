@@ -6,9 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import TypeAlias
 
 from weft._base.cell import LocalCell
+from weft._base.types import Arg, Kwargs
 from weft.errors import PreconditionError, UnsupportedCallError, ValueRangeError
 from weft.nn import Module, ModuleDict, ModuleList, MultiheadAttention, Parameter
 
@@ -23,10 +24,10 @@ __all__ = [
     "wrap",
 ]
 
-Options = dict[str, Any]
+Options: TypeAlias = Kwargs
 
 
-def always_wrap_policy(*args: Any, **kwargs: Any) -> bool:
+def always_wrap_policy(*args: Arg, **kwargs: Arg) -> bool:
     """Wrap every module."""
     return True
 
@@ -79,7 +80,7 @@ class ModuleWrapPolicy(_Policy):
         kinds = tuple(self._module_classes)
         return {m: dict(options) for m in root.modules() if m not in ignored and isinstance(m, kinds)}
 
-    def __call__(self, module: Module, recurse: bool, *args: Any, **kwargs: Any) -> bool:
+    def __call__(self, module: Module, recurse: bool, *args: Arg, **kwargs: Arg) -> bool:
         return True if recurse else isinstance(module, tuple(self._module_classes))
 
     def __repr__(self) -> str:
@@ -97,19 +98,26 @@ class CustomPolicy(_Policy):
         chosen: dict[Module, Options] = {}
         for module in root.modules():
             wanted = False if module in ignored else self._lambda_fn(module)
-            if not isinstance(wanted, (dict, bool)):
-                raise ValueRangeError(
-                    "The lambda_fn passed to CustomPolicy should return False/True or a kwarg dict, but it returned "
-                    f"{wanted}"
-                )
+            _require_options(wanted)
             if wanted:
                 chosen[module] = options | (wanted if isinstance(wanted, dict) else {})
         return chosen
 
 
+def _require_options(wanted: object) -> None:
+    if not isinstance(wanted, (dict, bool)):
+        raise ValueRangeError(
+            f"The lambda_fn passed to CustomPolicy should return False/True or a kwarg dict, but it returned {wanted}"
+        )
+
+
+Policy: TypeAlias = _Policy | Callable[..., bool]
+"""What says which modules are wrapped."""
+
+
 def wrap_submodules(
     root: Module,
-    policy: Any,
+    policy: Policy,
     wrapper: Callable[..., Module],
     ignored_modules: Collection[Module],
     ignored_parameters: Collection[Parameter],
@@ -168,7 +176,7 @@ _wrapper = LocalCell[Callable[..., Module] | None]("what modules are wrapped wit
 
 
 @contextmanager
-def enable_wrap(*, wrapper_cls: Any, **wrapper_kwargs: Any) -> Generator[None]:
+def enable_wrap(*, wrapper_cls: Callable[..., Module], **wrapper_kwargs: Arg) -> Generator[None]:
     """Within the block, `wrap(module)` is `wrapper_cls(module, **wrapper_kwargs)`."""
     if _wrapper.get() is not None:
         raise UnsupportedCallError(
@@ -178,7 +186,7 @@ def enable_wrap(*, wrapper_cls: Any, **wrapper_kwargs: Any) -> Generator[None]:
         yield
 
 
-def wrap(module: Module, **wrap_overrides: Any) -> Module:
+def wrap(module: Module, **wrap_overrides: Arg) -> Module:
     """The module, wrapped within a block of `enable_wrap`, and as it is elsewhere."""
     wrapper = _wrapper.get()
     return module if wrapper is None else wrapper(module, **wrap_overrides)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
+from weft._base.types import AnyCallable, Arg, Result
 from weft.distributed.elastic.agent.server import LocalElasticAgent, WorkerSpec
 from weft.distributed.elastic.agent.server.health_check_server import HealthCheckServer
 from weft.distributed.elastic.events import get_logging_handler
@@ -47,13 +47,13 @@ class LaunchConfig:
     role: str = "default_role"
     rdzv_endpoint: str = ""
     rdzv_backend: str = "etcd"
-    rdzv_configs: dict[str, Any] = field(default_factory=dict)
+    rdzv_configs: dict[str, Arg] = field(default_factory=dict[str, Arg])
     rdzv_timeout: int = -1
     max_restarts: int = 3
     monitor_interval: float = 0.1
     start_method: str = "spawn"
     log_line_prefix_template: str | None = None
-    metrics_cfg: dict[str, str] = field(default_factory=dict)
+    metrics_cfg: dict[str, str] = field(default_factory=dict[str, str])
     local_addr: str | None = None
     event_log_handler: str = "null"
     numa_options: None = None
@@ -93,23 +93,23 @@ class elastic_launch:
     def __init__(
         self,
         config: LaunchConfig,
-        entrypoint: Callable[..., Any] | str,
+        entrypoint: AnyCallable | str,
         health_check_server: HealthCheckServer | None = None,
     ) -> None:
         self._config = config
         self._entrypoint = entrypoint
         self._health_check_server = health_check_server
 
-    def __call__(self, *args: Any) -> dict[int, Any]:
+    def __call__(self, *args: Arg) -> dict[int, Result]:
         return launch_agent(self._config, self._entrypoint, list(args), self._health_check_server)
 
 
 def launch_agent(
     config: LaunchConfig,
-    entrypoint: Callable[..., Any] | str,
-    args: list[Any],
+    entrypoint: AnyCallable | str,
+    args: list[Arg],
     health_check_server: HealthCheckServer | None = None,
-) -> dict[int, Any]:
+) -> dict[int, Result]:
     """Run workers under an agent in this process until they end; returns and raises what `elastic_launch` does."""
     if not config.run_id:
         config.run_id = str(uuid.uuid4().int)
@@ -120,7 +120,7 @@ def launch_agent(
         return _launched(agent, program_name(entrypoint, args))
 
 
-def _launched(agent: LocalElasticAgent, program: str) -> dict[int, Any]:
+def _launched(agent: LocalElasticAgent, program: str) -> dict[int, Result]:
     handler = agent.get_worker_group().spec.rdzv_handler
     ends_job = True
     try:
@@ -143,8 +143,8 @@ def _launched(agent: LocalElasticAgent, program: str) -> dict[int, Any]:
 
 @contextmanager
 def _starter(
-    config: LaunchConfig, entrypoint: Callable[..., Any] | str, args: list[Any]
-) -> Iterator[Callable[..., PContext]]:
+    config: LaunchConfig, entrypoint: AnyCallable | str, args: list[Arg]
+) -> Generator[Callable[..., PContext]]:
     """The function that starts processes: a fork server, if there are several workers or there may be restarts."""
     several = config.nproc_per_node > 1 or config.max_restarts > 0 or config.max_nodes > config.min_nodes
     program = args[len(RUNNER) :] if several and is_run_here(entrypoint, args) else []
@@ -158,8 +158,8 @@ def _starter(
 
 def _agent(
     config: LaunchConfig,
-    entrypoint: Callable[..., Any] | str,
-    args: list[Any],
+    entrypoint: AnyCallable | str,
+    args: list[Arg],
     starter: Callable[..., PContext],
     health_check_server: HealthCheckServer | None,
 ) -> LocalElasticAgent:

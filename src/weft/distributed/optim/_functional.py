@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from weft._base.types import Arg, Kwargs, SavedState
 from weft._tensor.tensor import Tensor
 from weft.errors import ValueRangeError
 from weft.optim import SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, Optimizer, RMSprop, Rprop
 
 
 @contextmanager
-def lent_gradients(params: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Iterator[None]:
+def lent_gradients(params: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Generator[None]:
     """Put these gradients into `.grad` within the block; afterwards `.grad` is restored."""
     own = [param.grad for param in params]
     try:
@@ -31,25 +32,30 @@ class FunctionalOptimizer:
     with `_allow_empty_param_list` (else `ValueError`), for an optimizer that is used only by `step_param`.
     """
 
-    _optimizer_class: ClassVar[type[Any]]
+    optimizer_class: ClassVar[Callable[..., Optimizer]]
     _lr: ClassVar[float]
 
     def __init__(
-        self, params: Iterable[Tensor], lr: Any = None, *args: Any, _allow_empty_param_list: bool = False, **kwargs: Any
+        self,
+        params: Iterable[Tensor],
+        lr: float | Tensor | None = None,
+        *args: Arg,
+        _allow_empty_param_list: bool = False,
+        **kwargs: Arg,
     ) -> None:
         group = {"params": list(params)}
         if not group["params"] and not _allow_empty_param_list:
             raise ValueRangeError("optimizer got an empty parameter list")
-        self._optimizer: Optimizer = self._optimizer_class([group], self._lr if lr is None else lr, *args, **kwargs)
+        self._optimizer: Optimizer = self.optimizer_class([group], self._lr if lr is None else lr, *args, **kwargs)
         self.param_group = self._optimizer.param_groups[0]
 
     @property
-    def defaults(self) -> dict[str, Any]:
+    def defaults(self) -> Kwargs:
         """The options, by name."""
         return self._optimizer.defaults
 
     @property
-    def state(self) -> dict[Any, dict[str, Any]]:
+    def state(self) -> Mapping[Tensor, SavedState]:
         """The state by parameter."""
         return self._optimizer.state
 
@@ -75,32 +81,43 @@ class FunctionalOptimizer:
 
 
 class _FunctionalAdadelta(FunctionalOptimizer):
-    _optimizer_class, _lr = Adadelta, 1.0
+    optimizer_class, _lr = Adadelta, 1.0
 
 
 class _FunctionalAdagrad(FunctionalOptimizer):
-    _optimizer_class, _lr = Adagrad, 1e-2
+    optimizer_class, _lr = Adagrad, 1e-2
 
 
 class _FunctionalAdam(FunctionalOptimizer):
-    _optimizer_class, _lr = Adam, 1e-3
+    optimizer_class, _lr = Adam, 1e-3
 
 
 class _FunctionalAdamW(FunctionalOptimizer):
-    _optimizer_class, _lr = AdamW, 1e-3
+    optimizer_class, _lr = AdamW, 1e-3
 
 
 class _FunctionalAdamax(FunctionalOptimizer):
-    _optimizer_class, _lr = Adamax, 1e-3
+    optimizer_class, _lr = Adamax, 1e-3
 
 
 class _FunctionalRMSprop(FunctionalOptimizer):
-    _optimizer_class, _lr = RMSprop, 1e-2
+    optimizer_class, _lr = RMSprop, 1e-2
 
 
 class _FunctionalRprop(FunctionalOptimizer):
-    _optimizer_class, _lr = Rprop, 1e-2
+    optimizer_class, _lr = Rprop, 1e-2
 
 
 class _FunctionalSGD(FunctionalOptimizer):
-    _optimizer_class, _lr = SGD, 1e-2
+    optimizer_class, _lr = SGD, 1e-2
+
+
+# for the package, whose modules have them under PyTorch's names
+FunctionalAdadelta = _FunctionalAdadelta
+FunctionalAdagrad = _FunctionalAdagrad
+FunctionalAdam = _FunctionalAdam
+FunctionalAdamW = _FunctionalAdamW
+FunctionalAdamax = _FunctionalAdamax
+FunctionalRMSprop = _FunctionalRMSprop
+FunctionalRprop = _FunctionalRprop
+FunctionalSGD = _FunctionalSGD

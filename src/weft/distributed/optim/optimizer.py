@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
 
+from weft._base.types import Arg, Kwargs, Result
 from weft._base.usage import log_api_usage_once
 from weft._lazy.flushing import flush_pending, keeping
 from weft._tensor.tensor import Tensor
 from weft.distributed.autograd import get_gradients
 from weft.distributed.optim._functional import lent_gradients
-from weft.distributed.rpc import RRef, WorkerInfo, remote
+from weft.distributed.rpc._rref import RRef, remote
 from weft.distributed.rpc._state import current_agent
+from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import ArgumentError, ValueRangeError
 from weft.futures import wait_all
 
@@ -25,23 +26,19 @@ class DistributedOptimizer:
     any order. `ValueError` without parameters; exceptions of the class are raised here.
     """
 
-    def __init__(self, optimizer_class: type, params_rref: Sequence[RRef[Any]], *args: Any, **kwargs: Any) -> None:
+    def __init__(self, optimizer_class: type, params_rref: Sequence[RRef[Result]], *args: Arg, **kwargs: Arg) -> None:
         log_api_usage_once("torch.distributed.optim.DistributedOptimizer")
-        by_owner: dict[WorkerInfo, list[RRef[Any]]] = {}
+        by_owner: dict[WorkerInfo, list[RRef[Result]]] = {}
         for reference in params_rref:
-            if not isinstance(reference, RRef):
-                raise ArgumentError(
-                    f"DistributedOptimizer takes references to parameters (RRef), but got {type(reference).__name__}; "
-                    "wrap a parameter of this worker as RRef(parameter)"
-                )
+            _require_reference(reference)
             by_owner.setdefault(reference.owner(), []).append(reference)
         if not by_owner:
             raise ValueRangeError("optimizer got an empty parameter list")
-        self.remote_optimizers: list[RRef[Any]] = [
+        self.remote_optimizers: list[RRef[Result]] = [
             remote(owner, _LocalOptimizer, (optimizer_class, references, args, kwargs))
             for owner, references in by_owner.items()
         ]
-        wait_all([optimizer._get_future() for optimizer in self.remote_optimizers])
+        wait_all([optimizer.created() for optimizer in self.remote_optimizers])
 
     def step(self, context_id: int) -> None:
         """Update all parameters; returns when all workers are done. `RuntimeError` for an unknown context."""
@@ -56,13 +53,21 @@ class DistributedOptimizer:
             wait_all(begun)
 
 
+def _require_reference(reference: object) -> None:
+    if not isinstance(reference, RRef):
+        raise ArgumentError(
+            f"DistributedOptimizer takes references to parameters (RRef), but got {type(reference).__name__}; "
+            "wrap a parameter of this worker as RRef(parameter)"
+        )
+
+
 class _LocalOptimizer:
     """The optimizer on one owner of parameters."""
 
     _stepping = threading.Lock()  # one step at a time on this worker
 
     def __init__(
-        self, optimizer_class: type, references: Sequence[RRef[Any]], args: Sequence[Any], kwargs: dict[str, Any]
+        self, optimizer_class: type, references: Sequence[RRef[Result]], args: Sequence[Arg], kwargs: Kwargs
     ) -> None:
         self._parameters: list[Tensor] = [reference.local_value() for reference in references]
         self._optimizer = optimizer_class(self._parameters, *args, **kwargs)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
 
+from weft._base.types import Result, SavedState
 from weft.distributed.algorithms.model_averaging.averagers import ModelAverager
 from weft.optim._optimizer import Group, Optimizer
 
@@ -31,7 +31,7 @@ class PostLocalSGDOptimizer(Optimizer):
     def __repr__(self) -> str:
         return repr(self.optim)
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    def step(self, closure: Callable[[], Result] | None = None) -> Result:
         """Update the parameters, and average them if this step is due; returns the inner optimizer's result."""
         loss = self.optim.step(closure)
         self.averager.average_parameters(self.param_groups)
@@ -41,11 +41,11 @@ class PostLocalSGDOptimizer(Optimizer):
         """Add a group of parameters, with the options that differ from the defaults."""
         self.optim.add_param_group(param_group)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> SavedState:
         """The inner optimizer's state dict, with the averager's `step`."""
         return {**self.optim.state_dict(), "step": self.averager.step}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: SavedState) -> None:
         """Load such a state dict; if it has no `step`, the averager restarts at 0, with a warning."""
         self.optim.load_state_dict(state_dict)
         self._share()

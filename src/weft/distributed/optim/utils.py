@@ -2,43 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
+from weft._base.types import Arg, Result
 from weft.distributed.optim._functional import (
-    _FunctionalAdadelta,
-    _FunctionalAdagrad,
-    _FunctionalAdam,
-    _FunctionalAdamax,
-    _FunctionalAdamW,
-    _FunctionalRMSprop,
-    _FunctionalRprop,
-    _FunctionalSGD,
+    FunctionalAdadelta,
+    FunctionalAdagrad,
+    FunctionalAdam,
+    FunctionalAdamax,
+    FunctionalAdamW,
+    FunctionalRMSprop,
+    FunctionalRprop,
+    FunctionalSGD,
 )
 from weft.errors import ValueRangeError
 
 # no cell: read where optimizers are made, which is no part of a capture
-functional_optim_map: dict[Any, type[Any]] = {
-    functional._optimizer_class: functional
+functional_optim_map: dict[object, Callable[..., Result]] = {
+    functional.optimizer_class: functional
     for functional in (
-        _FunctionalAdagrad,
-        _FunctionalAdam,
-        _FunctionalAdamW,
-        _FunctionalSGD,
-        _FunctionalAdadelta,
-        _FunctionalRMSprop,
-        _FunctionalRprop,
-        _FunctionalAdamax,
+        FunctionalAdagrad,
+        FunctionalAdam,
+        FunctionalAdamW,
+        FunctionalSGD,
+        FunctionalAdadelta,
+        FunctionalRMSprop,
+        FunctionalRprop,
+        FunctionalAdamax,
     )
 }
 """Functional optimizers, by the optimizer's class or by a user's key."""
 
 
-def register_functional_optim(key: Any, optim: type[Any]) -> None:
+def register_functional_optim(key: object, optim: type) -> None:
     """Add a functional optimizer under a key, usually an optimizer's class; an existing entry is kept."""
     functional_optim_map.setdefault(key, optim)
 
 
-def as_functional_optim(optim_cls: Any, *args: Any, **kwargs: Any) -> Any:
+def as_functional_optim(optim_cls: object, *args: Arg, **kwargs: Arg) -> Result:
     """The functional optimizer of a class, without parameters; the other arguments are its options.
 
     It is called as `functional_class([], *args, **kwargs, _allow_empty_param_list=True)`. `ValueError` for a class

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping
 
+from weft._base.device import device
+from weft._base.types import Arg, Result, SavedState
 from weft._lazy.flushing import keeping
 from weft._tensor.tensor import Tensor
 from weft.distributed._broadcast_coalesced import broadcast_coalesced
 from weft.distributed._group import ProcessGroup
 from weft.distributed._objects import gather_object
-from weft.distributed._world import require_group
+from weft.distributed._world import AnyGroup, require_group
 from weft.distributed.algorithms.join import Join, Joinable, JoinHook
 from weft.distributed.optim._functional import FunctionalOptimizer, lent_gradients
 from weft.errors import StateDictError, ValueRangeError
@@ -42,11 +43,11 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
     def __init__(
         self,
         params: Params,
-        optimizer_class: type[Any],
-        process_group: Any = None,
+        optimizer_class: type[Result],
+        process_group: AnyGroup = None,
         parameters_as_bucket_view: bool = False,
         overlap_with_ddp: bool = False,
-        **defaults: Any,
+        **defaults: Arg,
     ) -> None:
         if issubclass(optimizer_class, FunctionalOptimizer):
             raise ValueRangeError(
@@ -58,8 +59,8 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         self.overlap_with_ddp = overlap_with_ddp
         self._rank_of: dict[Tensor, int] = {}
         self._elements = [0] * self.process_group.size()
-        self._consolidated: defaultdict[Any, dict[str, Any]] | None = None
-        self.optim: Any = None
+        self._consolidated: defaultdict[Hashable, SavedState] | None = None
+        self.optim: Result = None  # an optimizer, once it is made
         super().__init__(params, defaults)
         self.optim = optimizer_class([self._part(group) for group in self.param_groups], **defaults)
         self.state = self.optim.state
@@ -73,7 +74,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
 
     def add_param_group(self, param_group: Group) -> None:
         """Add a group of parameters, with the options that differ from the defaults; on all ranks."""
-        if self.optim is None and isinstance(param_group, Mapping) and "params" not in param_group:
+        if self.optim is None and _lacks_params(param_group):
             raise ValueRangeError(f"each parameter group needs the key 'params', but one has {sorted(param_group)}")
         super().add_param_group(param_group)
         group = self.param_groups[-1]
@@ -89,7 +90,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
 
     # --- stepping ---------------------------------------------------------------------------------------------
 
-    def step(self, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
+    def step(self, closure: Callable[[], Result] | None = None, **kwargs: Arg) -> Result:
         """Update the rank's own parameters, and send the results to all ranks; returns the inner step's result.
 
         With `overlap_with_ddp` it does nothing, since the backward pass has done it.
@@ -104,7 +105,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         self._share([param for param in self._rank_of if param.requires_grad])
         return loss
 
-    def _step_with(self, gradients: Mapping[Tensor, Tensor]) -> None:
+    def step_with(self, gradients: Mapping[Tensor, Tensor]) -> None:
         """Update those parameters whose gradients are given; `.grad` is not used."""
         self._copy_options(self.param_groups, self.optim.param_groups)
         parts = [group["params"] for group in self.optim.param_groups]
@@ -133,7 +134,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
 
     # --- uneven inputs ----------------------------------------------------------------------------------------
 
-    def join_hook(self, **kwargs: Any) -> JoinHook:
+    def join_hook(self, **kwargs: Arg) -> JoinHook:
         """The actions of this rank when it has no data left: steps with the gradients that a replica puts in `.grad`.
 
         So a `DistributedDataParallel` must come before this optimizer in the list of `Join`.
@@ -141,7 +142,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         return _StepJoinHook(self)
 
     @property
-    def join_device(self) -> Any:
+    def join_device(self) -> device:
         """The device of the parameters."""
         return next(iter(self._rank_of)).device
 
@@ -157,7 +158,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         numbers = {param: at for at, param in enumerate(self._params_in_order())}
         own = {numbers.get(key, key): value for key, value in self.state.items()}
         is_target = self.process_group.rank() == to
-        parts: list[Any] | None = [None] * self.process_group.size() if is_target else None
+        parts: list[Result] | None = [None] * self.process_group.size() if is_target else None
         gather_object(own, parts, group=self.process_group, group_dst=to)
         if parts is not None:
             whole = {number: state for part in parts for number, state in part.items()}
@@ -166,7 +167,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
     def _params_in_order(self) -> list[Tensor]:
         return [param for group in self.param_groups for param in group["params"]]
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> SavedState:
         """The state of all parameters as it was last consolidated, as that of one optimizer for all of them.
 
         `RuntimeError` on a rank that does not have it.
@@ -182,7 +183,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         finally:
             self.state = own
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: SavedState) -> None:
         """Load the state of all parameters, of which this rank keeps that of its own; errors are as for `Optimizer`."""
         order, rank = self._params_in_order(), self.process_group.rank()
         owners = dict(enumerate(self._rank_of[param] for param in order))
@@ -212,3 +213,7 @@ class _StepJoinHook(JoinHook):
 def _options(group: Group) -> Group:
     """A group without its parameters."""
     return {name: value for name, value in group.items() if name not in ("params", "param_names")}
+
+
+def _lacks_params(group: object) -> bool:
+    return isinstance(group, Mapping) and "params" not in group

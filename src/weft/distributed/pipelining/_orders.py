@@ -71,7 +71,7 @@ def zero_bubble_v(ranks: int, local: int, microbatches: int) -> Orders:
     if local != 2:
         raise ValueRangeError(f"ZBV requires exactly 2 stages per rank, but got {local}.")
     rounds = max(2 * ranks - 1, microbatches)
-    orders = []
+    orders: Orders = []
     for rank, (down, up) in enumerate(v_stages(ranks, local)):
         phases = [
             ([(down, F)], 2 * (ranks - rank) - 1),
@@ -90,7 +90,7 @@ def zero_bubble_v(ranks: int, local: int, microbatches: int) -> Orders:
 def _numbered(steps: Sequence[tuple[int, Kind]], microbatches: int) -> list[Action]:
     """Steps as actions: those of one stage and kind are for its microbatches, and those without one are left out."""
     counts: Counter[tuple[int, Kind]] = Counter()
-    actions = []
+    actions: list[Action] = []
     for stage, kind in steps:
         if counts[stage, kind] < microbatches:
             actions.append(Action(stage, kind, counts[stage, kind]))
@@ -119,7 +119,7 @@ def _interleaved(ranks: int, local: int, microbatches: int, backward: Kind, dela
             f"({rounds}), but got {microbatches}."
         )
     size = microbatches // rounds
-    orders = []
+    orders: Orders = []
     for rank, stages in enumerate(looped_stages(ranks, local)):
         starts = range(0, microbatches, size)
         forwards = [Action(s, F, m) for start in starts for s in stages for m in range(start, start + size)]
@@ -136,7 +136,7 @@ def _with_weights(actions: Sequence[Action], lag: int) -> list[Action]:
     """Actions with the second part of each split backward, which follows `lag` first parts later."""
     inputs = [action for action in actions if action.computation_type is I]
     weights = [action._replace(computation_type=W) for action in inputs]
-    result, count = [], 0
+    result, count = list[Action](), 0
     for action in actions:
         result.append(action)
         if action.computation_type is I:

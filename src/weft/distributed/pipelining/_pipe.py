@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeAlias, TypeVar
 
 import jax
 
 from weft._base.device import DeviceLike
 from weft._base.state import ambient, using
+from weft._base.types import Arg, Args, Kwargs, PyTree, Result
 from weft._tensor.tensor import Tensor
+from weft.distributed._world import AnyGroup
 from weft.distributed.pipelining._tracing import (
     SplitPoint,
     StageCall,
     StageRecording,
     TracedSlot,
     TracingState,
+    own_tensors,
     recorded,
 )
 from weft.distributed.pipelining._transfers import map_tensors
@@ -25,6 +28,10 @@ from weft.errors import LacksAttributeError, ProgramError, ValueRangeError
 from weft.nn import Module, ModuleList
 
 L = TypeVar("L")
+
+
+StageInputs: TypeAlias = tuple[PyTree, Kwargs | None]
+"""What a stage takes: the model's arguments, for the first one, or slots and None."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +51,8 @@ class _Part(Module):
     def __init__(
         self,
         calls: Sequence[StageCall],
-        inputs: tuple[Any, dict[str, Any] | None],
-        results: Any,
+        inputs: StageInputs,
+        results: PyTree,
         modules: Mapping[str, Module],
     ) -> None:
         super().__init__()
@@ -56,9 +63,9 @@ class _Part(Module):
         for state in _leaves_of(([(call.args, call.kwargs) for call in calls], results), TracingState):
             _place_state(self, state.name, modules)
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: Arg, **kwargs: Arg) -> Result:
         """Call the submodules. Keyword arguments are for the first part, and ignored by others."""
-        values: dict[TracedSlot, Any] = {}
+        values: dict[TracedSlot, Tensor] = {}
         positional, named = self._inputs
         _bind(values, "the model's arguments", (positional, named), (args, None if named is None else kwargs))
         for call in self._calls:
@@ -69,10 +76,10 @@ class _Part(Module):
             _bind(values, f"the results of {call.name!r}", call.results, results)
         return self._filled(values, self._results)
 
-    def _filled(self, values: Mapping[TracedSlot, Any], structure: Any) -> Any:
+    def _filled(self, values: Mapping[TracedSlot, Tensor], structure: PyTree) -> PyTree:
         """The structure with tensors in place of slots and of states."""
 
-        def tensor(leaf: Any) -> Any:
+        def tensor(leaf: object) -> object:
             if isinstance(leaf, TracingState):
                 owner, _, name = leaf.name.rpartition(".")
                 return getattr(self.get_submodule(owner), name)
@@ -95,11 +102,11 @@ def _place_state(root: Module, name: str, modules: Mapping[str, Module]) -> None
     """Give a part a tensor of the model: a parameter, a buffer, or an attribute, as it is there."""
     parents, _, last = name.rpartition(".")
     owner, origin = _owner(root, parents), modules[parents]
-    if last in owner._parameters or last in owner._buffers or last in vars(owner):
+    if last in own_tensors(owner):
         return
     tensor = getattr(origin, last)
-    if last in origin._buffers:
-        owner.register_buffer(last, tensor, persistent=last not in origin._non_persistent_buffers_set)
+    if last in dict(origin.named_buffers(recurse=False, remove_duplicate=False)):
+        owner.register_buffer(last, tensor, persistent=last not in vars(origin)["_non_persistent_buffers_set"])
     else:
         setattr(owner, last, tensor)
 
@@ -107,13 +114,13 @@ def _place_state(root: Module, name: str, modules: Mapping[str, Module]) -> None
 def _owner(root: Module, name: str) -> Module:
     """The submodule of this name; those that are not there are made, empty."""
     for word in filter(None, name.split(".")):
-        if word not in root._modules:
+        if word not in vars(root)["_modules"]:
             root.add_module(word, Module())
         root = root.get_submodule(word)
     return root
 
 
-def _bind(values: dict[TracedSlot, Any], what: str, expected: Any, actual: Any) -> None:
+def _bind(values: dict[TracedSlot, Tensor], what: str, expected: PyTree, actual: PyTree) -> None:
     """Keep the tensors of a structure by their slots; `RuntimeError` if it is another one than was recorded."""
     slots, tree = jax.tree.flatten(expected)
     leaves, own_tree = jax.tree.flatten(actual)
@@ -138,7 +145,7 @@ class Pipe(Module):
         """The number of stages."""
         return len(self.stages)
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: Arg, **kwargs: Arg) -> Result:
         """The tensors that the model returns, in a tuple also if it is one."""
         values = self.stages[0](*args, **kwargs)
         for part in list(self.stages)[1:]:
@@ -155,13 +162,13 @@ class Pipe(Module):
         """What `build_stage` needs to know."""
         return PipeInfo(self.num_stages)
 
-    def build_stage(self, stage_index: int, device: DeviceLike, group: Any = None) -> PipelineStage:
+    def build_stage(self, stage_index: int, device: DeviceLike, group: AnyGroup = None) -> PipelineStage:
         """A stage of this model, for a schedule."""
         return build_stage(self.get_stage_module(stage_index), stage_index, self.info(), device, group)
 
 
 def build_stage(
-    stage_module: Module, stage_index: int, pipe_info: PipeInfo, device: DeviceLike, group: Any = None
+    stage_module: Module, stage_index: int, pipe_info: PipeInfo, device: DeviceLike, group: AnyGroup = None
 ) -> PipelineStage:
     """A stage for a schedule from a module, such as a changed `pipe.get_stage_module(stage_index)`."""
     return PipelineStage(stage_module, stage_index, pipe_info.num_stages, device, group=group)
@@ -169,8 +176,8 @@ def build_stage(
 
 def pipeline(
     module: Module,
-    mb_args: tuple[Any, ...],
-    mb_kwargs: dict[str, Any] | None = None,
+    mb_args: Args,
+    mb_kwargs: Kwargs | None = None,
     split_spec: Mapping[str, SplitPoint] | None = None,
 ) -> Pipe:
     """Split a model before or after submodules, given by name, and wherever its `forward` calls `pipe_split()`.
@@ -187,8 +194,7 @@ def pipeline(
     for name, point in spec.items():
         if not name or name not in modules:
             raise LacksAttributeError(f"split_spec: {type(module).__name__} has no submodule {name!r}")
-        if not isinstance(point, SplitPoint):
-            raise ValueRangeError(f"Unknown split point type: split_spec has {point!r} for {name!r}, not a SplitPoint")
+        _require_point(point, name)
     recording = recorded(module, tuple(mb_args), dict(mb_kwargs or {}), spec)
     if empty := [at for at, calls in enumerate(recording.stages) if not calls]:
         raise ProgramError(
@@ -200,10 +206,15 @@ def pipeline(
     return Pipe(parts)
 
 
+def _require_point(point: object, name: str) -> None:
+    if not isinstance(point, SplitPoint):
+        raise ValueRangeError(f"Unknown split point type: split_spec has {point!r} for {name!r}, not a SplitPoint")
+
+
 def _parts(recording: StageRecording, modules: Mapping[str, Module]) -> list[_Part]:
     count = len(recording.stages)
     crossing = [_crossing(recording, at) for at in range(1, count)]
-    inputs: list[tuple[Any, dict[str, Any] | None]] = [recording.arguments, *((slots, None) for slots in crossing)]
+    inputs: list[StageInputs] = [recording.arguments, *((slots, None) for slots in crossing)]
     results = [*[slots[0] if len(slots) == 1 else slots for slots in crossing], recording.results]
     return [_Part(*part, modules) for part in zip(recording.stages, inputs, results, strict=True)]
 
@@ -217,11 +228,11 @@ def _crossing(recording: StageRecording, at: int) -> tuple[TracedSlot, ...]:
     return tuple(sorted((used | set(_slots(recording.results))) & before, key=lambda slot: slot.number))
 
 
-def _slots(structure: Any) -> list[TracedSlot]:
+def _slots(structure: PyTree) -> list[TracedSlot]:
     return _leaves_of(structure, TracedSlot)
 
 
-def _leaves_of(structure: Any, kind: type[L]) -> list[L]:
+def _leaves_of(structure: PyTree, kind: type[L]) -> list[L]:
     return [leaf for leaf in jax.tree.leaves(structure) if isinstance(leaf, kind)]
 
 

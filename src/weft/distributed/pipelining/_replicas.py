@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 from weft.distributed._ddp import DistributedDataParallel
+from weft.nn._module import Module
 
 
-def begin_step(module: Any) -> None:
+def begin_step(module: Module) -> None:
     """Called before the first forward of a step."""
     if isinstance(module, DistributedDataParallel):
         module.require_forward_param_sync = True  # as after a step that has averaged: buffers are sent once in a step
 
 
-def forward_apart(module: Any) -> AbstractContextManager[None]:
+def forward_apart(module: Module) -> AbstractContextManager[None]:
     """A context for a forward, which does not ask for averages, as other backwards may come before its own."""
     return module.no_sync() if isinstance(module, DistributedDataParallel) else nullcontext()
 
 
-def begin_backward(module: Any, *, last: bool) -> None:
+def begin_backward(module: Module, *, last: bool) -> None:
     """Called before a backward: the last one of a step averages the gradients of all, unless within `no_sync()`."""
     if isinstance(module, DistributedDataParallel) and last and module.require_backward_grad_sync:
         module.reducer.expect(sync=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from weft._base.types import PyTree
 from weft._lazy.flushing import flush_pending
 from weft._tensor.tensor import Tensor
 from weft.distributed.pipelining._actions import Action, Kind
 from weft.distributed.pipelining._transfers import Transfers, map_tensors
+from weft.distributed.pipelining.microbatch import Arguments
 from weft.distributed.pipelining.stage import PipelineStage
 
 _DOING = {
@@ -42,14 +43,14 @@ class Step:
     stages: Mapping[int, PipelineStage]
     ranks: Mapping[int, int]
     transfers: Transfers
-    arguments: Sequence[tuple[tuple[Any, ...], dict[str, Any]]]
-    loss: Callable[[Any, int], Tensor] | None
+    arguments: Sequence[Arguments]
+    loss: Callable[[PyTree, int], Tensor] | None
     scale: float
     keeps_outputs: bool
-    inputs: dict[tuple[int, int], Any] = field(default_factory=dict)
-    gradients: dict[tuple[int, int], Any] = field(default_factory=dict)
-    outputs: dict[int, Any] = field(default_factory=dict)
-    losses: dict[int, Tensor] = field(default_factory=dict)
+    inputs: dict[tuple[int, int], PyTree] = field(default_factory=dict[tuple[int, int], PyTree])
+    gradients: dict[tuple[int, int], PyTree] = field(default_factory=dict[tuple[int, int], PyTree])
+    outputs: dict[int, PyTree] = field(default_factory=dict[int, PyTree])
+    losses: dict[int, Tensor] = field(default_factory=dict[int, Tensor])
 
     def run(self, actions: Sequence[Action]) -> None:
         """Run the actions in order. Errors get a note that says what was being done, for which stage and microbatch."""
@@ -64,7 +65,7 @@ class Step:
                 raise
         self.transfers.finish()
 
-    def _forward(self, index: int, m: int) -> None:
+    def forward(self, index: int, m: int) -> None:
         stage, (args, kwargs) = self.stages[index], self.arguments[m]
         results = stage.forward(m, args if stage.is_first else self.inputs.pop((index, m)), kwargs)
         if not stage.is_last:
@@ -75,36 +76,36 @@ class Step:
         if self.loss is not None:
             self.losses[m] = self.loss(results, m)
 
-    def _full_backward(self, index: int, m: int) -> None:
+    def full_backward(self, index: int, m: int) -> None:
         self.gradients[index - 1, m] = self.stages[index].backward(m, *self._start(index, m))
         flush_pending()
 
-    def _backward_input(self, index: int, m: int) -> None:
+    def backward_input(self, index: int, m: int) -> None:
         self.gradients[index - 1, m] = self.stages[index].backward_input(m, *self._start(index, m))
 
-    def _start(self, index: int, m: int) -> tuple[Any, Tensor | None]:
+    def _start(self, index: int, m: int) -> tuple[PyTree, Tensor | None]:
         """What a backward starts from: the gradients of the stage's results, or the loss."""
         if not self.stages[index].is_last:
             return self.gradients.pop((index, m)), None
         loss, self.losses[m] = self.losses[m], self.losses[m].detach()
         return None, loss * self.scale
 
-    def _backward_weight(self, index: int, m: int) -> None:
+    def backward_weight(self, index: int, m: int) -> None:
         self.stages[index].backward_weight(m)
 
-    def _send_f(self, index: int, m: int) -> None:
+    def send_f(self, index: int, m: int) -> None:
         self.transfers.send(self.inputs.pop((index + 1, m)), self.ranks[index + 1], self._tag(index, m, 0))
 
-    def _send_b(self, index: int, m: int) -> None:
+    def send_b(self, index: int, m: int) -> None:
         self.transfers.send(self.gradients.pop((index - 1, m)), self.ranks[index - 1], self._tag(index, m, 1))
 
-    def _receive_f(self, index: int, m: int) -> None:
+    def receive_f(self, index: int, m: int) -> None:
         self.inputs[index, m] = self._received(index, index - 1, m, 0)
 
-    def _receive_b(self, index: int, m: int) -> None:
+    def receive_b(self, index: int, m: int) -> None:
         self.gradients[index, m] = self._received(index, index + 1, m, 1)
 
-    def _received(self, index: int, source: int, m: int, backward: int) -> Any:
+    def _received(self, index: int, source: int, m: int, backward: int) -> PyTree:
         tag = self._tag(source, m, backward)
         return self.transfers.receive(self.ranks[source], tag, self.stages[index].find_mesh)
 
@@ -114,12 +115,12 @@ class Step:
 
 
 _RUN: dict[Kind, Callable[[Step, int, int], None]] = {
-    Kind.FORWARD: Step._forward,
-    Kind.FULL_BACKWARD: Step._full_backward,
-    Kind.BACKWARD_INPUT: Step._backward_input,
-    Kind.BACKWARD_WEIGHT: Step._backward_weight,
-    Kind.SEND_F: Step._send_f,
-    Kind.SEND_B: Step._send_b,
-    Kind.RECV_F: Step._receive_f,
-    Kind.RECV_B: Step._receive_b,
+    Kind.FORWARD: Step.forward,
+    Kind.FULL_BACKWARD: Step.full_backward,
+    Kind.BACKWARD_INPUT: Step.backward_input,
+    Kind.BACKWARD_WEIGHT: Step.backward_weight,
+    Kind.SEND_F: Step.send_f,
+    Kind.SEND_B: Step.send_b,
+    Kind.RECV_F: Step.receive_f,
+    Kind.RECV_B: Step.receive_b,
 }

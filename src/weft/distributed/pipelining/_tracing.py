@@ -8,17 +8,19 @@ module's name. A tensor from elsewhere is an error.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from itertools import count
-from typing import Any
+from operator import attrgetter
 
 import jax
 
 from weft._base.state import ambient, using
+from weft._base.types import AnyCallable, Args, Kwargs, PyTree, Result
 from weft._tensor.tensor import Tensor
+from weft.distributed.pipelining.microbatch import Arguments
 from weft.errors import ProgramError
 from weft.nn import Module
 from weft.overrides import TorchFunctionMode
@@ -46,6 +48,17 @@ class TracingState:
     name: str
 
 
+_version: Callable[[Tensor], int] = attrgetter("_version")  # PyTorch's name
+
+
+def own_tensors(module: Module) -> dict[str, Tensor]:
+    """A module's parameters, buffers and other tensors by name, without those of its submodules."""
+    parameters = module.named_parameters(recurse=False, remove_duplicate=False)
+    buffers = module.named_buffers(recurse=False, remove_duplicate=False)
+    others = {name: x for name, x in vars(module).items() if isinstance(x, Tensor)}
+    return {**dict(parameters), **dict(buffers), **others}
+
+
 @dataclass(frozen=True)
 class StageCall:
     """A call of a submodule, by name, or of a function: its arguments and results, with slots in place of tensors.
@@ -53,10 +66,10 @@ class StageCall:
     grad   whether it records gradients, if the call of the model does
     """
 
-    target: str | Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    results: Any
+    target: str | AnyCallable
+    args: Args
+    kwargs: Kwargs
+    results: PyTree
     grad: bool
 
     @property
@@ -72,9 +85,9 @@ class StageRecording:
     splitting   the names of the modules in which `pipe_split` was called
     """
 
-    arguments: tuple[Any, dict[str, Any]]
+    arguments: Arguments
     stages: list[list[StageCall]]
-    results: Any
+    results: PyTree
     splitting: set[str]
 
 
@@ -94,9 +107,7 @@ def pipe_split() -> None:
         _running.recorder.split_here()
 
 
-def recorded(
-    module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], split_spec: Mapping[str, SplitPoint]
-) -> StageRecording:
+def recorded(module: Module, args: Args, kwargs: Kwargs, split_spec: Mapping[str, SplitPoint]) -> StageRecording:
     """What a model calls. `RuntimeError` if it passes on tensors of unknown origin.
 
     Random numbers and buffers are as before.
@@ -131,16 +142,15 @@ class _Recorder:
         self._numbers = count()
         self._stack: list[str] = []
         self._stages: list[list[StageCall]] = [[]]
-        self._arguments: list[tuple[tuple[Any, ...], dict[str, Any]]] = []  # those of the call that is recorded
+        self._arguments: list[Arguments] = []  # those of the call that is recorded
         self._splitting: set[str] = set()
         self._states = {
             id(x): TracingState(f"{prefix}.{name}" if prefix else name)
             for prefix, submodule in module.named_modules()
-            for name, x in [*submodule._parameters.items(), *submodule._buffers.items(), *vars(submodule).items()]
-            if isinstance(x, Tensor)
+            for name, x in own_tensors(submodule).items()
         }
 
-    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> StageRecording:
+    def run(self, args: Args, kwargs: Kwargs) -> StageRecording:
         arguments = self._new_slots((args, kwargs))
         with ExitStack() as stack:
             stack.enter_context(_untouched(self._module))
@@ -159,21 +169,21 @@ class _Recorder:
         self._splitting.update(self._stack)
         self._stages.append([])
 
-    def call_function(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call_function(self, function: AnyCallable, args: Args, kwargs: Kwargs) -> Result:
         """Call a function and record it, unless that is a part of a submodule that is recorded as a whole."""
         if any(name not in self._opened for name in self._stack):
             return function(*args, **kwargs)
         tensors = [leaf for leaf in jax.tree.leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        versions = [tensor._version for tensor in tensors]
+        versions = [_version(tensor) for tensor in tensors]
         grad = ambient().grad
         result = function(*args, **kwargs)
-        written = [tensor for tensor, before in zip(tensors, versions, strict=True) if tensor._version != before]
+        written = [tensor for tensor, before in zip(tensors, versions, strict=True) if _version(tensor) != before]
         if written or any(isinstance(leaf, Tensor) for leaf in jax.tree.leaves(result)):
             name = getattr(function, "__name__", "a function")
             positional, named = self._slots_of((args, kwargs), f"{name}() takes", written)
             for tensor in written:  # the same tensor, with other contents
                 if (entry := self._slots_by_id.get(id(tensor))) is not None:
-                    self._slots_by_id[id(tensor)] = entry[0], tensor._version, tensor
+                    self._slots_by_id[id(tensor)] = entry[0], _version(tensor), tensor
             self._stages[-1].append(StageCall(function, positional, named, self._new_slots(result), grad))
         return result
 
@@ -183,7 +193,7 @@ class _Recorder:
         return name not in self._opened and all(parent in self._opened for parent in parents)
 
     def _before(self, name: str) -> Callable[..., None]:
-        def hook(_: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        def hook(_: Module, args: Args, kwargs: Kwargs) -> None:
             if self._spec.get(name) is SplitPoint.BEGINNING:
                 self._stages.append([])
             self._stack.append(name)
@@ -193,7 +203,7 @@ class _Recorder:
         return hook
 
     def _after(self, name: str) -> Callable[..., None]:
-        def hook(_: Module, args: tuple[Any, ...], kwargs: dict[str, Any], results: Any) -> None:
+        def hook(_: Module, args: Args, kwargs: Kwargs, results: PyTree) -> None:
             if self._is_recorded():
                 positional, named = self._arguments.pop()
                 self._stages[-1].append(StageCall(name, positional, named, self._new_slots(results), ambient().grad))
@@ -203,23 +213,23 @@ class _Recorder:
 
         return hook
 
-    def _new_slots(self, structure: Any) -> Any:
+    def _new_slots(self, structure: PyTree) -> PyTree:
         """The structure with slots in place of its tensors: new ones, unless they are known and unchanged."""
 
-        def slot(leaf: Any) -> Any:
+        def slot(leaf: object) -> object:
             if not isinstance(leaf, Tensor):
                 return leaf
             if not self._is_known(leaf):
-                self._slots_by_id[id(leaf)] = TracedSlot(next(self._numbers)), leaf._version, leaf
+                self._slots_by_id[id(leaf)] = TracedSlot(next(self._numbers)), _version(leaf), leaf
             return self._slots_by_id[id(leaf)][0]
 
         return jax.tree.map(slot, structure)
 
     def _is_known(self, tensor: Tensor) -> bool:
         entry = self._slots_by_id.get(id(tensor))
-        return entry is not None and entry[1] == tensor._version
+        return entry is not None and entry[1] == _version(tensor)
 
-    def _slots_of(self, structure: Any, what: str, written: Sequence[Tensor] = ()) -> Any:
+    def _slots_of(self, structure: PyTree, what: str, written: Sequence[Tensor] = ()) -> PyTree:
         """The structure with the slots of its tensors; `RuntimeError` for one that is not known.
 
         Those that have just been `written` are known by what they were before.
@@ -227,7 +237,7 @@ class _Recorder:
         # What was just written in place has another version than the one that `_is_known` compares.
         written_ids = {id(tensor) for tensor in written}
 
-        def slot(leaf: Any) -> Any:
+        def slot(leaf: object) -> object:
             if not isinstance(leaf, Tensor):
                 return leaf
             if self._is_known(leaf) or (id(leaf) in written_ids and id(leaf) in self._slots_by_id):
@@ -251,13 +261,13 @@ class _FunctionMode(TorchFunctionMode):
         self._recorder = recorder
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+        self, func: AnyCallable, types: object, args: Args = (), kwargs: Kwargs | None = None
+    ) -> Result:
         return self._recorder.call_function(func, args, kwargs or {})
 
 
 @contextmanager
-def _untouched(module: Module) -> Iterator[None]:
+def _untouched(module: Module) -> Generator[None]:
     """Keep random numbers and buffers as they are."""
     buffers: Sequence[tuple[Tensor, Tensor]] = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
     with using(grad=True), fork_rng():  # blocks of the model without gradients differ from it

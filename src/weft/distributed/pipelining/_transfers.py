@@ -9,13 +9,13 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import numpy as np
 
 from weft._base.device import DeviceLike
 from weft._base.dtype import DType, int64, uint8
+from weft._base.types import PyTree
 from weft._tensor.composite.create import empty
 from weft._tensor.convert import from_host, tensor
 from weft._tensor.tensor import Tensor
@@ -51,7 +51,7 @@ class TensorSpec:
     layout: TensorDescription | None = None
 
 
-def _described(leaf: Any) -> Any:
+def _described(leaf: object) -> object:
     """What is said of a leaf in advance; what is no tensor is sent in this way alone."""
     if isinstance(leaf, Tensor):
         names = leaf.names if leaf.has_names() else None
@@ -65,7 +65,7 @@ def _described(leaf: Any) -> Any:
 
 def _part_of(x: Tensor) -> Tensor:
     """What this rank has of a tensor, without names."""
-    part = x._local_tensor if isinstance(x, DTensor) else x.detach()
+    part = x.local_part if isinstance(x, DTensor) else x.detach()
     return part.rename(None) if part.has_names() else part
 
 
@@ -76,14 +76,18 @@ def _layout_of(x: Tensor) -> TensorDescription | None:
     return TensorDescription(x.placements, tuple(x.shape), mesh.mesh_dim_names, mesh.shape)
 
 
-def tensors_of(structure: Any) -> list[Tensor]:
+def tensors_of(structure: PyTree) -> list[Tensor]:
     """The tensors in a structure, in order."""
     return [leaf for leaf in jax.tree.leaves(structure) if isinstance(leaf, Tensor)]
 
 
-def map_tensors(function: Callable[[Tensor], Any], structure: Any) -> Any:
+def map_tensors(function: Callable[[Tensor], object], structure: PyTree) -> PyTree:
     """The structure with the results of a function in place of its tensors."""
-    return jax.tree.map(lambda leaf: function(leaf) if isinstance(leaf, Tensor) else leaf, structure)
+
+    def mapped(leaf: object) -> object:
+        return function(leaf) if isinstance(leaf, Tensor) else leaf
+
+    return jax.tree.map(mapped, structure)
 
 
 class Transfers:
@@ -93,10 +97,10 @@ class Transfers:
         self._group = group
         self._device = device
         self._sent: dict[int, bytes] = {}
-        self._received: dict[int, Any] = {}
+        self._received: dict[int, PyTree] = {}
         self._works: list[Work | None] = []
 
-    def send(self, structure: Any, peer: int, tag: int) -> None:
+    def send(self, structure: PyTree, peer: int, tag: int) -> None:
         """Start to send to a rank of the group. `TypeError` for what cannot be sent."""
         description = pickle.dumps(jax.tree.map(_described, structure))
         changed = self._sent.get(tag) != description
@@ -108,7 +112,7 @@ class Transfers:
         self._works = [work for work in self._works if work is not None and not work.is_completed()]
         self._works += [isend(x, group=self._group, group_dst=peer, tag=tag) for x in (*head, *parts)]
 
-    def receive(self, peer: int, tag: int, find_mesh: FindMesh) -> Any:
+    def receive(self, peer: int, tag: int, find_mesh: FindMesh) -> PyTree:
         """What a rank of the group sends with this tag; tensors ask for gradients if those that were sent do."""
         # Size 0 says that it is as the last message with this tag: only the first one, or one that differs, brings a
         # description along.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from weft._base.state import ambient, using
+from weft._base.types import Arg, Args, Kwargs, PyTree
 from weft._tensor.tensor import Tensor
 from weft.distributed._objects import all_gather_object
 from weft.distributed.pipelining import _orders
@@ -14,7 +15,12 @@ from weft.distributed.pipelining._actions import Action, Kind, Orders, read_orde
 from weft.distributed.pipelining._plan import check, computations_of, forwards_of, rank_by_stage, with_messages
 from weft.distributed.pipelining._step import Step
 from weft.distributed.pipelining._transfers import Transfers
-from weft.distributed.pipelining.microbatch import TensorChunkSpec, merge_chunks, split_args_kwargs_into_chunks
+from weft.distributed.pipelining.microbatch import (
+    Arguments,
+    TensorChunkSpec,
+    merge_chunks,
+    split_args_kwargs_into_chunks,
+)
 from weft.distributed.pipelining.stage import PipelineStage
 from weft.errors import ArgumentError, DistError, GradientError, OptionError, ValueRangeError
 
@@ -49,7 +55,7 @@ class _PipelineSchedule:
         loss_fn: Callable[..., Tensor] | None,
         args_chunk_spec: Sequence[TensorChunkSpec | None] | None,
         kwargs_chunk_spec: Mapping[str, TensorChunkSpec | None] | None,
-        output_merge_spec: Any,
+        output_merge_spec: PyTree,
         scale_grads: bool,
     ) -> None:
         _require_stages(stages)
@@ -97,13 +103,13 @@ class _PipelineSchedule:
 
     def step(
         self,
-        *args: Any,
-        target: Any = None,
+        *args: Arg,
+        target: PyTree = None,
         losses: list[Tensor] | None = None,
         return_outputs: bool = True,
-        loss_kwargs: Mapping[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> Any:
+        loss_kwargs: Mapping[str, Arg] | None = None,
+        **kwargs: Arg,
+    ) -> PyTree:
         """Run the forwards and, with a loss function, the backwards of a batch, in microbatches.
 
         Every rank of the group must call it. The rank of the first stage gives `args`; that of the last one gives
@@ -121,13 +127,13 @@ class _PipelineSchedule:
 
     def eval(
         self,
-        *args: Any,
-        target: Any = None,
+        *args: Arg,
+        target: PyTree = None,
         losses: list[Tensor] | None = None,
         return_outputs: bool = True,
-        loss_kwargs: Mapping[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> Any:
+        loss_kwargs: Mapping[str, Arg] | None = None,
+        **kwargs: Arg,
+    ) -> PyTree:
         """Run the forwards of a batch without gradients; otherwise as `step`. The module's mode is not changed."""
         return self._run(
             args, kwargs, target, losses, return_outputs=return_outputs, loss_kwargs=loss_kwargs, backward=False
@@ -135,19 +141,18 @@ class _PipelineSchedule:
 
     def _run(
         self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        target: Any,
+        args: Args,
+        kwargs: Kwargs,
+        target: PyTree,
         losses: list[Tensor] | None,
         *,
         return_outputs: bool,
-        loss_kwargs: Mapping[str, Any] | None,
+        loss_kwargs: Mapping[str, Arg] | None,
         backward: bool,
-    ) -> Any:
+    ) -> PyTree:
         if not self._plan:
             raise OptionError(f"{type(self).__name__} has no schedule yet; read one by _load_csv(file)")
-        if losses is not None and not isinstance(losses, list):
-            raise ArgumentError(f"losses must be a list but got a {type(losses)}")
+        _require_list(losses)
         if self._loss_fn is None and (target is not None or losses is not None):
             raise OptionError(f"{type(self).__name__} has no loss_fn, so it takes neither target nor losses")
         try:
@@ -168,10 +173,10 @@ class _PipelineSchedule:
 
     def _new_step(
         self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        target: Any,
-        loss_kwargs: Mapping[str, Any],
+        args: Args,
+        kwargs: Kwargs,
+        target: PyTree,
+        loss_kwargs: Mapping[str, Arg],
         keeps_outputs: bool,
         *,
         backward: bool,
@@ -191,8 +196,12 @@ class _PipelineSchedule:
         )
 
     def _parts(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], args_spec: Any = None, kwargs_spec: Any = None
-    ) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+        self,
+        args: Args,
+        kwargs: Kwargs,
+        args_spec: Sequence[TensorChunkSpec | None] | None = None,
+        kwargs_spec: Mapping[str, TensorChunkSpec | None] | None = None,
+    ) -> list[Arguments]:
         """The arguments of each microbatch. Specs of arguments that other ranks give are not used."""
         count = self._n_microbatches
         args_split, kwargs_split = split_args_kwargs_into_chunks(
@@ -202,7 +211,9 @@ class _PipelineSchedule:
             raise ValueRangeError(f"a batch of {len(args_split)} cannot be divided into {count} microbatches")
         return list(zip(args_split, kwargs_split, strict=True))
 
-    def _loss_of(self, targets: list[Any] | None, options: Mapping[str, Any]) -> Callable[[Any, int], Tensor] | None:
+    def _loss_of(
+        self, targets: list[PyTree] | None, options: Mapping[str, Arg]
+    ) -> Callable[[PyTree, int], Tensor] | None:
         loss_fn = self._loss_fn
         if loss_fn is None or targets is None:
             return None
@@ -213,7 +224,7 @@ class _PipelineSchedule:
         if self._agreed:
             return
         own = type(self).__name__, self._plan, "with" if self._loss_fn is not None else "without"
-        others: list[Any] = [None] * self._group.size()
+        others: list[tuple[str, Orders, str]] = [own] * self._group.size()
         # Ranks with different orders would wait for each other's messages for ever. Compared once, as a plan does not
         # change.
         all_gather_object(others, own, self._group)
@@ -234,8 +245,17 @@ def _described(name: str, plan: Orders, with_loss: str) -> str:
     return f"{name} with {microbatches} microbatches, {with_loss} loss_fn"
 
 
+def _require_list(losses: object) -> None:
+    if losses is not None and not isinstance(losses, list):
+        raise ArgumentError(f"losses must be a list but got a {type(losses)}")
+
+
+def _are_stages(stages: Iterable[object]) -> bool:
+    return all(isinstance(stage, PipelineStage) for stage in stages)
+
+
 def _require_stages(stages: Sequence[PipelineStage]) -> None:
-    if not stages or not all(isinstance(stage, PipelineStage) for stage in stages):
+    if not stages or not _are_stages(stages):
         raise ArgumentError(f"a schedule takes at least one PipelineStage, but got {stages!r}")
     first = stages[0]
     for stage in stages[1:]:
@@ -267,10 +287,11 @@ class PipelineScheduleSingle(_PipelineSchedule):
         loss_fn: Callable[..., Tensor] | None = None,
         args_chunk_spec: Sequence[TensorChunkSpec | None] | None = None,
         kwargs_chunk_spec: Mapping[str, TensorChunkSpec | None] | None = None,
-        output_merge_spec: Any = None,
+        output_merge_spec: PyTree = None,
         scale_grads: bool = True,
     ) -> None:
-        if isinstance(stage, PipelineStage) and stage.num_stages != stage.group_size:
+        _require_stages([stage])
+        if stage.num_stages != stage.group_size:
             raise ValueRangeError(
                 f"{type(self).__name__} has one stage on each rank, but there are {stage.num_stages} stages on "
                 f"{stage.group_size} ranks; use a schedule for several stages, such as ScheduleInterleaved1F1B"
@@ -290,7 +311,7 @@ class PipelineScheduleMulti(_PipelineSchedule):
         loss_fn: Callable[..., Tensor] | None = None,
         args_chunk_spec: Sequence[TensorChunkSpec | None] | None = None,
         kwargs_chunk_spec: Mapping[str, TensorChunkSpec | None] | None = None,
-        output_merge_spec: Any = None,
+        output_merge_spec: PyTree = None,
         scale_grads: bool = True,
     ) -> None:
         super().__init__(
@@ -363,6 +384,8 @@ class _PipelineScheduleRuntime(PipelineScheduleMulti):
         """Write the actions of all ranks, with or without sends and receives."""
         write_orders(computations_of(self._plan) if format == "compute_only" else self._plan, filename)
 
+
+PipelineScheduleRuntime = _PipelineScheduleRuntime  # PyTorch has it as a private class
 
 _BY_NAME: dict[str, type[_PipelineSchedule]] = {
     "1F1B": Schedule1F1B,

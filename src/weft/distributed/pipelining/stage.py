@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from weft._base.device import DeviceLike
 from weft._base.device import device as device_class
-from weft._base.state import Pending, ambient, using
+from weft._base.guards import is_list_or_tuple
+from weft._base.pending import Pending
+from weft._base.state import ambient, using
+from weft._base.types import Args, Kwargs, PyTree
 from weft._lazy.flushing import flush_pending
 from weft._tensor.gradients import backward
 from weft._tensor.tensor import Tensor
-from weft.distributed._world import require_group
+from weft.distributed._world import AnyGroup, require_group
 from weft.distributed.device_mesh import DeviceMesh
 from weft.distributed.pipelining._replicas import begin_backward, begin_step, forward_apart
 from weft.distributed.pipelining._transfers import map_tensors, tensors_of
@@ -21,7 +23,7 @@ from weft.nn import Module
 
 __all__ = ["PipelineStage"]
 
-GetMesh = Callable[[tuple[str, ...] | None, Any], DeviceMesh]
+GetMesh = Callable[[tuple[str, ...] | None, object], DeviceMesh]
 
 
 class PipelineStage:
@@ -47,9 +49,9 @@ class PipelineStage:
         stage_index: int,
         num_stages: int,
         device: DeviceLike,
-        input_args: Any = None,
-        output_args: Any = None,
-        group: Any = None,
+        input_args: PyTree = None,
+        output_args: PyTree = None,
+        group: AnyGroup = None,
         get_mesh: GetMesh | None = None,
     ) -> None:
         if not callable(submodule):
@@ -68,7 +70,7 @@ class PipelineStage:
             )
         self._examples = {"input_args": _positional(input_args), "output_args": _positional(output_args)}
         self._get_mesh = get_mesh
-        self._running: dict[int, tuple[list[Tensor], Any]] = {}
+        self._running: dict[int, tuple[list[Tensor], PyTree]] = {}
         self._weight_gradients: dict[int, Pending] = {}
         self._backwards_left = 0
 
@@ -89,7 +91,7 @@ class PipelineStage:
         self._backwards_left = microbatches
         begin_step(self.submod)
 
-    def forward(self, microbatch: int, inputs: Any, kwargs: dict[str, Any]) -> Any:
+    def forward(self, microbatch: int, inputs: PyTree, kwargs: Kwargs) -> PyTree:
         """The module's results for a microbatch, which are kept for its backward if gradients are recorded."""
         if not self.is_first:
             inputs = map_tensors(_as_leaf, inputs)
@@ -101,7 +103,7 @@ class PipelineStage:
             self._running[microbatch] = tensors_of(inputs), results
         return results
 
-    def backward(self, microbatch: int, gradients: Any, loss: Tensor | None = None) -> list[Tensor | None]:
+    def backward(self, microbatch: int, gradients: PyTree, loss: Tensor | None = None) -> list[Tensor | None]:
         """Add the parameters' gradients to theirs; returns those of the inputs.
 
         It starts from the gradients of the results, or from the loss.
@@ -114,7 +116,7 @@ class PipelineStage:
             backward([root for root, _ in roots], [gradient for _, gradient in roots])
         return [] if self.is_first else [x.grad for x in inputs]
 
-    def backward_input(self, microbatch: int, gradients: Any, loss: Tensor | None = None) -> list[Tensor | None]:
+    def backward_input(self, microbatch: int, gradients: PyTree, loss: Tensor | None = None) -> list[Tensor | None]:
         """`backward`, of which only what the inputs' gradients need is computed when these are read.
 
         What is recorded stays pending apart from everything else.
@@ -142,7 +144,7 @@ class PipelineStage:
             f"{mesh_dim_names}, but has no parameter on such a mesh; pass get_mesh to PipelineStage"
         )
 
-    def _require_like(self, name: str, actual: Any, microbatch: int) -> None:
+    def _require_like(self, name: str, actual: PyTree, microbatch: int) -> None:
         """Raise unless tensors have the sizes and types of the examples."""
         expected, tensors = tensors_of(self._examples[name]), tensors_of(_positional(actual))
         if not expected:
@@ -155,11 +157,11 @@ class PipelineStage:
             )
 
 
-def _positional(inputs: Any) -> tuple[Any, ...]:
+def _positional(inputs: PyTree) -> Args:
     """What a stage is called with."""
     if inputs is None:
         return ()
-    return tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    return tuple(inputs) if is_list_or_tuple(inputs) else (inputs,)
 
 
 def _as_leaf(x: Tensor) -> Tensor:

@@ -8,10 +8,11 @@ from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from time import monotonic
-from typing import Any, TypeVarTuple
+from typing import TypeVarTuple
 
 from weft._base.capture import active_capture
 from weft._base.timeline import Phase, spanned
+from weft._base.types import AnyCallable, Arg, Result
 from weft._comm.transport.pipe import Bytes, CallPipe
 from weft._comm.transport.reactor import Reactor
 from weft._comm.transport.reader_lock import Waiter
@@ -23,11 +24,11 @@ from weft.distributed.rpc._contexts import Contexts, current_context
 from weft.distributed.rpc._devices import DeviceMaps, Maps
 from weft.distributed.rpc._errors import timeout_error
 from weft.distributed.rpc._listener import ConnectOptions
-from weft.distributed.rpc._message import pack, unpack
+from weft.distributed.rpc._message import Buffer, pack, unpack
 from weft.distributed.rpc._payloads import LONG_FLAGS, Payloads
 from weft.distributed.rpc._peers import Peers
 from weft.distributed.rpc._pending_deletes import PendingDeletes
-from weft.distributed.rpc._protocol import Control, Frame, Mark, Note, Reply, Request
+from weft.distributed.rpc._protocol import AnyReply, AnyRequest, Control, Frame, Mark, Note, Reply, Request
 from weft.distributed.rpc._references import OwnedValue, References
 from weft.distributed.rpc._service import serve
 from weft.distributed.rpc._shutdown_state import ShutdownState
@@ -109,7 +110,9 @@ class Agent:
 
     # --- sending ---
 
-    def call(self, to: WorkerInfo, function: Any, args: Any, kwargs: Any, seconds: float | None = None) -> PendingCall:
+    def call(
+        self, to: WorkerInfo, function: AnyCallable, args: Arg, kwargs: Arg, seconds: float | None = None
+    ) -> PendingCall:
         """Start a call of a user's function."""
         context = current_context()
         content = (function, args, kwargs) if context is None else (function, args, kwargs, context.id)
@@ -119,7 +122,7 @@ class Agent:
         """Start a call of a control, which the other worker runs at once."""
         return self._begin(to, request, (request.name, args), self.seconds if limit is None else limit)
 
-    def tell(self, to: WorkerInfo, note: Note[Any, *Args], *args: *Args, sending: CallPipe | None = None) -> None:
+    def tell(self, to: WorkerInfo, note: Note[Arg, *Args], *args: *Args, sending: CallPipe | None = None) -> None:
         """Call a control that sends no answer: within a moment, or together with the next frames of `sending`.
 
         Does nothing if the worker is lost.
@@ -138,12 +141,12 @@ class Agent:
             self.reactor.call_soon(partial(self.reactor.flush, pipe))
 
     @spanned(Phase.CALL)
-    def wait(self, future: Future[Any], limit: float | None) -> Any:
+    def wait(self, future: Future[Result], limit: float | None) -> Result:
         """The value of any future, waited for at most `limit` seconds (None: the default, 0: no limit)."""
         limit = self.seconds if limit is None else limit
         if not future.done():
             waiter: Waiter = SimpleQueue()
-            future._ring(waiter)
+            future.ring(waiter)
             # If this thread leads, nobody would read the connections while it blocks.
             self.reactor.yield_leadership()
             try:
@@ -153,9 +156,7 @@ class Agent:
                 raise timeout_error(limit) from None
         return future.value()
 
-    def _begin(
-        self, to: WorkerInfo, request: Request[*tuple[Any, ...]] | None, content: Any, seconds: float
-    ) -> PendingCall:
+    def _begin(self, to: WorkerInfo, request: AnyRequest | None, content: Sequence[Arg], seconds: float) -> PendingCall:
         # A replay of a captured function would not repeat the call, so a function that calls another worker is run as
         # it stands each time.
         active_capture().needs_value("a remote call")
@@ -270,11 +271,11 @@ class Agent:
         else:
             pipe.close("it sent more than chunks where these belong")
 
-    def read(self, body: Bytes, buffers: Sequence[Any]) -> Any:
+    def read(self, body: Bytes, buffers: Sequence[Buffer]) -> Result:
         """The contents of a message to this worker."""
         return unpack(body, buffers, self)
 
-    def _dispatch(self, pipe: CallPipe, kind: int, number: int, body: Bytes, buffers: list[Any]) -> None:
+    def _dispatch(self, pipe: CallPipe, kind: int, number: int, body: Bytes, buffers: Sequence[Buffer]) -> None:
         if kind in _ANSWERS:
             self.calls.answer(pipe, kind, number, body, buffers)
         # The trace is the last buffer. A peer that marks a call as traced without one is told that the kind is unknown,
@@ -306,7 +307,7 @@ class Agent:
             pipe.close(wrong)
         return pipe.close_reason is None
 
-    def _serve(self, pipe: CallPipe | None, kind: int, number: int, body: Bytes, buffers: Sequence[Any]) -> None:
+    def _serve(self, pipe: CallPipe | None, kind: int, number: int, body: Bytes, buffers: Sequence[Buffer]) -> None:
         """Run a request: a user's function in the pool of threads, a control at once."""
         caller, span = self.me if pipe is None else self.peers.at(pipe), None
         if kind & _TRACED:
@@ -319,11 +320,11 @@ class Agent:
         else:
             reply.run(self._run_request, body, buffers)
 
-    def _run_request(self, reply: Reply[Agent], body: Bytes, buffers: Sequence[Any]) -> None:
+    def _run_request(self, reply: Reply[Agent], body: Bytes, buffers: Sequence[Buffer]) -> None:
         name, args = self.read(body, buffers)
         self._control(name, reply.kind).function(reply, *args)
 
-    def _control(self, name: str, kind: int) -> Any:
+    def _control(self, name: str, kind: int) -> Result:
         # A peer names the function, so it can only reach what is in the table, and only in the form in which it was
         # meant to be called.
         control = self._controls.get(name)
@@ -331,11 +332,11 @@ class Agent:
             raise RpcError(f"{self.me} has no control {name!r} for frames of the kind {kind}")
         return control
 
-    def run(self, function: Callable[..., None], *args: Any) -> None:
+    def run(self, function: Callable[..., None], *args: Arg) -> None:
         """Run a function in the pool. Its pending computations are started once no other function is waiting."""
         self.reactor.run(partial(self._run, function, *args))
 
-    def _run(self, function: Callable[..., None], *args: Any) -> None:
+    def _run(self, function: Callable[..., None], *args: Arg) -> None:
         function(*args)
         # After the answer, since the caller does not wait for what its function has only recorded, as an optimizer's
         # step. While other functions wait, their computations are started together with these.
@@ -343,7 +344,7 @@ class Agent:
             with suppress(Exception):  # the error is raised where the value is used
                 flush_pending()
 
-    def answer(self, reply: Reply[Any], kind: int, body: bytes, buffers: Sequence[memoryview]) -> None:
+    def answer(self, reply: AnyReply, kind: int, body: bytes, buffers: Sequence[memoryview]) -> None:
         """Send the answer to a request."""
         pipe = reply.pipe
         if pipe is None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
+from weft._base.types import AnyCallable, Arg
 from weft.distributed.rpc._agent import Agent
 from weft.distributed.rpc._call import PendingCall
 from weft.distributed.rpc._profiled_call import profiled
 from weft.distributed.rpc._state import current_agent
-from weft.distributed.rpc._workers import WorkerInfo
+from weft.distributed.rpc._workers import AnyWorker, WorkerInfo
 from weft.distributed.rpc.constants import UNSET_RPC_TIMEOUT
 from weft.distributed.rpc.internal import RPCExecMode
 from weft.errors import ArgumentError, RpcError, ValueRangeError
@@ -17,7 +17,14 @@ from weft.errors import ArgumentError, RpcError, ValueRangeError
 _MOST_NAMES = 20  # the largest number of workers that an error names
 
 
-def begin(to: Any, func: Any, args: Any, kwargs: Any, timeout: float, mode: RPCExecMode) -> PendingCall:
+def begin(
+    to: AnyWorker,
+    func: AnyCallable,
+    args: Sequence[Arg] | None,
+    kwargs: Mapping[str, Arg] | None,
+    timeout: float,
+    mode: RPCExecMode,
+) -> PendingCall:
     """Start a call; its request may not be sent yet."""
     agent = current_agent()
     args, kwargs = checked(func, args, kwargs)
@@ -25,27 +32,37 @@ def begin(to: Any, func: Any, args: Any, kwargs: Any, timeout: float, mode: RPCE
 
 
 def start(
-    agent: Agent, to: WorkerInfo, func: Any, args: Any, kwargs: Any, timeout: float, mode: RPCExecMode
+    agent: Agent, to: WorkerInfo, func: Arg, args: Arg, kwargs: Arg, timeout: float, mode: RPCExecMode
 ) -> PendingCall:
     """The same of arguments that were checked."""
     return agent.call(to, profiled(agent.me, to, func, mode), args, kwargs, seconds(timeout))
 
 
-def checked(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+def checked(
+    func: object, args: Sequence[Arg] | None, kwargs: Mapping[str, Arg] | None
+) -> tuple[Sequence[Arg], Mapping[str, Arg]]:
     """The arguments of a call; `TypeError` if the function cannot be called, or the arguments have wrong types."""
     if not callable(func):
         raise ArgumentError("function should be callable.")
-    if args is not None and not isinstance(args, (tuple, list)):
+    if not _is_args(args):
         raise ArgumentError(
             f"args must be a tuple of the function's arguments, got {type(args).__name__}; for one argument x write "
             "args=(x,)"
         )
-    if kwargs is not None and not isinstance(kwargs, Mapping):
+    if not _is_kwargs(kwargs):
         raise ArgumentError(f"kwargs must be a dict of the function's arguments by name, got {type(kwargs).__name__}")
     return args or (), kwargs or {}
 
 
-def worker(agent: Agent, to: Any) -> WorkerInfo:
+def _is_args(args: object) -> bool:
+    return args is None or isinstance(args, (tuple, list))
+
+
+def _is_kwargs(kwargs: object) -> bool:
+    return kwargs is None or isinstance(kwargs, Mapping)
+
+
+def worker(agent: Agent, to: object) -> WorkerInfo:
     """The worker given by a name, a number or a `WorkerInfo`: the one that has the name now."""
     if isinstance(to, WorkerInfo):
         to = to.name
@@ -70,7 +87,7 @@ def _unknown(agent: Agent, to: str | int) -> str:
     )
 
 
-def seconds(timeout: float) -> float | None:
+def seconds(timeout: object) -> float | None:
     """How long a call may take: None for the default, 0 for no limit."""
     if timeout == UNSET_RPC_TIMEOUT:
         return None

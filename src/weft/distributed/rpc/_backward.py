@@ -14,18 +14,19 @@ comes. In SMART mode a first round of messages, answered in the same way, marks 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from time import perf_counter_ns
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from weft._autograd.engine import add_values
 from weft._autograd.graph import Vertex
 from weft._autograd.incremental import IncrementalBackwardPass
 from weft._base.state import ambient
 from weft._base.timeline import Listeners, Phase, spanned, tell
+from weft._base.types import Arg, Result
 from weft._lazy.flushing import flush_pending
 from weft._lazy.role import Leaf
 from weft._lazy.runtime import filled_array
@@ -71,7 +72,7 @@ class _CollectedGradients:
     def __init__(self, context: PassContext) -> None:
         self._context = context
         self._hooked: set[Leaf] = set()
-        self._own: dict[Leaf, Any] = {}  # the real `.grad` of leaves whose `.grad` is replaced
+        self._own: dict[Leaf, Value | None] = {}  # the real `.grad` of leaves whose `.grad` is replaced
 
     def add(self, role: Leaf, grad: Value) -> None:
         """Add to the gradient of a leaf."""
@@ -228,7 +229,7 @@ class LocalPass:
 
 
 @contextmanager
-def _as_gradient_errors(me: WorkerInfo) -> Iterator[None]:
+def _as_gradient_errors(me: WorkerInfo) -> Generator[None]:
     """Raise exceptions of users' derivatives and hooks as errors that name this worker."""
     try:
         yield
@@ -276,7 +277,7 @@ def run(agent: Agent, context_id: int, tensors: Sequence[Tensor], retain_graph: 
         )
 
 
-def _root(tensor: Tensor) -> tuple[Value, Value]:
+def _root(tensor: object) -> tuple[Value, Value]:
     if not isinstance(tensor, Tensor):
         raise ArgumentError(f"backward(): roots must be tensors, but got {type(tensor).__name__}")
     if not tensor.requires_grad:
@@ -293,10 +294,10 @@ def _root(tensor: Tensor) -> tuple[Value, Value]:
 
 def _ask(
     agent: Agent,
-    what: Request[int, DistributedPass, Any],
+    what: Request[int, DistributedPass, Arg],
     context: PassContext,
     backward_pass: DistributedPass,
-    onward: Mapping[WorkerInfo, Any],
+    onward: Mapping[WorkerInfo, Arg],
 ) -> list[PendingCall]:
     """Call a control for a pass, once for each worker."""
     return [agent.ask(to, what, context.id, backward_pass, content) for to, content in onward.items()]
@@ -352,7 +353,7 @@ def _local_pass(agent: Agent, context_id: int, backward_pass: DistributedPass) -
     return context, local_pass
 
 
-def _answer_after(reply: Reply[Agent], calls: list[PendingCall], summed: Callable[[list[Any]], Any]) -> None:
+def _answer_after(reply: Reply[Agent], calls: list[PendingCall], summed: Callable[[list[Result]], Result]) -> None:
     """Reply with `summed(answers)` once all calls are answered; does not block."""
     for call in calls:
         # The message must leave now: this thread does not wait for the answer, which the reply follows.

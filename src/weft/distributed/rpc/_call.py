@@ -7,13 +7,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 from time import monotonic, perf_counter
-from typing import Any, Self
+from typing import Self
 
 from weft._base.timeline import Phase, spanned
+from weft._base.types import Result
 from weft._comm.transport.pipe import Bytes, CallPipe
 from weft._comm.transport.reactor import Reactor
 from weft.distributed.rpc._contexts import PassContext, current_context, use_context
 from weft.distributed.rpc._errors import remote_error, timeout_error
+from weft.distributed.rpc._message import Buffer
 from weft.distributed.rpc._protocol import Frame
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import LostWorkerError
@@ -24,7 +26,7 @@ _ERROR = int(Frame.ERROR)
 _TOGETHER = 200e-6  # seconds within which frames to one peer are sent together
 
 
-class PendingCall(Future[Any]):
+class PendingCall(Future[Result]):
     """The answer to a call whose request is queued, but may not be sent.
 
     A thread that waits for it sends the request, and reads the pipe unless another thread does. Callers that do not
@@ -63,7 +65,7 @@ class PendingCall(Future[Any]):
             self._calls.reactor.flush(self.pipe)
         return self
 
-    def add_done_callback(self, callback: Callable[[Future[Any]], Any]) -> None:
+    def add_done_callback(self, callback: Callable[[Future[Result]], object]) -> None:
         """Add a callback, which runs in the present context of distributed autograd."""
         context = current_context()
         super().add_done_callback(callback if context is None else partial(_run_within, context, callback))
@@ -75,7 +77,7 @@ class PendingCall(Future[Any]):
             self._calls.reactor.yield_leadership()
             super()._await()
             return
-        self._calls.reactor.read_until(self.pipe, self.done, self._ring, self.end)
+        self._calls.reactor.read_until(self.pipe, self.done, self.ring, self.end)
         # `read_until` also ends at the timeout or when the pipe is lost; both settle the call, perhaps in another
         # thread.
         if not self._done:
@@ -95,7 +97,7 @@ class PendingCalls:
         me: WorkerInfo,
         reactor: Reactor,
         outgoing: Callable[[], list[CallPipe]],
-        read: Callable[[Bytes, Sequence[Any]], Any],
+        read: Callable[[Bytes, Sequence[Buffer]], Result],
     ) -> None:
         self.numbers = count(1)
         self.next_end = NEVER  # the earliest timeout of all calls
@@ -122,7 +124,7 @@ class PendingCalls:
 
     def expire(self) -> None:
         """Fail the calls whose timeout has passed."""
-        now, late = monotonic(), []
+        now, late = monotonic(), list[PendingCall]()
         if now < self.next_end:
             return
         with self._lock:
@@ -138,7 +140,7 @@ class PendingCalls:
         for call in late:
             self._finish(call, call.set_exception, timeout_error(call.seconds))
 
-    def answer(self, pipe: CallPipe | None, kind: int, number: int, body: Bytes, buffers: Sequence[Any]) -> None:
+    def answer(self, pipe: CallPipe | None, kind: int, number: int, body: Bytes, buffers: Sequence[Buffer]) -> None:
         """Handle the answer to a call."""
         call = self.at(pipe).pop(number, None)
         if call is None:
@@ -166,7 +168,7 @@ class PendingCalls:
     def _all(self) -> list[dict[int, PendingCall]]:
         return [self._local, *(pipe.calls for pipe in self._outgoing())]
 
-    def _finish(self, call: PendingCall, finish: Callable[[Any], None], outcome: Any) -> None:
+    def _finish(self, call: PendingCall, finish: Callable[[Result], None], outcome: Result) -> None:
         """Set the outcome of a call; in another thread if it has callbacks, which may wait for other calls."""
         # This thread reads a connection: a callback that waits for another answer on it would wait for ever.
         if call.has_callbacks:
@@ -175,6 +177,6 @@ class PendingCalls:
             finish(outcome)
 
 
-def _run_within(context: PassContext, callback: Callable[[Future[Any]], Any], done: Future[Any]) -> None:
+def _run_within(context: PassContext, callback: Callable[[Future[Result]], object], done: Future[Result]) -> None:
     with use_context(context):
         callback(done)

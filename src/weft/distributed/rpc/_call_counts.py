@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from functools import reduce
-from operator import or_
 from typing import NamedTuple
 
 from weft._base.activity import process
@@ -28,12 +27,16 @@ class Counts(NamedTuple):
     def plus(self, *others: Counts) -> Counts:
         """The sum of these counts."""
         sent, served, running, lost, peers = zip(self, *others, strict=True)
-        return Counts(sum(sent), sum(served), sum(running), sum(lost), reduce(or_, peers))
+        return Counts(sum(sent), sum(served), sum(running), sum(lost), reduce(_union, peers))
+
+
+def _union(one: int, other: int) -> int:
+    return one | other
 
 
 def bits(numbers: Iterable[int]) -> int:
     """A set of numbers as the bits of an int."""
-    return reduce(or_, (1 << number for number in numbers), 0)
+    return reduce(_union, (1 << number for number in numbers), 0)
 
 
 class CallCounter:

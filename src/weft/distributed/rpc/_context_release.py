@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Protocol, TypeVarTuple
+from typing import Protocol, TypeVarTuple
 
+from weft._base.types import Arg
 from weft._comm.transport.reactor import Reactor
 from weft.distributed.rpc._call import PendingCall
 from weft.distributed.rpc._contexts import Contexts, creator_of
@@ -29,7 +30,7 @@ class ReleasingAgent(Answering, Protocol):
         """Begin a call of a control."""
         ...
 
-    def tell(self, to: WorkerInfo, note: Note[Any, *Args], *args: *Args) -> None:
+    def tell(self, to: WorkerInfo, note: Note[Arg, *Args], *args: *Args) -> None:
         """Call a control without an answer."""
         ...
 

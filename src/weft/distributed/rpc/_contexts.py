@@ -8,13 +8,16 @@ message in it until the context's creator releases it or is lost.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager
 from functools import cache
 from itertools import count
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
+
+import jax
 
 from weft._autograd.graph import Vertex
+from weft._base.types import Arg, Result
 from weft._lazy.aval import Aval
 from weft._lazy.role import Interior, Leaf, custom_of
 from weft._lazy.signature import Output, Signature
@@ -42,7 +45,7 @@ class ReceivedTensor(NamedTuple):
     message: int
     number: int
 
-    def __call__(self, *_: Any) -> NoReturn:
+    def __call__(self, *_: Arg) -> NoReturn:
         raise GradientError(
             f"a tensor on the way to the roots came from {self.sender} in a context of distributed autograd; call "
             "weft.distributed.autograd.backward(context_id, roots) in it, not backward()"
@@ -68,7 +71,7 @@ class PassContext:
         self.receipts: dict[tuple[WorkerInfo, int], list[int]] = {}
         self.peers: set[WorkerInfo] = set()
         self.gradients: dict[Leaf, Value] = {}
-        self.passes: dict[Any, Any] = {}
+        self.passes: dict[Hashable, Result] = {}  # the class of passes is defined above this module
         self.over = False
         self._numbers = count()
 
@@ -110,9 +113,13 @@ class ContextMessage(NamedTuple):
         return ReceivedTensor(self.context.id, self.context.me, self.number, self.context.send(value, to))
 
 
+def _received(array: jax.Array) -> tuple[jax.Array]:
+    return (array,)
+
+
 @cache
 def _receive_output(aval: Aval) -> Output:
-    return Signature("RecvRpc", lambda array: (array,), (aval,), device=aval.device).outputs[0]
+    return Signature("RecvRpc", _received, (aval,), device=aval.device).outputs[0]
 
 
 def origin_of(value: Vertex) -> ReceivedTensor | None:
@@ -161,7 +168,7 @@ class Contexts:
                     self._all[number] = context
             return context
 
-    def existing(self, number: Any) -> PassContext:
+    def existing(self, number: int) -> PassContext:
         """The context with an id; `RuntimeError` if there is none."""
         context = self._all.get(number)
         if context is None:
@@ -224,7 +231,7 @@ def current_context() -> PassContext | None:
 
 
 @contextmanager
-def use_context(context: PassContext | None) -> Iterator[None]:
+def use_context(context: PassContext | None) -> Generator[None]:
     """Set this thread's context within the block; None means no context."""
     before, _thread_local.context = _thread_local.context, context
     try:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from weft._base.device import CPU, canonical
 from weft._base.device import device as Device
+from weft._base.types import Result
 from weft._comm.transport.pipe import CallPipe
 from weft._tensor.convert import existing
 from weft.distributed.rpc._listener import Endpoint
-from weft.distributed.rpc._message import Receiver
+from weft.distributed.rpc._message import Receiver, same_device
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import DeviceError, RpcError
 
@@ -29,7 +30,7 @@ class WorkerDevices(NamedTuple):
     named: Sequence[Device] = ()
     maps: Maps = _NOWHERE
 
-    def as_text(self) -> dict[str, Any]:
+    def as_text(self) -> dict[str, Result]:
         """As texts, for the worker's endpoint."""
         return {
             "devices": [str(one) for one in self.named],
@@ -86,7 +87,7 @@ def _map_error(named: Sequence[Device], device_map: Map, there: Sequence[Device]
     return ""
 
 
-def _format_list(title: str, items: Iterable[Any]) -> str:
+def _format_list(title: str, items: Iterable[object]) -> str:
     return f"{title} = {', '.join(map(str, items))}"
 
 
@@ -156,7 +157,7 @@ class DeviceMaps:
 
     def _receiver(self, kind: str, to: WorkerInfo, device_map: Map) -> Receiver:
         if to == self._me and not device_map:
-            return Receiver(to, lambda device: device)
+            return Receiver(to, same_device)
         return Receiver(to, partial(_target_device, kind, to, device_map))
 
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Sequence
-from typing import Any
 
 from weft._comm.transport.pipe import Bytes
-from weft.distributed.rpc._message import Receiver, pack, unpack
+from weft.distributed.rpc._message import Buffer, Receiver, pack, same_device, unpack
 from weft.distributed.rpc._workers import WorkerInfo
 from weft.errors import RpcError, RpcTimeoutError
 
 _log = logging.getLogger(__name__)
-_ANYBODY = Receiver(None, lambda device: device)  # for messages without tensors
+_ANYBODY = Receiver(None, same_device)  # for messages without tensors
 
 
-def log_failure(function: Any, error: Exception) -> None:
+def log_failure(function: object, error: Exception) -> None:
     """Log the exception of a user's function, because its caller may be lost or ignore it."""
     if getattr(error, "_remote_text", None) is None:  # otherwise it was logged where it was raised
         name = getattr(function, "__qualname__", repr(function))
@@ -30,7 +29,7 @@ def timeout_error(seconds: float, detail: str = "") -> RpcTimeoutError:
     return RpcTimeoutError(f"{text}: {detail}" if detail else text)
 
 
-def remote_error(body: Bytes, buffers: Sequence[Any]) -> BaseException:
+def remote_error(body: Bytes, buffers: Sequence[Buffer]) -> BaseException:
     """The error of a remote function: of the same type if that can be made from a text, else an `RpcError`."""
     kind, name, text = unpack(body, buffers, None)
     try:

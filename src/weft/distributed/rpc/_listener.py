@@ -8,9 +8,10 @@ import secrets
 import socket
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 
+from weft._base.types import Json
 from weft._comm.deadline import Deadline
 from weft._comm.transport import sockets
 from weft._comm.transport.acceptor import Acceptor, Channel
@@ -28,7 +29,7 @@ LIVENESS_CHECK = ""
 OBSERVER = "observer"
 """The identity of a caller that asks for the status and is not a worker."""
 
-Endpoint = Mapping[str, Any]
+Endpoint: TypeAlias = Mapping[str, Json]
 """The addresses on which a worker listens, as published in the store."""
 
 

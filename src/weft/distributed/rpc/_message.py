@@ -10,7 +10,7 @@ import pickle
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import cloudpickle
 import numpy as np
@@ -19,6 +19,7 @@ from weft._base.device import CPU
 from weft._base.device import device as Device
 from weft._base.dtype import dtype_named
 from weft._base.state import ambient
+from weft._base.types import Arg, Result, SavedState
 from weft._comm.shared_memory.loans import FrozenBytes
 from weft._lazy.aval import aval_of
 from weft._lazy.external import room
@@ -32,6 +33,14 @@ from weft.errors import RpcError
 
 Bytes = bytes | bytearray | memoryview
 
+Buffer: TypeAlias = Bytes | np.ndarray
+"""The memory of a tensor, or of an array, in a message."""
+
+
+def same_device(device: Device) -> Device:
+    """Where tensors go that stay on their device."""
+    return device
+
 
 class Receiver(NamedTuple):
     """The receiver of a message.
@@ -40,7 +49,7 @@ class Receiver(NamedTuple):
     message     the message's number in a context of distributed autograd
     """
 
-    worker: Any
+    worker: Arg
     map_device: Callable[[Device], Device]
     message: ContextMessage | None = None
 
@@ -49,7 +58,7 @@ _LONG = 1 << 12  # bytes from which on an array is put into memory that XLA can 
 _REFUSED = (pickle.PicklingError, AttributeError, TypeError)  # raised by `pickle` for what is not found in a module
 
 
-def pack(content: Any, to: Receiver) -> tuple[bytes, list[memoryview]]:
+def pack(content: object, to: Receiver) -> tuple[bytes, list[memoryview]]:
     """An object as a pickle for a worker, and its out-of-band buffers.
 
     An object with a method `_reduce_for(worker, undo)` is pickled as that returns; it appends functions to the list
@@ -67,7 +76,7 @@ def pack(content: Any, to: Receiver) -> tuple[bytes, list[memoryview]]:
         _thread_local.pickler = pickler
 
 
-def unpack(body: Bytes, buffers: Sequence[Bytes | np.ndarray[Any, Any]], reader: Any) -> Any:
+def unpack(body: Bytes, buffers: Sequence[Buffer], reader: Result) -> Result:
     """The object. Buffers that are arrays are used by it without a copy; others are copied."""
     before, _thread_local.reader = _thread_local.reader, reader  # unpickling may call code that reads, too
     try:
@@ -78,14 +87,14 @@ def unpack(body: Bytes, buffers: Sequence[Bytes | np.ndarray[Any, Any]], reader:
         _thread_local.reader = before
 
 
-def current_reader() -> Any:
+def current_reader() -> Result:
     """The agent whose message this thread unpickles; `RuntimeError` where there is none."""
     if _thread_local.reader is None:
         raise RpcError("this belongs to a worker, and can be unpickled from a message to one alone")
     return _thread_local.reader
 
 
-def _own(buffer: Bytes | np.ndarray[Any, Any]) -> Any:
+def _own(buffer: Buffer) -> Result:
     if isinstance(buffer, np.ndarray):
         return buffer
     if len(buffer) < _LONG:
@@ -106,7 +115,7 @@ class _Pickler(pickle.Pickler):
         self._undo: list[Callable[[], object]] = []  # called if packing fails
         super().__init__(self._stream, 5, buffer_callback=self._buffers.append)
 
-    def packed(self, content: Any, to: Receiver) -> tuple[bytes, list[memoryview]]:
+    def packed(self, content: object, to: Receiver) -> tuple[bytes, list[memoryview]]:
         self._to = to
         try:
             self.dump(content)
@@ -124,7 +133,7 @@ class _Pickler(pickle.Pickler):
             self._stream.seek(0)
             self._stream.truncate()
 
-    def reducer_override(self, obj: Any) -> Any:
+    def reducer_override(self, obj: object) -> Result:
         if isinstance(obj, Tensor):
             if owner_that_saves(obj) is not None:
                 return NotImplemented  # its parts come here
@@ -135,25 +144,25 @@ class _Pickler(pickle.Pickler):
 
 class _ThreadLocal(threading.local):
     pickler: _Pickler | None = None  # a pickler that is not in use
-    reader: Any = None  # the agent whose message is being unpickled
+    reader: Result = None  # the agent whose message is being unpickled
 
 
 _thread_local = _ThreadLocal()
 
 
 class _WholePickler(_Pickler, cloudpickle.Pickler):
-    def reducer_override(self, obj: Any) -> Any:
+    def reducer_override(self, obj: object) -> Result:
         if isinstance(obj, io.IOBase):  # cloudpickle would send the file's contents
             raise TypeError(f"cannot pickle '{type(obj).__module__}.{type(obj).__qualname__}' object")
         reduced = super().reducer_override(obj)
         return cloudpickle.Pickler.reducer_override(self, obj) if reduced is NotImplemented else reduced
 
 
-def _reduce_tensor(tensor: Tensor, to: Receiver, undo: list[Callable[[], object]]) -> tuple[Any, ...]:
+def _reduce_tensor(tensor: Tensor, to: Receiver, undo: list[Callable[[], object]]) -> tuple[object, ...]:
     """How a tensor is pickled: as a leaf, or on the tape in a context of distributed autograd."""
     value = tensor._read()
     aval, held = value.aval, value.read()
-    elements: Any = np.ascontiguousarray(held).reshape(-1).view(np.uint8)
+    elements: Arg = np.ascontiguousarray(held).reshape(-1).view(np.uint8)
     # A type of its own tells the lender that the memory does not change: what is sent again, or to others, is then
     # copied to shared memory once.
     if len(elements) >= _LONG:
@@ -173,7 +182,7 @@ def _reduce_tensor(tensor: Tensor, to: Receiver, undo: list[Callable[[], object]
     return _rebuild, (kind, aval.dtype.name, aval.shape, out_of_band, device_name, *rest)
 
 
-def _tensor_over(dtype: str, shape: tuple[int, ...], elements: Any, device_name: str | None) -> Tensor:
+def _tensor_over(dtype: str, shape: tuple[int, ...], elements: Arg, device_name: str | None) -> Tensor:
     """A tensor over memory that does not change."""
     kind, device = dtype_named(dtype), CPU if device_name is None else existing(device_name)
     array = np.ndarray(shape, kind.numpy, elements)
@@ -184,10 +193,10 @@ def _rebuild(
     kind: type[Tensor] | None,
     dtype: str,
     shape: tuple[int, ...],
-    elements: Any,
+    elements: Arg,
     device_name: str | None,
     origin: ReceivedTensor | bool,
-    extras: dict[str, Any],
+    extras: SavedState,
 ) -> Tensor:
     """A tensor of any other kind. `origin` is its `requires_grad`, or the worker to which its gradient is sent."""
     tensor = _tensor_over(dtype, shape, elements, device_name)

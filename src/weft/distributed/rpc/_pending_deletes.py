@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
-from typing import Any, Protocol
+from typing import Protocol
 
+from weft._base.types import Result
 from weft._comm.transport.pipe import CallPipe
 from weft.distributed.rpc._call import NEVER
 from weft.distributed.rpc._protocol import Note
@@ -37,12 +38,12 @@ class PendingDeletes:
     def __init__(self, wake: Callable[[], None]) -> None:
         self.due = NEVER
         self._wake = wake
-        self._waiting: deque[tuple[WorkerInfo, tuple[Number, Number], Future[Any]]] = deque()
+        self._waiting: deque[tuple[WorkerInfo, tuple[Number, Number], Future[Result]]] = deque()
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def add(self, owner: WorkerInfo, number: Number, fork: Number, acknowledgement: Future[Any]) -> None:
+    def add(self, owner: WorkerInfo, number: Number, fork: Number, acknowledgement: Future[Result]) -> None:
         """Add a deleted fork; `acknowledgement` is done once the owner knows of it. May be called from a finalizer."""
         # No lock is taken: a finalizer may run while this very thread is within `send`.
         self._waiting.append((owner, ((number[0], number[1]), (fork[0], fork[1])), acknowledgement))

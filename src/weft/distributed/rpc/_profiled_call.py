@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
 from itertools import count
 from time import perf_counter_ns
-from typing import Any
 from weakref import WeakValueDictionary
 
 from weft._base.timeline import Exchange, Listeners, tell_exchange
+from weft._base.types import AnyCallable, Result
 from weft.distributed import rpc
 from weft.distributed.rpc._service import Method
 from weft.distributed.rpc._workers import WorkerInfo
-from weft.distributed.rpc.internal import RPCExecMode, _build_rpc_profiling_key
+from weft.distributed.rpc.internal import RPCExecMode, profiling_key
 from weft.ops._table import TABLE
 
 _numbers = count(secrets.randbits(63))  # an error can come to other workers than the caller
@@ -26,18 +25,18 @@ class ProfiledResult:
     The caller unpickles the result or text alone.
     """
 
-    def __init__(self, value: Any, number: int, events: list[Any]) -> None:
+    def __init__(self, value: object, number: int, events: list[Result]) -> None:
         self.value, self.number, self.events = value, number, events
 
     def without_value(self) -> ProfiledResult:
         """The events alone, where the value stays."""
         return ProfiledResult(None, self.number, self.events)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _arrived, (self.value, self.number, self.events)
 
 
-def _arrived(value: Any, number: int, events: list[Any]) -> Any:
+def _arrived(value: object, number: int, events: list[Result]) -> Result:
     """The result of a call; its events are noted."""
     call = _calls.get(number)
     if call is not None:
@@ -45,17 +44,17 @@ def _arrived(value: Any, number: int, events: list[Any]) -> Any:
     return value
 
 
-def profiled(me: WorkerInfo, to: WorkerInfo, function: Callable[..., Any], mode: RPCExecMode) -> Callable[..., Any]:
+def profiled(me: WorkerInfo, to: WorkerInfo, function: AnyCallable, mode: RPCExecMode) -> AnyCallable:
     """The function that is called instead of this one: itself, unless a profile of this process follows calls."""
     only_looks = getattr(function, "test_only", False)  # whether a value has a method: no call of the program
     if only_looks or not Listeners.of_exchanges:
         return function
-    number, name = next(_numbers), _build_rpc_profiling_key(mode, _name_of(function), me.name, to.name)
+    number, name = next(_numbers), profiling_key(mode, _name_of(function), me.name, to.name)
     _calls[number] = tell_exchange(Exchange(name, caller=me.id, worker=to.id))
     return rpc._ProfiledFunction(function, number)
 
 
-def _name_of(function: Callable[..., Any]) -> str:
+def _name_of(function: AnyCallable) -> str:
     if isinstance(function, Method):
         return function.name
     name = getattr(function, "__qualname__", type(function).__qualname__)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from functools import partial, update_wrapper
 from threading import get_ident
-from typing import Any
 
+from weft._base.types import AnyCallable, Arg, Result
 from weft._lazy.flushing import flush_pending
 from weft.distributed.rpc._profiled_call import ProfiledResult
 from weft.distributed.rpc._service import Method, is_asynchronous
 from weft.distributed.rpc._state import current_agent
-from weft.futures import Future
+from weft.futures import Future, is_future
 from weft.profiler._block import profile
 
 
@@ -23,20 +23,20 @@ class ProfiledFunction:
     done.
     """
 
-    def __init__(self, function: Callable[..., Any], number: int) -> None:
+    def __init__(self, function: AnyCallable, number: int) -> None:
         update_wrapper(self, function, updated=())  # what a class has is not ours
         self._function, self._number = function, number
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return ProfiledFunction, (self._function, self._number)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Arg, **kwargs: Arg) -> Result:
         function = self._function
         if isinstance(function, Method):
             function = function.bound(current_agent())
         notes, thread = profile(record_shapes=True, profile_memory=True, with_flops=True), get_ident()
 
-        def with_events(value: Any) -> ProfiledResult:
+        def with_events(value: object) -> ProfiledResult:
             events = [event for event in notes.function_events if event.thread == thread]
             return ProfiledResult(value, self._number, events)
 
@@ -49,7 +49,7 @@ class ProfiledFunction:
                 error._with_events = with_events  # pyright: ignore[reportAttributeAccessIssue]  # for `pack_error`
                 raise
 
-        def result_of(done: Future[Any]) -> ProfiledResult:
+        def result_of(done: Future[Result]) -> ProfiledResult:
             with noting_errors():
                 value = done.value()
             notes.__exit__()
@@ -61,9 +61,9 @@ class ProfiledFunction:
             flush_pending()
         if is_asynchronous(function):
             self._wrapped_async_rpc_function = function  # how `call_function` knows that the result comes later
-        if is_asynchronous(function) and isinstance(result, Future):
-            later: Future[Any] = Future()
-            result.add_done_callback(lambda done: later._settle(partial(result_of, done)))
+        if is_asynchronous(function) and is_future(result):
+            later: Future[Result] = Future()
+            result.add_done_callback(lambda done: later.settle(partial(result_of, done)))
             return later
         notes.__exit__()
         return with_events(result)

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, TypeVarTuple
 
+from weft._base.types import Arg, Result
 from weft.distributed.rpc._errors import pack_error
 from weft.distributed.rpc._message import pack
 from weft.distributed.rpc._workers import WorkerInfo
@@ -71,7 +72,7 @@ class Request(Generic[*Args]):
     """
 
     def __init__(
-        self, function: Callable[[Reply[Any], *Args], None], kind: Frame, title: Callable[[Any], str | None]
+        self, function: Callable[[AnyReply, *Args], None], kind: Frame, title: Callable[[Arg], str | None]
     ) -> None:
         self.function, self.kind, self.title = function, int(kind), title
         self.name = function.__name__
@@ -92,16 +93,17 @@ class Note(Generic[T, *Args]):
         self.function(agent, *args)
 
 
-Control = Request[*tuple[Any, ...]] | Note[Any, *tuple[Any, ...]]
+AnyRequest: TypeAlias = Request[*tuple[Any, ...]]
+Control: TypeAlias = AnyRequest | Note[Any, *tuple[Any, ...]]
 
 
-def _untitled(args: Any) -> None:
+def _untitled(args: Arg) -> None:
     del args
 
 
 def request(
-    *, counted: bool = True, title: Callable[[Any], str | None] = _untitled
-) -> Callable[[Callable[[Reply[Any], *Args], None]], Request[*Args]]:
+    *, counted: bool = True, title: Callable[[Arg], str | None] = _untitled
+) -> Callable[[Callable[[AnyReply, *Args], None]], Request[*Args]]:
     """Make a function a control with an answer; `shutdown` does not wait for those that are not `counted`."""
     return lambda function: Request(function, Frame.REQUEST if counted else Frame.UNCOUNTED, title)
 
@@ -119,11 +121,11 @@ class Answering(Protocol):
     me: WorkerInfo
     devices: DeviceMaps
 
-    def run(self, function: Callable[..., None], *args: Any) -> None:
+    def run(self, function: Callable[..., None], *args: Arg) -> None:
         """Have a function run in its turn."""
         ...
 
-    def answer(self, reply: Reply[Any], kind: int, body: bytes, buffers: Sequence[memoryview]) -> None:
+    def answer(self, reply: AnyReply, kind: int, body: bytes, buffers: Sequence[memoryview]) -> None:
         """Send the answer to a request."""
         ...
 
@@ -146,7 +148,7 @@ class Reply(Generic[A]):
         self.context: PassContext | None = None
         self._span = span
 
-    def send(self, value: Any) -> None:
+    def send(self, value: object) -> None:
         """Answer with a value."""
         try:
             receiver = self.agent.devices.receiver_of_answer(self.caller, self.pipe)
@@ -161,11 +163,11 @@ class Reply(Generic[A]):
         """Answer with an error."""
         self._answer(Frame.ERROR, *pack_error(error, self.agent.me))
 
-    def follow(self, future: Future[Any]) -> None:
+    def follow(self, future: Future[Result]) -> None:
         """Answer with the result or error of a future, once it is done."""
         future.add_done_callback(self._settle)
 
-    def run(self, function: Callable[..., None], *args: Any) -> None:
+    def run(self, function: Callable[..., None], *args: Arg) -> None:
         """Call `function(self, *args)`, which sends the reply; an exception that it raises becomes the answer."""
         try:
             if self._span is None:
@@ -175,11 +177,11 @@ class Reply(Generic[A]):
         except BaseException as error:
             self.fail(error)
 
-    def run_in_turn(self, function: Callable[..., None], *args: Any) -> None:
+    def run_in_turn(self, function: Callable[..., None], *args: Arg) -> None:
         """As `run`, but in a thread of the pool, after the functions that are already waiting."""
         self.agent.run(self.run, function, *args)
 
-    def _settle(self, done: Future[Any]) -> None:
+    def _settle(self, done: Future[Result]) -> None:
         try:
             value = done.value()
         except BaseException as error:
@@ -191,3 +193,7 @@ class Reply(Generic[A]):
         if self._span is not None:
             self._span.answered(body, buffers)
         self.agent.answer(self, kind, body, buffers)
+
+
+AnyReply: TypeAlias = Reply[Any]
+"""The reply to a request, by whichever agent."""

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import threading
 from itertools import count
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
+from weft._base.types import Result
 from weft.errors import RpcError
 from weft.futures import Future
 
@@ -53,7 +54,7 @@ class OwnedValue:
 
     def __init__(self, number: GloballyUniqueId) -> None:
         self.id = number
-        self.value: Future[Any] = Future()
+        self.value: Future[Result] = Future()
         self.created = False  # whether the creator's request has arrived; a fork may be known earlier
         self.forks: dict[Number, Holder] = {}
 
@@ -70,7 +71,7 @@ class References:
         self._owned: WeakValueDictionary[Number, OwnedValue] = WeakValueDictionary()
         self._kept: dict[Number, OwnedValue] = {}  # values with forks, and values that are not created yet
         self._parents: dict[
-            Number, tuple[Any, Holder]
+            Number, tuple[object, Holder]
         ] = {}  # by child: the reference that is kept, and the child's holder
 
     def number(self) -> GloballyUniqueId:
@@ -124,7 +125,7 @@ class References:
 
     # --- for users ---
 
-    def keep_parent(self, child: Number, parent: Any, holder: Holder) -> None:
+    def keep_parent(self, child: Number, parent: object, holder: Holder) -> None:
         """Keep a reference that was sent to a worker, until `child_known` is called."""
         with self._lock:
             self._parents[child] = parent, holder

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Generic, NoReturn, TypeVar
 
+from weft._base.types import AnyCallable, Arg, Args, Result
 from weft._base.usage import log_api_usage_once
 from weft._tensor.tensor import Tensor
 from weft.distributed.rpc._agent import Agent
@@ -21,7 +22,7 @@ from weft.distributed.rpc._references import GloballyUniqueId, Holder, Number, O
 from weft.distributed.rpc._service import Method, call_function, value_of
 from weft.distributed.rpc._state import NO_AGENT, current_agent, here
 from weft.distributed.rpc._trace.recording import title_of
-from weft.distributed.rpc._workers import WorkerInfo
+from weft.distributed.rpc._workers import AnyWorker, WorkerInfo
 from weft.distributed.rpc.constants import UNSET_RPC_TIMEOUT
 from weft.distributed.rpc.internal import RPCExecMode
 from weft.errors import FutureError, RpcError, RpcTimeoutError
@@ -30,9 +31,10 @@ from weft.futures import Future
 T = TypeVar("T")
 
 
-def _type_of(number: GloballyUniqueId) -> type:
+def _type_of(number: GloballyUniqueId) -> type[object]:
     """The type of a value of this worker."""
-    return type(value_of(current_agent(), number))
+    value: object = value_of(current_agent(), number)
+    return type(value)
 
 
 class RRef(Generic[T]):
@@ -47,28 +49,28 @@ class RRef(Generic[T]):
     _id: GloballyUniqueId
     _owned: OwnedValue | None  # the value, if this worker is the owner; None in a fork
     _fork: GloballyUniqueId | None
-    _acknowledgement: Future[Any]  # done once the owner knows of the fork, or has failed to create the value
+    _acknowledgement: Future[Result]  # done once the owner knows of the fork, or has failed to create the value
 
-    def __init__(self, value: T, type_hint: Any = None) -> None:
+    def __init__(self, value: T, type_hint: object = None) -> None:
         del type_hint
         agent = here().agent
         if agent is None:
             raise RpcError(NO_AGENT)
         owned = agent.references.create(agent.references.number())
         owned.value.set_result(value)
-        self._init_as_owner(agent, owned)
+        self.init_as_owner(agent, owned)
 
-    def _init_as_owner(self, agent: Agent, owned: OwnedValue) -> None:
+    def init_as_owner(self, agent: Agent, owned: OwnedValue) -> None:
         self._agent, self._owner, self._id = agent, agent.me, owned.id
         self._owned, self._fork, self._acknowledgement = owned, None, owned.value
 
-    def _init_as_user(
+    def init_as_user(
         self,
         agent: Agent,
         owner: WorkerInfo,
         number: GloballyUniqueId,
         fork: GloballyUniqueId,
-        acknowledgement: Future[Any],
+        acknowledgement: Future[Result],
     ) -> None:
         self._agent, self._owner, self._id = agent, owner, number
         self._owned, self._fork, self._acknowledgement = None, fork, acknowledgement
@@ -120,15 +122,15 @@ class RRef(Generic[T]):
             )
         return self._owned.value.wait()
 
-    def rpc_sync(self, timeout: float = UNSET_RPC_TIMEOUT) -> Any:
+    def rpc_sync(self, timeout: float = UNSET_RPC_TIMEOUT) -> Result:
         """Methods of the value, run on its owner: `rref.rpc_sync().size()` waits for the result."""
         return _Methods(self._id, lambda *call: self._begin(timeout, *call, mode=RPCExecMode.SYNC).wait())
 
-    def rpc_async(self, timeout: float = UNSET_RPC_TIMEOUT) -> Any:
+    def rpc_async(self, timeout: float = UNSET_RPC_TIMEOUT) -> Result:
         """Methods of the value, run on its owner: `rref.rpc_async().size()` returns a future of the result."""
         return _Methods(self._id, lambda *call: self._begin(timeout, *call).push())
 
-    def remote(self, timeout: float = UNSET_RPC_TIMEOUT) -> Any:
+    def remote(self, timeout: float = UNSET_RPC_TIMEOUT) -> Result:
         """Methods of the value, run on its owner: `rref.remote().size()` returns a reference to the result.
 
         Waits until the value exists and has the method.
@@ -152,7 +154,7 @@ class RRef(Generic[T]):
         else:
             _differentiate(self._id, dist_autograd_ctx_id, retain_graph)
 
-    def _get_type(self, timeout: float = UNSET_RPC_TIMEOUT, blocking: bool = True) -> Any:
+    def _get_type(self, timeout: float = UNSET_RPC_TIMEOUT, blocking: bool = True) -> Result:
         """The type of the value; without `blocking`, a future of it."""
         type_call = self._begin(timeout, _type_of, (self._id,), {}).push()
         return type_call.wait() if blocking else type_call
@@ -160,9 +162,9 @@ class RRef(Generic[T]):
     def _begin(
         self,
         timeout: float,
-        function: Any,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
+        function: Arg,
+        args: Args,
+        kwargs: Mapping[str, Arg],
         mode: RPCExecMode = RPCExecMode.ASYNC,
     ) -> PendingCall:
         """Call a function on the owner; this reference is kept during the call."""
@@ -172,7 +174,7 @@ class RRef(Generic[T]):
         call.add_done_callback(lambda _, kept=self: None)
         return call
 
-    def _create(self, timeout: float, method: Method, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> RRef[Any]:
+    def _create(self, timeout: float, method: Method, args: Args, kwargs: Mapping[str, Arg]) -> RRef[Result]:
         # `remote` answers at once, so a method that does not exist would only show when the result is used.
         self._begin(timeout, method._replace(test_only=True), (), {}).wait()
         reference = _create_remotely(self._owner, method, args, kwargs, timeout)
@@ -190,15 +192,15 @@ class RRef(Generic[T]):
         if self._acknowledgement.failed:
             self._acknowledgement.value()
 
-    def _get_future(self) -> Future[Any]:
+    def created(self) -> Future[Result]:
         """A future that is done when the value is created, or its creation has failed."""
         return self._acknowledgement
 
-    _get_profiling_future = _get_future
+    _get_future = _get_profiling_future = created
 
     # --- sending it ---
 
-    def _reduce_for(self, to: WorkerInfo, undo: list[Callable[[], object]]) -> tuple[Any, ...]:
+    def _reduce_for(self, to: WorkerInfo, undo: list[Callable[[], object]]) -> tuple[object, ...]:
         """How it is pickled for a worker: as a new fork, which `undo` deletes if packing fails."""
         self._require_created()
         references = self._agent.references
@@ -242,17 +244,17 @@ PyRRef = RRef
 class _Methods:
     """An object whose attributes are functions that pass on a method of a value, with arguments and keywords."""
 
-    def __init__(self, number: GloballyUniqueId, call: Callable[..., Any]) -> None:
+    def __init__(self, number: GloballyUniqueId, call: AnyCallable) -> None:
         self._number, self._call = number, call
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def __getattr__(self, name: str) -> AnyCallable:
         method = Method(self._number, name)
         return lambda *args, **kwargs: self._call(method, args, kwargs)
 
 
 def remote(
-    to: Any, func: Callable[..., Any], args: Any = None, kwargs: Any = None, timeout: float = UNSET_RPC_TIMEOUT
-) -> RRef[Any]:
+    to: AnyWorker, func: AnyCallable, args: Arg = None, kwargs: Arg = None, timeout: float = UNSET_RPC_TIMEOUT
+) -> RRef[Result]:
     """Call a function on another worker and keep the result there; returns a reference to it at once.
 
     Errors are raised when the reference is used, including a timeout if the value is not created within `timeout`
@@ -264,20 +266,27 @@ def remote(
     return _create_remotely(worker(agent, to), func, args, kwargs, timeout)
 
 
-def _create_remotely(owner: WorkerInfo, func: Any, args: Any, kwargs: Any, timeout: float) -> RRef[Any]:
+_ANY_REFERENCE: type[RRef[Result]] = RRef
+
+
+def _new_reference() -> RRef[Result]:
+    return object.__new__(_ANY_REFERENCE)
+
+
+def _create_remotely(owner: WorkerInfo, func: Arg, args: Arg, kwargs: Arg, timeout: float) -> RRef[Result]:
     agent = current_agent()
     limit, references = seconds(timeout), agent.references
-    number, reference = references.number(), object.__new__(RRef)
+    number, reference = references.number(), _new_reference()
     fork = None if owner == agent.me else references.number()
     func = profiled(agent.me, owner, func, RPCExecMode.REMOTE)
     # Before the request is sent, as the value may be created, and read, before this returns.
     if fork is None:
-        reference._init_as_owner(agent, references.create(number))
+        reference.init_as_owner(agent, references.create(number))
     acknowledgement = agent.ask(
         owner, create, number.pair, fork and fork.pair, agent.me[1:], func, args, kwargs, _context_id(), limit=limit
     )
     if fork is not None:
-        reference._init_as_user(agent, owner, number, fork, acknowledgement)
+        reference.init_as_user(agent, owner, number, fork, acknowledgement)
         acknowledgement.push()
     acknowledgement.add_done_callback(partial(_report_failure, agent, owner, number, fork))
     return reference
@@ -288,7 +297,7 @@ def _report_failure(
     owner: WorkerInfo,
     number: GloballyUniqueId,
     fork: GloballyUniqueId | None,
-    acknowledgement: Future[Any],
+    acknowledgement: Future[Result],
 ) -> None:
     """Tell the owner that the value will not be created. It does not know this if it could not read the request."""
     if acknowledgement.failed and not agent.closing:
@@ -313,7 +322,7 @@ def _differentiate(number: GloballyUniqueId, context_id: int, retain_graph: bool
     run(agent, context_id, [_as_root(value_of(agent, number))], retain_graph, smart=True)
 
 
-def _as_root(value: Any) -> Tensor:
+def _as_root(value: object) -> Tensor:
     if not isinstance(value, Tensor):
         raise RpcError(f"RRef should contain a tensor for .backward(), but contains a {type(value).__name__}")
     return value
@@ -321,21 +330,21 @@ def _as_root(value: Any) -> Tensor:
 
 def _received_reference(
     owner: WorkerInfo, number: GloballyUniqueId, fork: GloballyUniqueId, parent: WorkerInfo
-) -> RRef[Any]:
+) -> RRef[Result]:
     """The reference received from another worker, in a call or an answer."""
     agent: Agent = current_reader()
-    reference = object.__new__(RRef)
+    reference = _new_reference()
     references = agent.references
     # The owner itself keeps its value by the reference; the fork that was counted for the way here can go.
     if owner == agent.me:
-        reference._init_as_owner(agent, references.owned(number))
+        reference.init_as_owner(agent, references.owned(number))
         if parent == owner:
             references.delete_fork(number, fork)
         else:
             agent.tell(parent, child_known, fork)
         return reference
-    acknowledgement: Future[Any] = Future()
-    reference._init_as_user(agent, owner, number, fork, acknowledgement)
+    acknowledgement: Future[Result] = Future()
+    reference.init_as_user(agent, owner, number, fork, acknowledgement)
     if parent == owner:
         # The owner has counted this fork when it sent it.
         acknowledgement.set_result(None)
@@ -346,9 +355,9 @@ def _received_reference(
 
 
 def _fork_known(
-    agent: Agent, parent: WorkerInfo, fork: GloballyUniqueId, acknowledgement: Future[Any], added: Future[Any]
+    agent: Agent, parent: WorkerInfo, fork: GloballyUniqueId, acknowledgement: Future[Result], added: Future[Result]
 ) -> None:
-    acknowledgement._settle(added.value)
+    acknowledgement.settle(added.value)
     agent.tell(parent, child_known, fork)
 
 
@@ -358,9 +367,9 @@ def create(
     number: Number,
     fork: Number | None,
     holder: Holder,
-    func: Callable[..., Any],
-    args: Any,
-    kwargs: Any,
+    func: AnyCallable,
+    args: Arg,
+    kwargs: Arg,
     context_id: int | None,
 ) -> None:
     """Compute a value that stays here; answered when it is created."""
@@ -372,7 +381,7 @@ def create(
 
 
 def _create(
-    reply: Reply[Agent], value: Future[Any], func: Any, args: Any, kwargs: Any, context: PassContext | None
+    reply: Reply[Agent], value: Future[Result], func: AnyCallable, args: Arg, kwargs: Arg, context: PassContext | None
 ) -> None:
     try:
         result, later = call_function(reply.agent, func, args, kwargs, context)
@@ -385,7 +394,7 @@ def _create(
         _finish(reply, value, result)
 
 
-def _finish_later(reply: Reply[Agent], value: Future[Any], done: Future[Any]) -> None:
+def _finish_later(reply: Reply[Agent], value: Future[Result], done: Future[Result]) -> None:
     try:
         result = done.value()
     except BaseException as error:
@@ -395,7 +404,7 @@ def _finish_later(reply: Reply[Agent], value: Future[Any], done: Future[Any]) ->
         _finish(reply, value, result)
 
 
-def _finish(reply: Reply[Agent], value: Future[Any], result: Any) -> None:
+def _finish(reply: Reply[Agent], value: Future[Result], result: object) -> None:
     """Set a created value: its creator is answered before the callers that wait for it."""
     is_profiled = isinstance(result, ProfiledResult)
     # In this order, the creator knows that its value exists before any result that others compute from it arrives.

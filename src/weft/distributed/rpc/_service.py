@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
+from weft._base.types import AnyCallable, Arg, Result
 from weft._comm.transport.pipe import Bytes
 from weft._tensor.assemble import PUBLIC
 from weft.distributed.rpc._contexts import Contexts, PassContext, use_context
 from weft.distributed.rpc._errors import log_failure
+from weft.distributed.rpc._message import Buffer
 from weft.distributed.rpc._protocol import Answering, Reply
 from weft.distributed.rpc._references import GloballyUniqueId, OwnedValue, References
 from weft.errors import RpcError
-from weft.futures import Future
+from weft.futures import is_future
 
 
 class ValueOwner(Protocol):
@@ -30,7 +32,7 @@ class ServingAgent(ValueOwner, Answering, Protocol):
 
     contexts: Contexts
 
-    def read(self, body: Bytes, buffers: Sequence[Any]) -> Any:
+    def read(self, body: Bytes, buffers: Sequence[Buffer]) -> Result:
         """The contents of a message to this worker."""
         ...
 
@@ -42,7 +44,7 @@ class Method(NamedTuple):
     name: str
     test_only: bool = False
 
-    def bound(self, agent: ValueOwner) -> Callable[..., Any]:
+    def bound(self, agent: ValueOwner) -> AnyCallable:
         """The method itself; `AttributeError` if the value has none of this name."""
         method = getattr(value_of(agent, self.number), self.name)
         return _do_nothing if self.test_only else method
@@ -51,12 +53,12 @@ class Method(NamedTuple):
 def _do_nothing() -> None: ...
 
 
-def value_of(agent: ValueOwner, number: GloballyUniqueId) -> Any:
+def value_of(agent: ValueOwner, number: GloballyUniqueId) -> Result:
     """A value of this worker; waits until it is created."""
     return agent.expect(agent.references.owned(number)).value.wait()
 
 
-def serve(reply: Reply[ServingAgent], body: Bytes, buffers: Sequence[Any]) -> None:
+def serve(reply: Reply[ServingAgent], body: Bytes, buffers: Sequence[Buffer]) -> None:
     """Run the function of a call."""
     try:
         function, args, kwargs, *context = reply.agent.read(body, buffers)
@@ -76,8 +78,8 @@ def serve(reply: Reply[ServingAgent], body: Bytes, buffers: Sequence[Any]) -> No
 
 
 def call_function(
-    agent: ValueOwner, function: Any, args: Any, kwargs: Any, context: PassContext | None
-) -> tuple[Any, bool]:
+    agent: ValueOwner, function: Arg, args: Arg, kwargs: Arg, context: PassContext | None
+) -> tuple[Result, bool]:
     """Call a user's function; returns its result, and whether that is a future of the actual result."""
     try:
         if type(function) is Method:
@@ -102,19 +104,19 @@ def call_function(
         raise
 
 
-def _is_operator(function: Any) -> bool:
+def _is_operator(function: object) -> bool:
     """Whether it is a public function of the operator table."""
     name = getattr(function, "__name__", "")
     return any(functions.get(name) is function for functions in PUBLIC.values())
 
 
-def is_asynchronous(function: Any) -> bool:
+def is_asynchronous(function: object) -> bool:
     """Whether a function is marked by `functions.async_execution`: it returns a future of its result."""
     return getattr(function, "_wrapped_async_rpc_function", None) is not None
 
 
-def _check_future(result: Any) -> None:
-    if not isinstance(result, Future):
+def _check_future(result: object) -> None:
+    if not is_future(result):
         kind = type(result)
         raise RpcError(
             "Functions decorated with @rpc.async_function must return a torch.futures.Future object, but got "

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from weft._base.types import Arg, Result
 from weft._comm.deadline import Deadline
 from weft._comm.tree import split
 from weft.distributed.rpc import _termination
 from weft.distributed.rpc._agent import Agent
-from weft.distributed.rpc._protocol import Reply, request
+from weft.distributed.rpc._protocol import AnyRequest, Reply, request
 from weft.distributed.rpc._shutdown_state import connect, seconds_left, worker_at
 from weft.errors import FutureError, RpcError, RpcTimeoutError
 from weft.futures import Future
@@ -52,7 +53,7 @@ def _send_missing(reply: Reply[Agent], stop: int, seconds: float) -> None:
 
 def _not_arrived(agent: Agent, numbers: range, deadline: Deadline) -> list[str]:
     """The names of those among `numbers` that are not in `shutdown()`, or do not answer."""
-    names = []
+    names: list[str] = []
     # Each level of the tree must answer before the one above it gives up, or the names that it has found are lost.
     share = Deadline(_LEVEL_SHARE * seconds_left(deadline))
     calls = [(part, _ask(agent, part.start, share, missing, part.stop, share.seconds)) for part in split(numbers)]
@@ -78,14 +79,14 @@ def _name(agent: Agent, number: int) -> str:
     return workers.names.get(number, str(number))
 
 
-def _ask(agent: Agent, number: int, deadline: Deadline, request: Any, *args: Any) -> Future[Any]:
+def _ask(agent: Agent, number: int, deadline: Deadline, request: AnyRequest, *args: Arg) -> Future[Result]:
     """Connect to a worker and start a call; returns a future of the answer, or of the error of either."""
     try:
         to = worker_at(agent, number)
         connect(agent, to, deadline)
         return agent.ask(to, request, *args, limit=0).push()
     except RpcError as error:
-        failed = Future[Any]()
+        failed = Future[Result]()
         failed.set_exception(error)
         return failed
 
@@ -116,7 +117,7 @@ def graceful_shutdown(agent: Agent, deadline: Deadline) -> None:
         raise RpcError(f"shutdown: worker {', '.join(ended)} ended without completing shutdown(); the others are done")
 
 
-def _execute(agent: Agent, step: _termination.Step, deadline: Deadline) -> Any:
+def _execute(agent: Agent, step: _termination.Step, deadline: Deadline) -> Result:
     """Execute a step, and return its outcome. At the deadline, `RpcTimeoutError` says what was waited for."""
     match step:
         case _termination.Watch(number):

@@ -16,12 +16,15 @@ This module has no connections or clocks: `detect_termination` yields steps, and
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from weft._base.types import Arg
 from weft._comm.tree import split
 from weft.distributed.rpc._call_counts import Counts, bits
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.25  # seconds between rounds while work is not over
+
+T = TypeVar("T")
 
 Numbers = frozenset[int]
 
@@ -51,7 +54,7 @@ class Query(NamedTuple):
 
     stop: int
     ended: Numbers | None
-    reply: Any
+    reply: Arg
 
 
 class Ended(NamedTuple):
@@ -94,16 +97,20 @@ class SendReport(NamedTuple):
 
 
 Step = Watch | Await | FinishCalls | Ask | SendReport
+Steps: TypeAlias = Generator[Step, Any, T]
+"""Steps, which are sent their outcomes, and what they lead to."""
+
 _EMPTY = Report(Counts(0, 0, 0), frozenset())
 
 
-def detect_termination(me: int, size: int) -> Generator[Step, Any, Numbers]:
+def detect_termination(me: int, size: int) -> Steps[Numbers]:
     """The steps of worker `me` of `size` until the work is over; returns the numbers of workers that ended before that.
 
     The docstrings of the steps describe their outcomes.
     """
     last, pause = None, 0.0
-    watched, event = me, Ended(me)  # no worker is watched yet
+    event: Query | Ended | None = Ended(me)
+    watched = me  # no worker is watched yet
     while True:
         match event:
             case Ended(number) if number == watched:
@@ -119,6 +126,8 @@ def detect_termination(me: int, size: int) -> Generator[Step, Any, Numbers]:
                 if watched < 0:  # a worker before this one is alive after all
                     watched = me - 1
                     yield Watch(watched)
+            case Ended():
+                pass  # of a worker that is no longer watched
             case None:
                 report = yield from _report(me, size)
                 # Those before this one have ended, or they would have asked it.
@@ -131,7 +140,7 @@ def detect_termination(me: int, size: int) -> Generator[Step, Any, Numbers]:
         event = yield Await(pause if watched < 0 else None)
 
 
-def _report(me: int, stop: int) -> Generator[Step, Any, Report]:
+def _report(me: int, stop: int) -> Steps[Report]:
     """The report of this worker and those after it, up to number `stop`."""
     counts = yield FinishCalls()
     reports, ended = yield from _ask_all(range(me + 1, stop), None)
@@ -140,11 +149,12 @@ def _report(me: int, stop: int) -> Generator[Step, Any, Report]:
     )
 
 
-def _ask_all(numbers: range, over: Numbers | None) -> Generator[Step, Any, tuple[list[Report], Numbers]]:
+def _ask_all(numbers: range, over: Numbers | None) -> Steps[tuple[list[Report], Numbers]]:
     """Ask some workers; returns their reports, and the numbers of those that should have been asked but have ended."""
-    answers, ended, parts = list[Report](), set[int](), split(numbers)
+    answers, ended = list[Report](), set[int]()
+    parts: list[range] = split(numbers)
     while parts:
-        replies = yield Ask(parts, over)
+        replies: list[Report | None] = yield Ask(parts, over)
         answers += [reply for reply in replies if reply is not None]
         gone = [part for part, reply in zip(parts, replies, strict=True) if reply is None]
         # Only the first of each part was asked; those after it are asked in its place.

@@ -1,4 +1,4 @@
-"""Collectives of workers: `_all_gather` and `_barrier`."""
+"""Collectives of workers, `_all_gather` and `_barrier` of `rpc.api`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import count
-from typing import Any
+from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
+from weft._base.types import Result
 from weft.distributed.rpc._agent import Agent
 from weft.distributed.rpc._arguments import begin
 from weft.distributed.rpc._state import current_agent
@@ -22,13 +23,17 @@ from weft.futures import Future
 Names = tuple[str, ...]
 
 
+_Round: TypeAlias = tuple[dict[str, object], Future[Result]]
+"""What workers have contributed, by name, and the future of all of it."""
+
+
 class _Rounds:
     """For each set of names: the number of rounds so far, and the open rounds that this worker leads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._numbers: defaultdict[Names, count[int]] = defaultdict(count)
-        self._open: defaultdict[tuple[Names, int], tuple[dict[str, Any], Future[Any]]]
+        self._open: defaultdict[tuple[Names, int], _Round]
         self._open = defaultdict(lambda: ({}, Future()))
 
     def next_number(self, names: Names) -> int:
@@ -36,7 +41,7 @@ class _Rounds:
         with self._lock:
             return next(self._numbers[names])
 
-    def contribute(self, names: Names, number: int, name: str, obj: Any) -> Future[Any]:
+    def contribute(self, names: Names, number: int, name: str, obj: object) -> Future[Result]:
         """Add one worker's object to a round; the future has all objects, by name, when they are complete."""
         with self._lock:
             objects, done = self._open[names, number]
@@ -52,8 +57,8 @@ class _Rounds:
     def abandon(self, names: Names, number: int, name: str) -> None:
         """Fail a round in which a worker has waited too long, unless it is complete or failed before."""
         with self._lock:
-            objects, done = self._open.pop((names, number), ({}, None))
-        if done is not None:
+            objects, done = self._open.pop((names, number), (None, None))
+        if objects is not None and done is not None:
             missing = ", ".join(sorted(set(names) - objects.keys()))
             done.set_exception(RpcError(f"_all_gather: {name} has waited in vain for {missing}"))
 
@@ -67,9 +72,9 @@ def _rounds_of(agent: Agent) -> _Rounds:
         return _all.setdefault(agent, _Rounds())
 
 
-def _all_gather(
-    obj: Any, worker_names: Iterable[str] | None = None, timeout: float = UNSET_RPC_TIMEOUT
-) -> dict[str, Any]:
+def all_gather(
+    obj: object, worker_names: Iterable[str] | None = None, timeout: float = UNSET_RPC_TIMEOUT
+) -> dict[str, Result]:
     """Gather the objects that all workers (or those with these names) pass to this function, by name. All must call it.
 
     The worker whose name comes first collects them. `RuntimeError` after `timeout` seconds (-1: the default, 0: no
@@ -90,9 +95,9 @@ def _all_gather(
         raise RpcTimeoutError(f"timed out in _all_gather after {limit:.2f} seconds: {error}") from None
 
 
-def _barrier(worker_names: Iterable[str]) -> None:
+def barrier(worker_names: Iterable[str]) -> None:
     """Wait until all workers of these names have called this."""
-    _all_gather(None, worker_names)
+    all_gather(None, worker_names)
 
 
 def _everybody(agent: Agent) -> list[str]:
@@ -102,7 +107,7 @@ def _everybody(agent: Agent) -> list[str]:
 
 
 @async_execution
-def _contribute(names: Names, number: int, name: str, obj: Any) -> Future[Any]:
+def _contribute(names: Names, number: int, name: str, obj: object) -> Future[Result]:
     """Add one worker's object to a round, on the worker that leads it."""
     return _rounds_of(current_agent()).contribute(names, number, name, obj)
 

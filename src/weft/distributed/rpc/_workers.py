@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from weft._comm.deadline import Deadline
 from weft._comm.stores import keys
@@ -41,7 +41,11 @@ class WorkerInfo(_WorkerInfo):
         return f"WorkerInfo(id={self.id}, name={self.name})"
 
 
-def check_name(name: Any) -> None:
+AnyWorker: TypeAlias = WorkerInfo | str | int
+"""What names a worker in a call."""
+
+
+def check_name(name: object) -> None:
     """Raise `RuntimeError` unless a name can be that of a worker."""
     if not isinstance(name, str):
         raise RpcError(f"Argument {name} must be of type <class 'str'> but got type {type(name)}")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from weft._base.failing import before_leaving
+from weft._base.guards import is_int
 from weft._base.leaving import forget, leave_at_exit
+from weft._base.types import AnyCallable, Arg, Result
 from weft._base.usage import log_api_usage_once
 from weft._comm.deadline import Deadline
 from weft._comm.stores import keys
@@ -25,9 +27,8 @@ from weft.distributed.rpc._rref import RRef as RRef
 from weft.distributed.rpc._rref import remote as remote
 from weft.distributed.rpc._shutdown import finish_calls, graceful_shutdown
 from weft.distributed.rpc._state import NO_AGENT, current_agent, here
-from weft.distributed.rpc._worker_collectives import _all_gather as _all_gather
-from weft.distributed.rpc._worker_collectives import _barrier as _barrier
-from weft.distributed.rpc._workers import WorkerInfo, check_name
+from weft.distributed.rpc._worker_collectives import all_gather, barrier
+from weft.distributed.rpc._workers import AnyWorker, WorkerInfo, check_name
 from weft.distributed.rpc.constants import DEFAULT_INIT_METHOD, DEFAULT_SHUTDOWN_TIMEOUT, UNSET_RPC_TIMEOUT
 from weft.distributed.rpc.internal import RPCExecMode
 from weft.distributed.rpc.options import RpcBackendOptions, TensorPipeRpcBackendOptions
@@ -47,10 +48,10 @@ _END_SECONDS = 1.0  # that running functions have when their process ends
 
 def init_rpc(
     name: str,
-    backend: Any = None,
+    backend: Arg = None,
     rank: int | None = -1,
     world_size: int | None = None,
-    rpc_backend_options: Any = None,
+    rpc_backend_options: Arg = None,
 ) -> None:
     """Join the other workers of the job, under a unique name; returns when all have joined.
 
@@ -93,9 +94,9 @@ def _close() -> None:
 def _rendezvous(url: str, rank: int, size: int | None) -> tuple[Store, int, int | None]:
     thread = thread_rank() if url == DEFAULT_INIT_METHOD else None
     if thread is not None:
-        rank, size = thread.rank if rank is None or rank < 0 else rank, thread.size if size is None else size
+        rank, size = thread.rank if rank < 0 else rank, thread.size if size is None else size
     for what, number in (("rank", rank), ("world_size", size)):
-        if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
+        if number is not None and not is_int(number):
             raise ArgumentError(f"{what} must be an integer, but got {number!r}")
     if size is not None and size < 1:
         raise ValueRangeError(f"world_size must be at least 1, but got {size}")
@@ -127,8 +128,8 @@ def get_worker_info(worker_name: str | None = None) -> WorkerInfo:
 
 
 def rpc_sync(
-    to: Any, func: Callable[..., Any], args: Any = None, kwargs: Any = None, timeout: float = UNSET_RPC_TIMEOUT
-) -> Any:
+    to: AnyWorker, func: AnyCallable, args: Arg = None, kwargs: Arg = None, timeout: float = UNSET_RPC_TIMEOUT
+) -> Result:
     """Call a function on another worker, and wait for its result.
 
     `to` is a worker's name, number or `WorkerInfo`. Arguments and results are copied; tensors are sent without the
@@ -140,8 +141,8 @@ def rpc_sync(
 
 
 def rpc_async(
-    to: Any, func: Callable[..., Any], args: Any = None, kwargs: Any = None, timeout: float = UNSET_RPC_TIMEOUT
-) -> Future[Any]:
+    to: AnyWorker, func: AnyCallable, args: Arg = None, kwargs: Arg = None, timeout: float = UNSET_RPC_TIMEOUT
+) -> Future[Result]:
     """Call a function on another worker without waiting: returns a future of the result. See `rpc_sync`."""
     log_api_usage_once("torch.distributed.rpc_async")
     begun = begin(to, func, args, kwargs, timeout, RPCExecMode.ASYNC).push()
@@ -151,14 +152,14 @@ def rpc_async(
 
 
 class _ThreadLocal(threading.local):
-    begun: list[Future[Any]] | None = None  # the calls for which `_wait_all` waits
+    begun: list[Future[Result]] | None = None  # the calls for which `_wait_all` waits
 
 
 _thread_local = _ThreadLocal()
 
 
 @contextmanager
-def _wait_all() -> Iterator[None]:
+def _wait_all() -> Generator[None]:
     """Wait, at the end of the block, for all calls that `rpc_async` has started in it, and raise the first error."""
     before, _thread_local.begun = _thread_local.begun, []
     try:
@@ -222,17 +223,17 @@ def get_rpc_timeout() -> float:
     return current_agent().seconds
 
 
-def _set_rpc_timeout(rpcTimeoutSeconds: float) -> None:
+def set_rpc_timeout(rpcTimeoutSeconds: float) -> None:
     """Set the default timeout of calls, in seconds."""
     current_agent().seconds = RpcBackendOptions(rpc_timeout=rpcTimeoutSeconds).rpc_timeout
 
 
-def _is_current_rpc_agent_set() -> bool:
+def has_agent() -> bool:
     """Whether `init_rpc` was called, and `shutdown` not yet."""
     return here().agent is not None
 
 
-def _require_initialized(func: Callable[P, R]) -> Callable[P, R]:
+def initialized(func: Callable[P, R]) -> Callable[P, R]:
     """The function, which raises `RuntimeError` before `init_rpc` and after `shutdown`."""
 
     @wraps(func)
@@ -256,13 +257,13 @@ def _get_current_rpc_agent() -> Agent:
     return agent
 
 
-def _rref_context_get_debug_info() -> dict[str, str]:
+def reference_info() -> dict[str, str]:
     """Statistics of this worker's references, as texts."""
     figures = _get_current_rpc_agent().references.figures()
     return {name: str(figure) for name, figure in figures.items()}
 
 
-def _get_debug_info() -> dict[str, str]:
+def all_debug_info() -> dict[str, str]:
     """Statistics of this worker, and of its contexts of distributed autograd, as texts."""
     figures = debug_info() | _get_current_rpc_agent().contexts.figures()
     return {name: str(figure) for name, figure in figures.items()}
@@ -272,3 +273,12 @@ def debug_info() -> dict[str, int]:
     """Statistics of this worker: threads, calls in both directions, values kept for others, and their forks."""
     agent = current_agent()
     return agent.figures() | agent.references.figures()
+
+
+# PyTorch has them under these names
+_all_gather, _barrier = all_gather, barrier
+_set_rpc_timeout = set_rpc_timeout
+_is_current_rpc_agent_set = has_agent
+_require_initialized = initialized
+_rref_context_get_debug_info = reference_info
+_get_debug_info = all_debug_info

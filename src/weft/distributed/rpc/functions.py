@@ -6,8 +6,9 @@ import inspect
 from collections.abc import Callable
 from functools import wraps
 from types import UnionType
-from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from weft._base.types import AnyCallable
 from weft._tensor.compile import Compiled
 from weft.errors import ArgumentError
 
@@ -23,7 +24,7 @@ def async_execution(fn: Callable[P, R]) -> Callable[P, R]:
     future differs in each call. `TypeError` for arguments of other types than annotated. If the function returns
     anything but a future, the caller gets a `RuntimeError`.
     """
-    function: Any = fn
+    function: AnyCallable = fn
     run: Callable[P, R] = _checked(function._function) if isinstance(function, Compiled) else fn
 
     @wraps(fn)
@@ -55,7 +56,7 @@ def _checked(function: Callable[P, R]) -> Callable[P, R]:
     return checked
 
 
-def _classes(hint: Any) -> tuple[type, ...]:
+def _classes(hint: object) -> tuple[type, ...]:
     """The classes that a value of an annotated type may have; contents of containers are not checked."""
     origin = get_origin(hint) or hint
     if origin in (Union, UnionType):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from weft._base.device import CPU, canonical
 from weft._base.device import device as Device
+from weft._base.guards import is_int, is_number
 from weft._comm.transport.tls import Certificates
 from weft.distributed.rpc import constants
 from weft.errors import ArgumentError, RpcError, ValueRangeError
@@ -23,14 +24,13 @@ class RpcBackendOptions:
         rpc_timeout: float = constants.DEFAULT_RPC_TIMEOUT_SEC,
         init_method: str = constants.DEFAULT_INIT_METHOD,
     ) -> None:
-        if isinstance(rpc_timeout, bool) or not isinstance(rpc_timeout, (int, float)):
+        if not is_number(rpc_timeout):
             raise ArgumentError(
                 f"incompatible constructor arguments: rpc_timeout must be a number of seconds, but got {rpc_timeout!r}"
             )
         if not rpc_timeout >= 0:
             raise RpcError(f"RPC Timeout must be non-negative, got {rpc_timeout}")
-        if not isinstance(init_method, str):
-            raise ArgumentError(f"init_method must be a URL such as env:// or tcp://HOST:PORT, but got {init_method!r}")
+        _require_url(init_method)
         self.rpc_timeout = float(rpc_timeout)
         self.init_method = init_method
 
@@ -65,7 +65,7 @@ class TensorPipeRpcBackendOptions(RpcBackendOptions):
         certificates: Sequence[str | os.PathLike[str]] | None = None,
     ) -> None:
         super().__init__(rpc_timeout, init_method)
-        if isinstance(num_worker_threads, bool) or not isinstance(num_worker_threads, int):
+        if not is_int(num_worker_threads):
             raise ArgumentError(f"num_worker_threads must be an integer, but got {num_worker_threads!r}")
         if num_worker_threads < 1:
             raise RpcError(f"num_worker_threads must be positive, got {num_worker_threads}")
@@ -98,11 +98,7 @@ class TensorPipeRpcBackendOptions(RpcBackendOptions):
         return self.named or self.resolved_devices
 
     def _add_map(self, to: str, added: Mapping[DeviceType, DeviceType], what: str) -> None:
-        if not isinstance(added, Mapping):
-            raise ArgumentError(
-                f"`{what}` for {to!r} must be a dict from devices here to devices there, such as "
-                f"{{'xla:0': 'xla:1'}}, but got {added!r}"
-            )
+        _require_map(added, to, what)
         merged = dict(self.device_maps.get(to, {}))
         sources = {target: source for source, target in merged.items()}
         for one, other in added.items():
@@ -117,6 +113,19 @@ class TensorPipeRpcBackendOptions(RpcBackendOptions):
                 )
             merged[source], sources[target] = target, source
         self.device_maps[to] = merged
+
+
+def _require_url(init_method: object) -> None:
+    if not isinstance(init_method, str):
+        raise ArgumentError(f"init_method must be a URL such as env:// or tcp://HOST:PORT, but got {init_method!r}")
+
+
+def _require_map(added: object, to: str, what: str) -> None:
+    if not isinstance(added, Mapping):
+        raise ArgumentError(
+            f"`{what}` for {to!r} must be a dict from devices here to devices there, such as "
+            f"{{'xla:0': 'xla:1'}}, but got {added!r}"
+        )
 
 
 def _files(certificates: Sequence[str | os.PathLike[str]]) -> Certificates:

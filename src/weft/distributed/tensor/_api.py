@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeAlias
 
+from weft._base.dtype import DType
 from weft._base.layout import strided
 from weft._base.state import using
+from weft._base.types import AnyCallable, Arg, Args, Result
 from weft._base.usage import log_api_usage_once
 from weft._tensor.composite import create
 from weft._tensor.generator import PartOfDraws
@@ -18,15 +20,20 @@ from weft.distributed._collectives import broadcast
 from weft.distributed._observers import requested
 from weft.distributed.device_mesh import DeviceMesh, active_mesh
 from weft.distributed.tensor._dtensor import DTensor
+from weft.distributed.tensor._placements import Placements
 from weft.distributed.tensor._redistribute import redistributed
 from weft.distributed.tensor._sharding import labelled, sharding_of
-from weft.distributed.tensor._wanted import placements_for
+from weft.distributed.tensor._wanted import WantedPlacements, placements_for
 from weft.errors import ArgumentError, DimError, DistError, PreconditionError, ValueRangeError
 from weft.nn import Module, Parameter
 
 
 def distribute_tensor(
-    tensor: Tensor, device_mesh: DeviceMesh | None = None, placements: Any = None, *, src_data_rank: int | None = 0
+    tensor: Tensor,
+    device_mesh: DeviceMesh | None = None,
+    placements: WantedPlacements = None,
+    *,
+    src_data_rank: int | None = 0,
 ) -> DTensor:
     """A leaf tensor, which every process has, as a distributed one with these placements; by default replicated.
 
@@ -34,8 +41,7 @@ def distribute_tensor(
     of placements, a mapping may give mesh dims by the names of the tensor's dims: `{"batch": "dp"}`.
     """
     log_api_usage_once("torch.dtensor.distribute_tensor")
-    if not isinstance(tensor, Tensor):
-        raise ArgumentError(f"distribute_tensor takes a tensor, but got a {kind_and_advice(tensor)}")
+    _require_tensor(tensor)
     mesh = active_mesh(device_mesh)
     if not tensor.is_leaf:
         raise DistError("`distribute_tensor` should be used to distribute leaf tensors! but found non-leaf tensor!")
@@ -55,7 +61,12 @@ def distribute_tensor(
     return result  # pyright: ignore[reportReturnType]  its value is sharded
 
 
-def _redistributed(tensor: DTensor, mesh: DeviceMesh, wanted: Any) -> DTensor:
+def _require_tensor(tensor: object) -> None:
+    if not isinstance(tensor, Tensor):
+        raise ArgumentError(f"distribute_tensor takes a tensor, but got a {kind_and_advice(tensor)}")
+
+
+def _redistributed(tensor: DTensor, mesh: DeviceMesh, wanted: Placements) -> DTensor:
     if tensor.device_mesh != mesh:
         raise ValueError(
             f"Cannot distribute a DTensor with device mesh {tensor.device_mesh} to a different device mesh {mesh}."
@@ -68,12 +79,16 @@ def _redistributed(tensor: DTensor, mesh: DeviceMesh, wanted: Any) -> DTensor:
     return tensor
 
 
+InputFunction: TypeAlias = Callable[[Module, Args, DeviceMesh], Result] | Callable[[Args, DeviceMesh], Result]
+OutputFunction: TypeAlias = Callable[[Module, Result, DeviceMesh], Result] | Callable[[Result, DeviceMesh], Result]
+
+
 def distribute_module(
     module: Module,
     device_mesh: DeviceMesh | None = None,
     partition_fn: Callable[[str, Module, DeviceMesh], None] | None = None,
-    input_fn: Callable[..., Any] | None = None,
-    output_fn: Callable[..., Any] | None = None,
+    input_fn: InputFunction | None = None,
+    output_fn: OutputFunction | None = None,
 ) -> Module:
     """Make all parameters and buffers of a module distributed, in place: what `partition_fn` leaves is replicated.
 
@@ -92,14 +107,22 @@ def distribute_module(
             partition_fn(name, submodule, mesh)
         _replicate(submodule, mesh)
     if before is not None:
-        module.register_forward_pre_hook(lambda own, inputs: before(own, inputs, mesh))
+
+        def prepare(own: Module, inputs: Args) -> Result:
+            return before(own, inputs, mesh)
+
+        module.register_forward_pre_hook(prepare)
     if after is not None:
-        module.register_forward_hook(lambda own, inputs, outputs: after(own, outputs, mesh))
+
+        def finish(own: Module, _: Args, outputs: Result) -> Result:
+            return after(own, outputs, mesh)
+
+        module.register_forward_hook(finish)
     module._distribute_module_applied = True  # PyTorch's name of the mark
     return module
 
 
-def _with_module(function: Callable[..., Any] | None, name: str, values: str) -> Callable[..., Any] | None:
+def _with_module(function: AnyCallable | None, name: str, values: str) -> AnyCallable | None:
     """A function of (module, values, mesh); one of (values, mesh) is deprecated."""
     count = 3 if function is None else len(inspect.signature(function).parameters)
     if function is not None and count == 2:
@@ -109,7 +132,11 @@ def _with_module(function: Callable[..., Any] | None, name: str, values: str) ->
             FutureWarning,
             stacklevel=3,
         )
-        return lambda _, entries, mesh: function(entries, mesh)
+
+        def without_module(_: Module, entries: Arg, mesh: DeviceMesh) -> Result:
+            return function(entries, mesh)
+
+        return without_module
     if count != 3:
         raise ValueRangeError(f"{name} should take in 3 arguments, but got {count} arguments!")
     return function
@@ -125,26 +152,35 @@ def _replicate(module: Module, mesh: DeviceMesh) -> None:
             setattr(module, name, distribute_tensor(buffer, mesh))
 
 
-def _require_strided(layout: Any) -> None:
+def _require_strided(layout: object) -> None:
     if layout not in (None, strided):
         raise PreconditionError(f"layout value not supported! Distributed tensors are strided, not {layout}")
+
+
+def _sizes(*size: Arg) -> tuple[int, ...]:
+    """Sizes that are given one by one, or as a sequence."""
+    return tuple(size[0]) if len(size) == 1 and _is_sized(size[0]) else size
+
+
+def _is_sized(x: object) -> bool:
+    return isinstance(x, Sequence)
 
 
 def _factory(name: str, doc: str, *, drawn: bool = False) -> Callable[..., DTensor]:
     function = getattr(create, name)
 
     def make(
-        *size: Any,
-        dtype: Any = None,
-        layout: Any = None,
+        *size: Arg,
+        dtype: DType | None = None,
+        layout: object = None,
         requires_grad: bool = False,
         device_mesh: DeviceMesh | None = None,
-        placements: Any = None,
+        placements: WantedPlacements = None,
     ) -> DTensor:
         _require_strided(layout)
-        shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], Sequence) else size
+        shape = _sizes(*size)
 
-        def part(own: Any, first: int) -> Tensor:
+        def part(own: Sequence[int], first: int) -> Tensor:
             options = {"generator": PartOfDraws(None, first, shape)} if drawn else {}
             return function(own, dtype=dtype, **options)
 
@@ -156,11 +192,11 @@ def _factory(name: str, doc: str, *, drawn: bool = False) -> Callable[..., DTens
 
 
 def _created(
-    function: Callable[[Any, int], Tensor],
+    function: Callable[[Sequence[int], int], Tensor],
     shape: Sequence[int],
     requires_grad: bool,
     device_mesh: DeviceMesh | None,
-    placements: Any,
+    placements: WantedPlacements,
     *,
     drawn: bool = False,
 ) -> DTensor:
@@ -182,14 +218,14 @@ randn = _factory("randn", "Normal numbers, those that one device draws.", drawn=
 
 
 def full(
-    size: Any,
-    fill_value: Any,
+    size: Sequence[int],
+    fill_value: complex,
     *,
-    dtype: Any = None,
-    layout: Any = None,
+    dtype: DType | None = None,
+    layout: object = None,
     requires_grad: bool = False,
     device_mesh: DeviceMesh | None = None,
-    placements: Any = None,
+    placements: WantedPlacements = None,
 ) -> DTensor:
     """A distributed tensor whose elements are all `fill_value`."""
     _require_strided(layout)

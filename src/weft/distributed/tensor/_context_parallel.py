@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from typing import Any
+from typing import TypeVar
 
 from weft._base.cell import LocalCell
 from weft._base.state import using
+from weft._base.types import Result
 from weft._tensor.codegen import op as rows
 from weft._tensor.dim_names import position
 from weft._tensor.tensor import Tensor
@@ -17,8 +18,10 @@ from weft.distributed.device_mesh import DeviceMesh
 from weft.distributed.tensor._ring_attention import AttentionRing
 from weft.errors import ArgumentError, DimError, DistError, UnsupportedError, ValueRangeError
 
+T = TypeVar("T")
 
-def _of_cell(cell: LocalCell[Any]) -> Any:
+
+def _of_cell(cell: LocalCell[T]) -> Result:
     """An attribute that stands in a cell."""
     return property(lambda _: cell.get(), lambda _, value: cell.set(value))
 
@@ -131,7 +134,7 @@ def _joined(mesh: DeviceMesh, part: Tensor, dim: int) -> Tensor:
 # --- what is refused ------------------------------------------------------------------------------------------
 
 
-def _require_line(mesh: DeviceMesh, call: str) -> None:
+def _require_line(mesh: object, call: str) -> None:
     if not isinstance(mesh, DeviceMesh):
         raise ArgumentError(f"{call}: mesh must be a DeviceMesh, as init_device_mesh makes it, but got {mesh!r}")
     if mesh.ndim != 1:
@@ -146,7 +149,7 @@ def _require_equally_many(buffers: Sequence[Tensor], dims: Sequence[int]) -> Non
         )
 
 
-def _dim(buffer: Any, dim: int | str) -> int:
+def _dim(buffer: object, dim: int | str) -> int:
     if not isinstance(buffer, Tensor):
         raise ValueRangeError(f"Unknown buffer type: {type(buffer)}; buffers are tensors")
     at = position(buffer, dim) if isinstance(dim, str) else dim

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from weft._base.state import using
+from weft._base.types import Arg, SavedState
 from weft._checkpoint.safe import add_safe_globals
 from weft._lazy.value import Value
 from weft._tensor.copying import set_restorer
@@ -15,11 +15,11 @@ from weft.distributed._observers import requested
 from weft.distributed.device_mesh import DeviceMesh, active_mesh, mesh_from
 from weft.distributed.tensor._across_meshes import moved_to_mesh
 from weft.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
-from weft.distributed.tensor._placements import Partial, Placements, Replicate, Shard, _StridedShard
+from weft.distributed.tensor._placements import Partial, Placements, Replicate, Shard, StridedShard
 from weft.distributed.tensor._redistribute import redistributed, with_gradient
-from weft.distributed.tensor._sharding import SHARDING, Sharding, own_part, sharding_from, sharding_of
+from weft.distributed.tensor._sharding import SHARDING, Sharding, own_part, sharding_from, sharding_in, sharding_of
 from weft.distributed.tensor._views import alias_of, distributed_view, local_view
-from weft.distributed.tensor._wanted import placements_for, require_common, size_of_parts
+from weft.distributed.tensor._wanted import WantedPlacements, placements_for, require_common, size_of_parts
 from weft.errors import ArgumentError, DistError, OutOfRangeError
 
 
@@ -32,7 +32,7 @@ class DTensor(Tensor):
 
     __torch_function__ = disabled
 
-    def __new__(cls, local_tensor: Any = None, spec: Any = None, *, requires_grad: bool = False) -> DTensor:
+    def __new__(cls, local_tensor: object = None, spec: object = None, *, requires_grad: bool = False) -> DTensor:
         """A leaf of which `local_tensor` is this process's part, as another tensor's `_spec` says.
 
         `DTensor.from_local`, `distribute_tensor` and the factories of `distributed.tensor` are the usual ways.
@@ -46,51 +46,53 @@ class DTensor(Tensor):
         whole.requires_grad_(requires_grad)
         return whole
 
-    def __init__(self, local_tensor: Any = None, spec: Any = None, *, requires_grad: bool = False) -> None:
+    def __init__(self, local_tensor: object = None, spec: object = None, *, requires_grad: bool = False) -> None:
         del local_tensor, spec, requires_grad
 
     @property
     def _spec(self) -> DTensorSpec:
         """The mesh, the placements and the type of the whole, under PyTorch's names."""
-        meta = TensorMeta(self._sharding.size, self.stride(), self.dtype)
+        meta = TensorMeta(self.sharding.size, self.stride(), self.dtype)
         return DTensorSpec(self.device_mesh, self.placements, meta)
 
     @property
-    def _sharding(self) -> Sharding:
-        sharding = self._read().aval.owner
-        assert isinstance(sharding, Sharding), "its values are sharded"
-        return sharding
+    def sharding(self) -> Sharding:
+        """The mesh, the placements and the whole size."""
+        return sharding_in(self._read())
 
     @property
     def device_mesh(self) -> DeviceMesh:
         """The mesh over which it is distributed."""
-        return self._sharding.mesh
+        return self.sharding.mesh
 
     @property
     def placements(self) -> Placements:
         """How it lies along each dim of the mesh."""
-        return self._sharding.placements
+        return self.sharding.placements
 
     @property
     def ndim(self) -> int:
         """The number of dims of the whole tensor, which the empty part outside of the mesh does not have."""
-        return len(self._sharding.size)
+        return len(self.sharding.size)
 
     @property
-    def _local_tensor(self) -> Tensor:
+    def local_part(self) -> Tensor:
+        """This process's part, outside the tape."""
         with using(grad=False):
-            return local_view(self, self._sharding)
+            return local_view(self, self.sharding)
+
+    _local_tensor = local_part
 
     @staticmethod
     def from_local(
         local_tensor: Tensor,
         device_mesh: DeviceMesh | None = None,
-        placements: Any = None,
+        placements: WantedPlacements = None,
         *,
         run_check: bool = False,
         shape: Sequence[int] | None = None,
         stride: Sequence[int] | None = None,
-        grad_placements: Any = None,
+        grad_placements: WantedPlacements = None,
     ) -> DTensor:
         """The tensor of which each process has given its part; by default, all have given the whole one.
 
@@ -101,11 +103,7 @@ class DTensor(Tensor):
         they are to form the gradient of the whole.
         """
         mesh = active_mesh(device_mesh)
-        if not isinstance(local_tensor, Tensor) or isinstance(local_tensor, DTensor):
-            raise DistError(
-                "the local_tensor argument only accepts torch.Tensor but got a "
-                f"{type(local_tensor).__name__}; from_local takes a plain tensor"
-            )
+        _require_plain(local_tensor)
         if stride is not None and shape is None:
             raise DistError(f"Found shape:None, stride:{stride}. Please pass both shape and stride at the same time.")
         wanted = placements_for(placements, mesh, local_tensor.ndim, local_tensor, no_such_dim=OutOfRangeError)
@@ -130,7 +128,7 @@ class DTensor(Tensor):
         assert isinstance(result, DTensor), "its value is sharded"
         return result
 
-    def to_local(self, *, grad_placements: Any = None) -> Tensor:
+    def to_local(self, *, grad_placements: WantedPlacements = None) -> Tensor:
         """This process's part, as a plain tensor that is a view: what is written to it is written to this tensor.
 
         `grad_placements` says how the processes' gradients of it form the gradient of the whole; by default they are
@@ -138,17 +136,17 @@ class DTensor(Tensor):
         """
         value = operand(self)
         if grad_placements is None or value.role is None:
-            return local_view(self, self._sharding)
+            return local_view(self, self.sharding)
         wanted = placements_for(grad_placements, self.device_mesh, self.ndim, self)
         partial = [at for at, p in enumerate(wanted) if p.is_partial()]
-        return wrap(self._sharding.part(redistributed(value, self._sharding, partial)))
+        return wrap(self.sharding.part(redistributed(value, self.sharding, partial)))
 
-    def full_tensor(self, *, grad_placements: Any = None) -> Tensor:
+    def full_tensor(self, *, grad_placements: WantedPlacements = None) -> Tensor:
         """All of it, as a plain tensor. Every process of the mesh must call it."""
         whole = self.redistribute(placements=[Replicate()] * self.device_mesh.ndim)
         return whole.to_local(grad_placements=grad_placements)
 
-    def set_(self, source: Any = None, *args: Any, **kwargs: Any) -> Tensor:
+    def set_(self, source: object = None, *args: Arg, **kwargs: Arg) -> Tensor:
         """Make it a view of another distributed tensor's elements; `RuntimeError` for a plain one."""
         if not isinstance(source, DTensor):
             raise DistError(
@@ -158,7 +156,7 @@ class DTensor(Tensor):
         return super().set_(source, *args, **kwargs)
 
     def redistribute(
-        self, device_mesh: DeviceMesh | None = None, placements: Any = None, *, async_op: bool = False
+        self, device_mesh: DeviceMesh | None = None, placements: WantedPlacements = None, *, async_op: bool = False
     ) -> DTensor:
         """The same tensor with other placements, or on another mesh. Every process of the mesh must call it.
 
@@ -180,14 +178,14 @@ class DTensor(Tensor):
             if mesh == self.device_mesh and wanted == self.placements:
                 return alias_of(self)
             if mesh != self.device_mesh:
-                return _distributed(moved_to_mesh(operand(self), sharding_of(mesh, wanted, self._sharding.size)))
-            return _distributed(redistributed(operand(self), self._sharding.with_placements(wanted)))
+                return _distributed(moved_to_mesh(operand(self), sharding_of(mesh, wanted, self.sharding.size)))
+            return _distributed(redistributed(operand(self), self.sharding.with_placements(wanted)))
 
     # --- values of the whole tensor ---
 
     def _read_concrete(self, *, decides: bool = False) -> Value:
         value = super()._read_concrete(decides=decides)
-        return redistributed(value, self._sharding.replicated())
+        return redistributed(value, self.sharding.replicated())
 
     def __format__(self, spec: str) -> str:
         return object.__format__(self, spec) if self.ndim else format(self.detach().item(), spec)
@@ -201,14 +199,22 @@ class DTensor(Tensor):
         return (self.full_tensor() if any(p.is_partial() for p in self.placements) else self.to_local()).detach()
 
 
-def _restored(facts: dict[str, Any], parts: dict[str, Tensor]) -> Tensor:
+def _require_plain(local_tensor: object) -> None:
+    if not isinstance(local_tensor, Tensor) or isinstance(local_tensor, DTensor):
+        raise DistError(
+            "the local_tensor argument only accepts torch.Tensor but got a "
+            f"{type(local_tensor).__name__}; from_local takes a plain tensor"
+        )
+
+
+def _restored(facts: SavedState, parts: dict[str, Tensor]) -> Tensor:
     sharding = sharding_from(facts)
     return DTensor.from_local(parts["part"], sharding.mesh, sharding.placements, shape=sharding.size)
 
 
 Sharding.tensor_type = DTensor
 set_restorer(SHARDING, _restored)
-add_safe_globals([DTensor, DeviceMesh, mesh_from, Shard, Replicate, Partial, _StridedShard])  # files may name them
+add_safe_globals([DTensor, DeviceMesh, mesh_from, Shard, Replicate, Partial, StridedShard])  # files may name them
 
 
 def _distributed(value: Value) -> DTensor:

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial, wraps
-from typing import Any
+from typing import TypeAlias
 
 import jax
 
+from weft._base.guards import is_tuple
+from weft._base.types import AnyCallable, Arg, PyTree, Result
 from weft._tensor.tensor import Tensor
 from weft.distributed.device_mesh import DeviceMesh
 from weft.distributed.tensor._dtensor import DTensor
 from weft.distributed.tensor._placements import Placement
 from weft.errors import PreconditionError, ValueRangeError
 
+LocalPlacements: TypeAlias = Placement | Sequence[Placement] | None
+"""The placements of an argument; None for what is no distributed tensor."""
+
+OutPlacements: TypeAlias = Arg
+"""The placements of a result, or those of each of several, which only the number of results tells apart."""
+
 
 def local_map(
-    func: Callable[..., Any] | None = None,
-    out_placements: Any = None,
-    in_placements: Sequence[Any] | None = None,
-    in_grad_placements: Sequence[Any] | None = None,
+    func: AnyCallable | None = None,
+    out_placements: OutPlacements = None,
+    in_placements: Sequence[LocalPlacements] | None = None,
+    in_grad_placements: Sequence[LocalPlacements] | None = None,
     device_mesh: DeviceMesh | None = None,
     *,
     redistribute_inputs: bool = False,
-) -> Callable[..., Any]:
+) -> AnyCallable:
     """A function that calls `func` with this process's parts of distributed tensors, and distributes its results.
 
     `out_placements` are the placements of the result; of several results, a tuple of theirs, None for what is no
@@ -43,7 +51,7 @@ def local_map(
         )
 
     @wraps(func)
-    def mapped(*args: Any, **kwargs: Any) -> Any:
+    def mapped(*args: Arg, **kwargs: Arg) -> Result:
         # None counts as a leaf, so that placements, which have None for what is no tensor, stay aligned with the
         # arguments.
         leaves, structure = jax.tree_util.tree_flatten(args, is_leaf=lambda x: x is None)
@@ -53,7 +61,7 @@ def local_map(
                     f"{name} length {len(placements)} does not match the number of input args {len(leaves)}!"
                 )
         mesh = device_mesh
-        parts: list[Any] = []
+        parts: list[object] = []
         seen = False
         for at, leaf in enumerate(leaves):
             wanted = None if in_placements is None else in_placements[at]
@@ -71,7 +79,7 @@ def local_map(
     return mapped
 
 
-def _gradients_of(leaf: DTensor, in_grad_placements: Sequence[Any] | None, at: int) -> Any:
+def _gradients_of(leaf: DTensor, in_grad_placements: Sequence[LocalPlacements] | None, at: int) -> LocalPlacements:
     if in_grad_placements is None:
         return None
     if in_grad_placements[at] is None:
@@ -79,7 +87,7 @@ def _gradients_of(leaf: DTensor, in_grad_placements: Sequence[Any] | None, at: i
     return in_grad_placements[at]
 
 
-def _placed(leaf: DTensor, wanted: Any, moves: bool) -> DTensor:
+def _placed(leaf: DTensor, wanted: LocalPlacements, moves: bool) -> DTensor:
     """An argument with the placements that it must have; gradients of a part are this process's own."""
     if wanted is None:
         raise PreconditionError(f"DTensor input {leaf} expects placements but received None!")
@@ -94,15 +102,23 @@ def _placed(leaf: DTensor, wanted: Any, moves: bool) -> DTensor:
     return leaf.redistribute(placements=placements)
 
 
-def _distributed(results: Any, out_placements: Any, mesh: DeviceMesh) -> Any:
+def _by_result(placements: Arg, count: int) -> tuple[LocalPlacements, ...]:
+    """What was given for so many results, as a tuple."""
+    return (placements,) if count == 1 and not _is_single(placements) else tuple(placements)
+
+
+def _is_single(placements: object) -> bool:
+    return is_tuple(placements) and len(placements) == 1
+
+
+def _distributed(results: PyTree, out_placements: OutPlacements, mesh: DeviceMesh) -> PyTree:
     leaves, structure = jax.tree_util.tree_flatten(results, is_leaf=lambda x: x is None)
-    is_single = len(leaves) == 1 and not (isinstance(out_placements, tuple) and len(out_placements) == 1)
-    of_leaves = (out_placements,) if is_single else tuple(out_placements)
+    of_leaves = _by_result(out_placements, len(leaves))
     if len(of_leaves) != len(leaves):
         raise PreconditionError(
             f"local_map: func has {len(leaves)} results, and out_placements are for {len(of_leaves)}"
         )
-    wrapped: list[Any] = []
+    wrapped: list[object] = []
     for leaf, placements in zip(leaves, of_leaves, strict=True):
         if isinstance(leaf, Tensor):
             wrapped.append(DTensor.from_local(leaf, mesh, placements))

@@ -64,6 +64,9 @@ class _StridedShard(Shard):
         return f"_S({self.dim}, {self.split_factor})"
 
 
+StridedShard = _StridedShard  # for other modules: PyTorch has it as a private class
+
+
 @dataclass(frozen=True)
 class Replicate(Placement):
     """Each device has all of it."""
@@ -79,14 +82,18 @@ class Partial(Placement):
     reduce_op: str = "sum"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.reduce_op, str):
-            raise ArgumentError(f"Partial takes the name of a reduction, such as 'sum', but got {self.reduce_op!r}")
+        _require_name(self.reduce_op)
 
     def __repr__(self) -> str:
         return f"Partial({self.reduce_op})"
 
     def __str__(self) -> str:
         return f"P({self.reduce_op})"
+
+
+def _require_name(reduce_op: object) -> None:
+    if not isinstance(reduce_op, str):
+        raise ArgumentError(f"Partial takes the name of a reduction, such as 'sum', but got {reduce_op!r}")
 
 
 Placements = tuple[Placement, ...]

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from math import prod
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +20,7 @@ import jax.numpy as jnp
 from weft._base.cell import LocalCell
 from weft._base.site import warn_user
 from weft._base.state import ambient, on_dtype_change
+from weft._base.types import Arg, Kwargs
 from weft._dispatch import apply as dispatched
 from weft._lazy.aval import Aval, plain_type
 from weft._lazy.call import ONE, kinds_of, part_of_draw
@@ -146,7 +146,7 @@ def _keep(call: Call, avals: tuple[Aval, ...], grad: bool, plan: Plan) -> None:
 set_operations(apply, redistributed)
 
 
-def _by_name(call: Call) -> dict[str, Any]:
+def _by_name(call: Call) -> Kwargs:
     return dict(zip([p.name for p in call.op.params], call.static, strict=True))
 
 
@@ -231,7 +231,7 @@ class WholeCall:
     """
 
     call: Call
-    static: dict[str, Any]
+    static: Kwargs
     types: tuple[Aval, ...]
     tensors: tuple[int, ...]
     operands: list[Operand]
@@ -356,7 +356,7 @@ def _placements(aval: Aval, mesh: DeviceMesh) -> Placements:
     return sharding.placements if isinstance(sharding, Sharding) else (Replicate(),) * mesh.ndim
 
 
-def _factors(call: Call, shapes: list[Sizes], static: dict[str, Any], outs: Sequence[Sizes]) -> Factors:
+def _factors(call: Call, shapes: list[Sizes], static: Kwargs, outs: Sequence[Sizes]) -> Factors:
     """The letters of a call's dims. Without a rule, or where only all numbers can be drawn, no dim may be split."""
     rule = call.op.dims
     if rule is not None and (call.op.shards.drawn is not None or all(p.kind is not Kind.KEY for p in call.op.params)):
@@ -371,7 +371,7 @@ def _factors(call: Call, shapes: list[Sizes], static: dict[str, Any], outs: Sequ
     return Factors(tuple(letters[: len(shapes)]), tuple(letters[len(shapes) :]), whole)
 
 
-def _rule(op: OpDef, factors: Factors, static: dict[str, Any]) -> Rule:
+def _rule(op: OpDef, factors: Factors, static: Kwargs) -> Rule:
     """What a row says of a call. Bodies that do more than move, add or map elements may refuse empty parts."""
     partial = op.shards.partial if isinstance(op.shards.partial, str) else op.shards.partial(static)
     assert isinstance(partial, str), "means with divisors are computed as sums"
@@ -388,9 +388,9 @@ def _say_once(name: str) -> None:
     _log.warning("%s has no rule for shardings; its inputs are replicated first", name)
 
 
-def _on_parts(call: Call, static: dict[str, Any], results: Sequence[Sharding], drawn: Sizes | None) -> Call:
+def _on_parts(call: Call, static: Kwargs, results: Sequence[Sharding], drawn: Sizes | None) -> Call:
     """A call whose sizes of its result are those of this process's part, and that draws a part of an array."""
-    entries = list(call.static)
+    entries: list[Arg] = list(call.static)
     for at, param in enumerate(call.op.params):
         if param.text == "OutShape" and entries[at] is not None:
             shape = results[0].local_shape

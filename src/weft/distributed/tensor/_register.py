@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from weft._base.cell import Registry
+from weft._base.guards import is_list_or_tuple
+from weft._base.types import Kwargs
 from weft.distributed.tensor._placements import Placement, Placements
 from weft.distributed.tensor._propagate import WHOLE, Strategy
 from weft.errors import ArgumentError, PreconditionError
@@ -32,14 +33,14 @@ class ArgumentMeta:
 _stated = Registry[str, Stated]("how operators run on parts")
 
 
-def register_sharding(op: Any) -> Callable[[Stated], Stated]:
+def register_sharding(op: object) -> Callable[[Stated], Stated]:
     """State how an operator, or several, may run on parts, along one dim of a mesh.
 
     `op` is an operator's function, as `torch.softmax` or what `library.custom_op` returns, or its name. The decorated
     function gets the operator's arguments, with `ndim` and `shape` of tensors only. It returns pairs: placements of
     the outputs, and those of the inputs from which these follow, None for what is no tensor.
     """
-    names = [_name_of(one) for one in (op if isinstance(op, (list, tuple)) else [op])]
+    names = [_name_of(one) for one in (op if is_list_or_tuple(op) else [op])]
 
     def register(function: Stated) -> Stated:
         _stated.update(dict.fromkeys(names, function))
@@ -48,22 +49,20 @@ def register_sharding(op: Any) -> Callable[[Stated], Stated]:
     return register
 
 
-def _name_of(op: Any) -> str:
-    name = op if isinstance(op, str) else getattr(op, "_name", None) or getattr(op, "__name__", "")
+def _name_of(op: object) -> str:
+    name: str = op if isinstance(op, str) else getattr(op, "_name", None) or getattr(op, "__name__", "")
     if name not in TABLE and "::" not in name:
         raise ArgumentError(f"register_sharding takes an operator of the table, but {op!r} is none")
     return name
 
 
-def stated_strategies(
-    op: OpDef, static: dict[str, Any], shapes: Sequence[Sizes], outputs: int
-) -> list[Strategy] | None:
+def stated_strategies(op: OpDef, static: Kwargs, shapes: Sequence[Sizes], outputs: int) -> list[Strategy] | None:
     """What was stated of an operator, for tensors of these shapes; None if nothing was."""
     function = _stated.get(op.name)
     if function is None:
         return None
     rest = iter(shapes)
-    arguments: list[Any] = []
+    arguments: list[object] = []
     is_tensor: list[bool] = []
     for param in op.params:
         entry = static[param.name]

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 from weft._tensor.autocast import casting
 from weft._tensor.codegen import op as rows
 from weft._tensor.composite.create import zeros
 from weft._tensor.dim_names import names_of, unnamed, with_names
 from weft._tensor.tensor import Tensor, operand, wrap
+from weft.autograd._context import Ctx
 from weft.autograd.function import Function, once_differentiable
 from weft.distributed.device_mesh import DeviceMesh
 from weft.distributed.tensor._dtensor import DTensor
@@ -130,13 +131,17 @@ def _first(x: Tensor, length: int) -> Tensor:
     return x.narrow(-2, 0, length)
 
 
+Options: TypeAlias = tuple[float | None, bool]
+"""The scale of products, and whether heads are grouped."""
+
+
 class _RingAttention(Function):
     @staticmethod
     def forward(
-        ctx: Any, ring: AttentionRing, is_causal: bool, options: Any, query: Tensor, key: Tensor, value: Tensor
-    ) -> Any:
-        output: Any = None
-        logsumexp: Any = None
+        ctx: Ctx, ring: AttentionRing, is_causal: bool, options: Options, query: Tensor, key: Tensor, value: Tensor
+    ) -> Tensor:
+        output: Tensor | None = None
+        logsumexp: Tensor | None = None
         for source, (k, v) in ring.around(key, value):
             block = ring.block(source, query.shape[-2], key.shape[-2], is_causal)
             # Causal: all keys of this source come after all queries here.
@@ -145,12 +150,13 @@ class _RingAttention(Function):
             part = rows.attention_block(
                 _from(query, block.start), _first(k, block.keys), _first(v, block.keys), block.is_causal, *options
             )
-            if output is None:
+            if output is None or logsumexp is None:
                 output, logsumexp = part
             else:
                 # By the logarithms of the sums: blocks are normalised each by itself, and only these tell their
                 # weights.
                 _merge(_from(output, block.start), _from(logsumexp, block.start), *part)
+        assert output is not None, "a rank's queries attend to its own keys"
         result = output.to(query.dtype)
         ctx.ring, ctx.is_causal, ctx.options = ring, is_causal, options
         ctx.save_for_backward(query, key, value, result, logsumexp)
@@ -158,7 +164,7 @@ class _RingAttention(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Ctx, *grads: Tensor) -> tuple[Tensor | None, ...]:
         ring: AttentionRing = ctx.ring
         query, key, value, output, logsumexp = ctx.saved_tensors
         of_queries = (grads[0], output, logsumexp, query)
@@ -187,7 +193,7 @@ def _add_gradients(
     block: AttentionBlock,
     of_queries: Sequence[Tensor],
     parts: Sequence[Tensor],
-    options: Any,
+    options: Options,
 ) -> None:
     """Add a block's gradients to those of the queries, and to the sums for its keys and values, in place."""
     inputs = [_from(x, block.start) for x in of_queries]

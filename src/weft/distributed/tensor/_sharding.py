@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cache
 from itertools import takewhile
 from math import prod
-from typing import Any
 
 from weft._base.size import Size, size_of
 from weft._base.state import using
+from weft._base.types import SavedState
 from weft._lazy.aval import AnyOwner, Aval, aval_of, named, owned, plain_type
 from weft._lazy.infer import Call
 from weft._lazy.owner import Stored
@@ -219,7 +219,7 @@ def set_operations(
 
 
 # no cell: a cache, keyed by all that its entries depend on
-_shardings: dict[tuple[Any, ...], Sharding] = {}
+_shardings: dict[Hashable, Sharding] = {}
 
 
 def sharding_of(mesh: DeviceMesh, placements: Placements, size: Sequence[int]) -> Sharding:
@@ -229,7 +229,14 @@ def sharding_of(mesh: DeviceMesh, placements: Placements, size: Sequence[int]) -
     return sharding or _shardings.setdefault(key, Sharding(mesh, placements, size_of(tuple(size))))
 
 
-def sharding_from(facts: Mapping[str, Any]) -> Sharding:
+def sharding_in(value: Value) -> Sharding:
+    """The sharding of a sharded value."""
+    sharding = value.aval.owner
+    assert isinstance(sharding, Sharding), "it is sharded"
+    return sharding
+
+
+def sharding_from(facts: SavedState) -> Sharding:
     """The sharding that a file describes; `ValueError` if it describes none."""
     return sharding_of(mesh_from(facts["mesh"]), tuple(map(placement_from, facts["placements"])), facts["size"])
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
 
 from weft._base.cell import LocalCell
 from weft._base.dtype import DType, float32
+from weft._base.types import Kwargs
 from weft._lazy.call import BoundOp
 from weft._lazy.infer import Call, signature_of
 from weft._lazy.value import Value
@@ -21,7 +21,7 @@ from weft._tensor.tensor import Tensor, operand, wrap
 from weft.distributed._observers import requested
 from weft.distributed.tensor._placements import Placement, Replicate, Shard
 from weft.distributed.tensor._redistribute import redistributed
-from weft.distributed.tensor._sharding import Sharding, labelled, sharding_of, whole_type
+from weft.distributed.tensor._sharding import Sharding, labelled, sharding_in, sharding_of, whole_type
 from weft.errors import ValueRangeError
 from weft.ops._kinds import Many
 from weft.ops._neural import reduction_name
@@ -49,7 +49,7 @@ def over_split_classes(call: Call, inputs: Sequence[Value]) -> tuple[Value, ...]
         return None
     whole = signature_of(call, tuple([whole_type(x.aval) for x in inputs])).call  # raises what it would raise there
     assert isinstance(whole, BoundOp), "it is a call"
-    static = dict(zip([p.name for p in whole.op.params], whole.static, strict=True))
+    static: Kwargs = dict(zip([p.name for p in whole.op.params], whole.static, strict=True))
     dim = static.get("dim", min(1, len(sharding.size) - 1))
     if not any(p.is_shard(dim) for p in sharding.placements):
         if _takes_plain.get() and any(x.aval.owner is None for x in inputs[1:]):
@@ -180,7 +180,7 @@ def _targets(
 
 def _class_numbers(scores: Tensor, dim: int) -> Tensor:
     """The number of each class, of which each process has those of its own scores."""
-    sharding: Any = operand(scores).aval.owner
+    sharding = sharding_in(operand(scores))
     placements = tuple(Shard(0) if p.is_shard(dim) else Replicate() for p in sharding.placements)
     start, size = sharding.local_parts()[dim]
     numbers = operand(arange(start, start + size, device=scores.device))
@@ -195,7 +195,7 @@ def _products(shares: Tensor, scores: Tensor) -> Tensor:
 def _sums(dim: int, *terms: Tensor) -> Sequence[Tensor]:
     """The sum of each term over the classes, put together at once."""
     sums = operand(rows.stack([rows.sum(term, dim) for term in terms]))
-    sharding: Any = sums.aval.owner
+    sharding = sharding_in(sums)
     placements: list[Placement] = [Replicate() if p.is_partial() else p for p in sharding.placements]
     return wrap(redistributed(sums, sharding.with_placements(placements))).unbind(0)
 

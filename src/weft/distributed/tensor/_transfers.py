@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
+import jax
+
 from weft._base.site import user_site
 from weft._base.state import ambient, using
 from weft._lazy.aval import aval_of
@@ -61,12 +63,14 @@ def transferred(value: Value, transfer: Transfer, past: Value | None = None) -> 
             result = transfer.run(wrap(value))._read()
     if not is_linked:
         return result
-    signature = Signature(
-        transfer.name, lambda x, _: (x,), (result.aval, value.aval), device=result.aval.device, rounds=False
-    )
+    signature = Signature(transfer.name, _first, (result.aval, value.aval), device=result.aval.device, rounds=False)
     (linked,) = record(signature, (result, value), ambient())
     _Derivative(transfer).link([linked])
     return linked
+
+
+def _first(x: jax.Array, _: jax.Array) -> tuple[jax.Array]:
+    return (x,)
 
 
 class _Derivative:

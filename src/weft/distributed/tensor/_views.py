@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from weft._dispatch import apply
 from weft._lazy.aval import Aval, owned
@@ -24,6 +24,7 @@ from weft.ops._strides import Layout, row_major
 from weft.ops._table import NO_ARITHMETIC, TABLE, OpDef, View
 
 T = TypeVar("T", bound=Tensor)
+V = TypeVar("V")
 
 
 def local_view(tensor: Tensor, sharding: Sharding) -> Tensor:
@@ -45,11 +46,11 @@ def _view(tensor: Tensor, call: Call) -> Tensor:
     return make_view(wrap(apply(call, (operand(tensor),))[0]), tensor, call, ())
 
 
-def _same(value: Any, *_: Any) -> Any:
+def _same(value: V, *_: object) -> V:
     return value
 
 
-def _written(base: Any, value: Any, *_: Any) -> Any:
+def _written(base: object, value: V, *_: object) -> V:
     del base
     return value
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TypeAlias
 
+from weft._base.guards import is_list_or_tuple
 from weft._tensor.dim_names import position
 from weft._tensor.tensor import Tensor
 from weft.distributed import _objects
@@ -14,9 +15,12 @@ from weft.distributed.device_mesh import DeviceMesh
 from weft.distributed.tensor._placements import Partial, Placement, Placements, Replicate, Shard, require_reduction
 from weft.errors import DistError, PreconditionError, ValueRangeError, WeftError
 
+WantedPlacements: TypeAlias = Placement | Sequence[Placement] | Mapping[str, object] | None
+"""Placements, by mesh dims, or mesh dims by the names of the tensor's; None for the usual ones."""
+
 
 def placements_for(
-    placements: Any,
+    placements: WantedPlacements,
     mesh: DeviceMesh,
     ndim: int,
     named: Tensor | None = None,
@@ -33,7 +37,7 @@ def placements_for(
         return (Replicate(),) * mesh.ndim
     if isinstance(placements, Mapping) and named is not None:
         return _by_name(placements, mesh, named)
-    entries = [placements] if isinstance(placements, Placement) else list(placements)
+    entries: Sequence[object] = [placements] if isinstance(placements, Placement) else list(placements)
     if len(entries) != mesh.ndim:
         raise miscounted(
             "`placements` must have the same length as `device_mesh.ndim`! Found placements length: "
@@ -48,7 +52,7 @@ def placements_for(
     return tuple([_checked(placement, ndim, no_such_dim) for placement in entries])
 
 
-def _checked(placement: Any, ndim: int, no_such_dim: type[WeftError]) -> Placement:
+def _checked(placement: object, ndim: int, no_such_dim: type[WeftError]) -> Placement:
     if isinstance(placement, Partial):
         require_reduction(placement.reduce_op)
     if not isinstance(placement, Shard):
@@ -60,10 +64,10 @@ def _checked(placement: Any, ndim: int, no_such_dim: type[WeftError]) -> Placeme
     return replace(placement, dim=placement.dim % ndim)
 
 
-def _by_name(placements: Mapping[str, Any], mesh: DeviceMesh, tensor: Tensor) -> Placements:
+def _by_name(placements: Mapping[str, object], mesh: DeviceMesh, tensor: Tensor) -> Placements:
     result: list[Placement] = [Replicate()] * mesh.ndim
     for name, entry in placements.items():
-        for mesh_dim in entry if isinstance(entry, (tuple, list)) else (entry,):
+        for mesh_dim in entry if is_list_or_tuple(entry) else (entry,):
             at = mesh.dim_of(mesh_dim)
             if result[at] != Replicate():
                 raise ValueRangeError(f"placements by name: mesh dim {mesh_dim!r} is given twice, in {placements!r}")
@@ -91,7 +95,7 @@ def require_common(local: Tensor, mesh: DeviceMesh, placements: Placements) -> T
         group = mesh.get_group(at)
         # Compared on all ranks, so that all raise: a broadcast of tensors that differ would otherwise fail somewhere
         # within.
-        facts: list[Any] = [None] * group.size()
+        facts: list[object] = [None] * group.size()
         own = str(local.dtype), tuple(local.shape), local.stride(), local.requires_grad
         _objects.all_gather_object(facts, own, group)
         if len(set(facts)) > 1:

@@ -6,8 +6,8 @@ from abc import abstractmethod
 from collections.abc import Callable
 from enum import Enum, auto
 from functools import partial
-from typing import Any
 
+from weft._base.types import AnyCallable, Arg, Result, SavedState
 from weft.autograd.graph import save_on_cpu
 from weft.distributed._module_wrapper import ModuleWrapper
 from weft.distributed.fsdp.wrap import lambda_auto_wrap_policy, wrap_submodules
@@ -33,7 +33,7 @@ class ActivationWrapper(ModuleWrapper):
         self.register_load_state_dict_pre_hook(_loading)
 
     @abstractmethod
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: Arg, **kwargs: Arg) -> Result:
         """What the wrapped module computes."""
         raise ValueError("Subclasses should implement forward().")
 
@@ -41,7 +41,7 @@ class ActivationWrapper(ModuleWrapper):
 class OffloadWrapper(ActivationWrapper):
     """A module that keeps what its backward pass reads in the host's memory."""
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: Arg, **kwargs: Arg) -> Result:
         """What the wrapped module computes."""
         with save_on_cpu(pin_memory=True):
             return self.module(*args, **kwargs)
@@ -54,8 +54,8 @@ class CheckpointWrapper(ActivationWrapper):
         self,
         mod: Module,
         checkpoint_impl: CheckpointImpl = CheckpointImpl.NO_REENTRANT,
-        checkpoint_fn: Callable[..., Any] | None = None,
-        **checkpoint_fn_kwargs: Any,
+        checkpoint_fn: AnyCallable | None = None,
+        **checkpoint_fn_kwargs: Arg,
     ) -> None:
         super().__init__(mod)
         self.checkpoint_impl = checkpoint_impl
@@ -64,7 +64,7 @@ class CheckpointWrapper(ActivationWrapper):
             checkpoint_fn = partial(checkpoint, use_reentrant=reentrant)
         self.checkpoint_fn = partial(checkpoint_fn, **checkpoint_fn_kwargs)
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: Arg, **kwargs: Arg) -> Result:
         """What the wrapped module computes."""
         return self.checkpoint_fn(self.module, *args, **kwargs)
 
@@ -77,8 +77,8 @@ def offload_wrapper(module: Module) -> OffloadWrapper:
 def checkpoint_wrapper(
     module: Module,
     checkpoint_impl: CheckpointImpl = CheckpointImpl.NO_REENTRANT,
-    checkpoint_fn: Callable[..., Any] | None = None,
-    **checkpoint_fn_kwargs: Any,
+    checkpoint_fn: AnyCallable | None = None,
+    **checkpoint_fn_kwargs: Arg,
 ) -> CheckpointWrapper:
     """A module that is computed again in the backward pass.
 
@@ -99,14 +99,14 @@ def apply_activation_checkpointing(
     wrap_submodules(model, policy, checkpoint_wrapper_fn, (), (), {})
 
 
-def _saved(module: ActivationWrapper, state: Any, prefix: str, local_metadata: Any) -> None:
+def _saved(module: ActivationWrapper, state: SavedState, prefix: str, local_metadata: object) -> None:
     del local_metadata
     inner = f"{prefix}{module.inner_name}."
     for key in [key for key in state if key.startswith(inner)]:
         state[prefix + key.removeprefix(inner)] = state.pop(key)
 
 
-def _loading(module: ActivationWrapper, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+def _loading(module: ActivationWrapper, state: SavedState, prefix: str, *rest: Arg) -> None:
     del rest
     inner = f"{prefix}{module.inner_name}."
     for key in [key for key in state if key.startswith(prefix) and not key.startswith(inner)]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from weft._base.types import Arg
 from weft.distributed._grad_bucket import Hook
 from weft.distributed.algorithms.ddp_comm_hooks import (
     debugging_hooks,
@@ -27,7 +29,7 @@ class BuiltinCommHookType(Enum):
     FP16_COMPRESS = 1
 
 
-def hook_of_type(kind: BuiltinCommHookType) -> Hook:
+def hook_of_type(kind: object) -> Hook:
     """The hook that an enum member stands for."""
     if not isinstance(kind, BuiltinCommHookType):
         raise ArgumentError(f"a built-in hook is a member of BuiltinCommHookType, but got {kind!r}")
@@ -36,12 +38,12 @@ def hook_of_type(kind: BuiltinCommHookType) -> Hook:
     return default_hooks.fp16_compress_hook
 
 
-def _plain(comm_hook: Hook, model: Module, state: Any) -> None:
+def _plain(comm_hook: Hook, model: Module, state: Arg) -> None:
     model.register_comm_hook(state, comm_hook)
 
 
 def _power_sgd(
-    comm_hook: Any, model: Module, state: Any, matrix_approximation_rank: int, start_powerSGD_iter: int = 1_000
+    comm_hook: Hook, model: Module, state: Arg, matrix_approximation_rank: int, start_powerSGD_iter: int = 1_000
 ) -> None:
     own = PowerSGDState(state, matrix_approximation_rank, start_powerSGD_iter)
     model.register_comm_hook(own, comm_hook)
@@ -50,10 +52,10 @@ def _power_sgd(
 class _Registers:
     """The value of an enum member: a function that registers its hook on a model."""
 
-    def __init__(self, register: Any, comm_hook: Any, **options: Any) -> None:
+    def __init__(self, register: Callable[..., None], comm_hook: Hook, **options: Arg) -> None:
         self._call = partial(register, comm_hook=comm_hook, **options)
 
-    def __call__(self, *, model: Module, state: Any, **options: Any) -> None:
+    def __call__(self, *, model: Module, state: Arg, **options: Arg) -> None:
         self._call(model=model, state=state, **options)
 
 
@@ -72,6 +74,6 @@ class DDPCommHookType(Enum):
     NOOP = _Registers(_plain, debugging_hooks.noop_hook)
 
 
-def register_ddp_comm_hook(comm_hook_type: DDPCommHookType, model: Module, state: Any = None) -> None:
+def register_ddp_comm_hook(comm_hook_type: DDPCommHookType, model: Module, state: Arg = None) -> None:
     """Register a hook of `DDPCommHookType` on a replica; `state` is a process group, or None for the default one."""
     comm_hook_type.value(model=model, state=state)

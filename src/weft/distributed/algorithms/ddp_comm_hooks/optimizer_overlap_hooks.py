@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from weft._base.state import using
+from weft._base.types import Arg, Result
 from weft._lazy.flushing import keeping
 from weft._tensor.tensor import Tensor
 from weft.distributed._grad_bucket import GradBucket, Hook, flat_result, gradients_of
@@ -19,7 +19,7 @@ class _OptimizerHookState:
     `ValueError` for an optimizer without a method `step_param`.
     """
 
-    def __init__(self, functional_optim: Any, params: Iterable[Tensor] | None = None) -> None:
+    def __init__(self, functional_optim: Arg, params: Iterable[Tensor] | None = None) -> None:
         if not hasattr(functional_optim, "step_param"):
             raise ValueRangeError(
                 f"Class {type(functional_optim)} must implement method step_param. as_functional_optim "
@@ -33,14 +33,14 @@ class _OptimizerHookState:
         return self.params_to_optimize is None or param in self.params_to_optimize
 
 
-def _hook_then_optimizer(hook: Hook, optimizer_state: _OptimizerHookState) -> Hook:
+def hook_then_optimizer(hook: Hook, optimizer_state: _OptimizerHookState) -> Hook:
     """A hook that exchanges a bucket's gradients as `hook` does, and updates its parameters as soon as they arrive.
 
     Its result is that of `hook`.
     """
 
-    def exchange_and_update(hook_state: Any, bucket: GradBucket) -> Future[Any]:
-        def update(done: Future[Any]) -> Tensor:
+    def exchange_and_update(hook_state: Arg, bucket: GradBucket) -> Future[Result]:
+        def update(done: Future[Result]) -> Tensor:
             # The steps of a bucket's parameters are recorded together, instead of as a program for each.
             with using(grad=False), keeping():
                 flat = flat_result(done.value(), bucket)
@@ -52,3 +52,7 @@ def _hook_then_optimizer(hook: Hook, optimizer_state: _OptimizerHookState) -> Ho
         return hook(hook_state, bucket).then(update)
 
     return exchange_and_update
+
+
+# PyTorch has it under this name
+_hook_then_optimizer = hook_then_optimizer

@@ -6,10 +6,11 @@ Lin et al., "Don't use large mini-batches, use local SGD", 2020 (https://arxiv.o
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from weft._base.types import Result
 from weft.distributed._grad_bucket import GradBucket
-from weft.distributed._world import require_group
+from weft.distributed._world import AnyGroup, require_group
 from weft.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
 from weft.distributed.algorithms.ddp_comm_hooks.default_hooks import average
 from weft.errors import OptionError
@@ -31,7 +32,7 @@ class PostLocalSGDState:
     def __init__(
         self,
         process_group: ProcessGroup,
-        subgroup: Any,
+        subgroup: AnyGroup,
         start_localSGD_iter: int,
         post_local_gradient_allreduce: bool = True,
     ) -> None:
@@ -50,7 +51,7 @@ class PostLocalSGDState:
                 _log.info("Start to apply local SGD after %s iterations.", self.iter)
 
 
-def post_localSGD_hook(state: PostLocalSGDState, bucket: GradBucket) -> Future[Any]:
+def post_localSGD_hook(state: PostLocalSGDState, bucket: GradBucket) -> Future[Result]:
     """The average over all ranks, or over a subgroup once local SGD has begun."""
     if state.iter < state.start_localSGD_iter:
         state.maybe_increase_iter(bucket)

@@ -11,12 +11,13 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft._base.dtype import bfloat16, float16
 from weft._base.state import using
+from weft._base.types import Result, SavedState
 from weft._tensor.codegen import op as rows
 from weft._tensor.composite.shape import unbind
 from weft._tensor.convert import from_host
@@ -85,10 +86,10 @@ class PowerSGDState:
         self.compression_stats_logging_frequency = max(1, compression_stats_logging_frequency)
         self.next_stats_report = 0
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> SavedState:
         return {name: value for name, value in self.__dict__.items() if name != "process_group"}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: SavedState) -> None:
         self.__dict__.update(state, process_group=require_default())
 
     def maybe_increase_iter(self, bucket: GradBucket) -> None:
@@ -103,7 +104,7 @@ class PowerSGDState:
         before, after = self.total_numel_before_compression, self.total_numel_after_compression
         return (before / after if after else 0), before, after
 
-    def _count(self, bucket: GradBucket, matrices: Sequence[Tensor], whole: int) -> None:
+    def count(self, bucket: GradBucket, matrices: Sequence[Tensor], whole: int) -> None:
         """Count the elements of a bucket; `whole` of them are sent without compression."""
         for batch, num_rows, num_cols in (m.shape for m in matrices):
             rank = min(num_rows, num_cols, self.matrix_approximation_rank)
@@ -121,12 +122,12 @@ class PowerSGDState:
             )
             self.next_stats_report = self.iter + self.compression_stats_logging_frequency
 
-    def _with_error(self, flat: Tensor, index: int) -> Tensor:
+    def with_error(self, flat: Tensor, index: int) -> Tensor:
         """The gradients plus the errors of the previous step."""
         error = self.error_dict.get(index) if self.use_error_feedback else None
         return flat if error is None else flat + error
 
-    def _first_qs(self, index: int, shapes: Sequence[tuple[int, ...]], like: Tensor) -> list[Tensor]:
+    def first_qs(self, index: int, shapes: Sequence[tuple[int, ...]], like: Tensor) -> list[Tensor]:
         """Each (batch, columns, rank), orthonormal: those of the previous step, or random ones."""
         sizes = [math.prod(shape) for shape in shapes]
         if not self.warm_start or index not in self.q_memory_dict:
@@ -136,7 +137,7 @@ class PowerSGDState:
         epsilon = self.orthogonalization_epsilon
         return [orthogonalized(rows.reshape(q, shape), epsilon) for q, shape in zip(parts, shapes, strict=True)]
 
-    def _remember(self, bucket: GradBucket, gradients: Tensor, decompressed: Tensor) -> None:
+    def remember(self, bucket: GradBucket, gradients: Tensor, decompressed: Tensor) -> None:
         """Store the errors at the end of a bucket's step."""
         if self.use_error_feedback:
             self.error_dict[bucket.index()] = gradients - decompressed
@@ -169,12 +170,12 @@ def _approximate(
     shapes, most = [tuple(m.shape) for m in matrices], state.matrix_approximation_rank
     p_shapes = [(batch, num_rows, min(num_rows, num_cols, most)) for batch, num_rows, num_cols in shapes]
     q_shapes = [(batch, num_cols, min(num_rows, num_cols, most)) for batch, num_rows, num_cols in shapes]
-    qs = state._first_qs(index, q_shapes, whole)
+    qs = state.first_qs(index, q_shapes, whole)
     thin = _flat([*(rows.matmul(m, q) for m, q in zip(matrices, qs, strict=True)), whole])
     work = _collectives.all_reduce(thin, group=group, async_op=True)
     assert work is not None, "a replica is a member of its group"
 
-    def finish(done: Future[Any]) -> tuple[list[Tensor], Tensor]:
+    def finish(done: Future[Result]) -> tuple[list[Tensor], Tensor]:
         with using(grad=False):
             *sums, rest = _parts(done.value()[0], [*p_shapes, (whole.numel(),)])
             ps = [orthogonalized(p, state.orthogonalization_epsilon) for p in sums]  # the scale does not matter
@@ -200,7 +201,7 @@ def _parts(flat: Tensor, shapes: Sequence[tuple[int, ...]]) -> list[Tensor]:
     return [rows.reshape(part, shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
-def powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Any]:
+def powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Result]:
     """Averages in which large matrices are compressed one by one; vectors and small matrices are sent as they are.
 
     The first `start_powerSGD_iter` steps use plain averages.
@@ -211,23 +212,23 @@ def powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Any]:
         state.maybe_increase_iter(bucket)
         return average(state.process_group, bucket.buffer())
     # What compression has left out is added to the next gradients (error feedback; Vogels et al., 2019).
-    gradients = state._with_error(bucket.buffer(), bucket.index())
+    gradients = state.with_error(bucket.buffer(), bucket.index())
     tensors = split_like(gradients, bucket.parameters())
     whole = [at for at, t in enumerate(tensors) if not _worth_it(state, t)]
     batches = _batches(state, tensors, [at for at in range(len(tensors)) if at not in whole])
     matrices = [rows.stack([rows.reshape(tensors[at], (tensors[at].shape[0], -1)) for at in b]) for b in batches]
-    state._count(bucket, matrices, sum(tensors[at].numel() for at in whole))
+    state.count(bucket, matrices, sum(tensors[at].numel() for at in whole))
     kept = _flat([tensors[at] for at in whole]) if whole else gradients[:0]
     future = _approximate(state, bucket.index(), matrices, kept)
 
-    def decompress(done: Future[Any]) -> Tensor:
+    def decompress(done: Future[Result]) -> Tensor:
         products, rest = done.value()
         with using(grad=False):
             rest_of = dict(zip(whole, _parts(rest, [tuple(tensors[at].shape) for at in whole]), strict=True))
             for batch, product in zip(batches, products, strict=True):
                 rest_of.update(zip(batch, unbind(product), strict=True))
             result = _flat([rest_of[at] for at in range(len(tensors))])
-            state._remember(bucket, gradients, result)
+            state.remember(bucket, gradients, result)
         return result
 
     return future.then(decompress)
@@ -250,7 +251,7 @@ def _batches(state: PowerSGDState, tensors: Sequence[Tensor], chosen: Sequence[i
     return together if state.batch_tensors_with_same_shape else [[at] for batch in together for at in batch]
 
 
-def batched_powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Any]:
+def batched_powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Result]:
     """Averages in which a bucket is compressed as one square matrix, padded with zeros: faster, but less accurate."""
     if state.iter < state.start_powerSGD_iter:
         state.maybe_increase_iter(bucket)
@@ -258,15 +259,15 @@ def batched_powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[An
     flat = bucket.buffer()
     length, side = flat.numel(), math.ceil(math.sqrt(flat.numel()))
     filling = rows.zeros((side**2 - length,), dtype=flat.dtype, device=flat.device)
-    gradients = state._with_error(rows.cat([flat, filling]), bucket.index())
+    gradients = state.with_error(rows.cat([flat, filling]), bucket.index())
     matrices = [rows.reshape(gradients, (1, side, side))]
-    state._count(bucket, matrices, 0)
+    state.count(bucket, matrices, 0)
     future = _approximate(state, bucket.index(), matrices, gradients[:0])
 
-    def decompress(done: Future[Any]) -> Tensor:
+    def decompress(done: Future[Result]) -> Tensor:
         with using(grad=False):
             result = rows.reshape(done.value()[0][0], (-1,))
-            state._remember(bucket, gradients, result)
+            state.remember(bucket, gradients, result)
             return result[:length]
 
     return future.then(decompress)

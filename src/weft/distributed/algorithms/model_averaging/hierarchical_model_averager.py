@@ -10,7 +10,7 @@ import logging
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weft.distributed._subgroups import new_subgroups
 from weft.distributed._world import get_world_size
@@ -62,13 +62,13 @@ class HierarchicalModelAverager(ModelAverager):
         if warmup_steps < 0:
             raise ValueRangeError("Arg ``warmup_steps`` must be a non-negative number.")
         self.warmup_steps = warmup_steps
-        self.period_process_group_dict: OrderedDict[int, Any] = OrderedDict()
+        self.period_process_group_dict: OrderedDict[int, ProcessGroup] = OrderedDict()
         for period, size in sizes.items():
             _log.info("Groups of %s ranks average every %s steps, unless larger ones do.", size, period)
             group = self.process_group if size == whole else new_subgroups(size, self.process_group)[0]
             self.period_process_group_dict[period] = group
 
-    def average_parameters(self, params: Iterable[Any]) -> None:
+    def average_parameters(self, params: Iterable[object]) -> None:
         """Average the parameters that have a gradient, if this step is due."""
         due = [period for period in self._periods if self.step % period == 0]
         if due and self.step >= self.warmup_steps:

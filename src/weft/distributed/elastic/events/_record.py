@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import sys
 import traceback
 
+from weft._base.site import calling_frame
 from weft.distributed.elastic.events.api import Event, NodeState, RdzvEvent
 from weft.distributed.elastic.events.handlers import get_logging_handler, installed
 
@@ -58,7 +58,7 @@ def construct_and_record_rdzv_event(
     # Nobody listens by default, and events are recorded at each step of a rendezvous.
     if isinstance(get_logging_handler("dynamic_rendezvous"), logging.NullHandler):
         return
-    caller = sys._getframe(1).f_code
+    caller = calling_frame(1).f_code
     event = RdzvEvent(
         name=f"{os.path.basename(caller.co_filename)}:{name or caller.co_name}",
         run_id=run_id,

@@ -6,6 +6,8 @@ import json
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 
+from weft._base.types import Json
+
 EventMetadataValue = str | int | float | bool | None
 
 
@@ -23,7 +25,7 @@ class Event:
     name: str
     source: EventSource
     timestamp: int = 0
-    metadata: dict[str, EventMetadataValue] = field(default_factory=dict)
+    metadata: dict[str, EventMetadataValue] = field(default_factory=dict[str, EventMetadataValue])
 
     def __str__(self) -> str:
         return self.serialize()
@@ -33,8 +35,9 @@ class Event:
         """The event of a JSON text; an event is returned unchanged."""
         if isinstance(data, Event):
             return data
-        fields = json.loads(data)
-        return Event(**{**fields, "source": EventSource[fields["source"]]})
+        fields: dict[str, Json] = json.loads(data)
+        fields["source"] = EventSource[fields["source"]]
+        return Event(**fields)
 
     def serialize(self) -> str:
         """The event as JSON."""
@@ -73,8 +76,9 @@ class RdzvEvent:
         """The event of a JSON text; an event is returned unchanged."""
         if isinstance(data, RdzvEvent):
             return data
-        fields = json.loads(data)
-        return RdzvEvent(**{**fields, "node_state": NodeState[fields["node_state"]]})
+        fields: dict[str, Json] = json.loads(data)
+        fields["node_state"] = NodeState[fields["node_state"]]
+        return RdzvEvent(**fields)
 
     def serialize(self) -> str:
         """The event as JSON."""

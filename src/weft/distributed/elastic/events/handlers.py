@@ -46,7 +46,7 @@ class _Installed:
 installed = _Installed()
 
 
-def configure(handler: EventHandler) -> None:
+def configure(handler: object) -> None:
     """Pass the events of this process to a handler, in addition to the log."""
     if not isinstance(handler, EventHandler):
         raise ArgumentError(f"events.configure(): handler must be an EventHandler, got {type(handler).__name__}")

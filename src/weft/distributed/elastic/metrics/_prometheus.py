@@ -42,7 +42,7 @@ class PrometheusMetricHandler(MetricHandler):
     def _page(self) -> Response:
         with self._lock:
             samples = sorted(self._samples.items())
-        lines = []
+        lines: list[str] = []
         for at, (suffix, kind) in enumerate((("last", "gauge"), ("sum", "counter"), ("count", "counter"))):
             lines.append(f"# TYPE weft_metric_{suffix} {kind}")
             for (group, name), values in samples:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
 
+from weft._base.types import Arg
 from weft.distributed.elastic.metrics._handlers import MetricData, MetricHandler
 
 
@@ -15,7 +15,7 @@ class TensorBoardMetricHandler(MetricHandler):
     the package `tensorboard`, which is imported only here.
     """
 
-    def __init__(self, log_dir: str | None = None, *, writer: Any = None) -> None:
+    def __init__(self, log_dir: str | None = None, *, writer: Arg = None) -> None:
         if writer is None:
             writer = import_module("weft.utils.tensorboard").SummaryWriter(log_dir)
         self._writer = writer

@@ -6,13 +6,13 @@ import time
 import warnings
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
 
+from weft._base.types import AnyCallable, Arg, Result
 from weft.distributed.elastic.metrics._handlers import ConsoleMetricHandler as ConsoleMetricHandler
 from weft.distributed.elastic.metrics._handlers import MetricData, MetricHandler, NullMetricHandler
 from weft.errors import ArgumentError
 
-Function = Callable[..., Any]
+Function = AnyCallable
 
 
 class MetricsConfig:
@@ -38,7 +38,7 @@ class _Handlers:
 _handlers = _Handlers()
 
 
-def configure(handler: MetricHandler, group: str | None = None) -> None:
+def configure(handler: object, group: str | None = None) -> None:
     """Send the metrics of a group to a handler; without a group, those of all groups without their own handler."""
     if not isinstance(handler, MetricHandler):
         raise ArgumentError(f"metrics.configure(): handler must be a MetricHandler, got {type(handler).__name__}")
@@ -70,7 +70,7 @@ def put_metric(metric_name: str, metric_value: float, metric_group: str = "torch
     getStream(metric_group).add_value(metric_name, metric_value)
 
 
-def prof(fn: Function | None = None, group: str = "torchelastic") -> Any:
+def prof(fn: Function | None = None, group: str = "torchelastic") -> AnyCallable:
     """Decorate a function, so that it publishes its success or failure and its duration. Takes a group, or nothing.
 
     The metrics are `NAME.success` or `NAME.failure` (each 1) and `NAME.duration.ms`. NAME is `Class.method`, or
@@ -97,12 +97,12 @@ def get_elapsed_time_ms(start_time_in_seconds: float) -> int:
     return int((time.time() - start_time_in_seconds) * 1000)
 
 
-def _measured(name_of: Callable[[Function], str], group: Any) -> Callable[[Function], Function]:
+def _measured(name_of: Callable[[Function], str], group: Arg) -> Callable[[Function], Function]:
     def decorate(function: Function) -> Function:
         name = name_of(function)
 
         @wraps(function)
-        def measured(*args: Any, **kwargs: Any) -> Any:
+        def measured(*args: Arg, **kwargs: Arg) -> Result:
             start = time.time()
             try:
                 result = function(*args, **kwargs)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 from contextlib import ExitStack
-from typing import IO, Any
+from typing import IO
 
+from weft._base.types import Arg
 from weft.distributed.elastic.multiprocessing._context import PContext
 
 
 class SubprocessContext(PContext):
     """Copies of a program; arguments are converted by `str`."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(self, *args: Arg, **options: Arg) -> None:
         super().__init__(*args, **options)
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 

@@ -14,13 +14,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait as wait_for_any
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from weft._base.flight import has_recorded_end, remove_recording
+from weft._base.types import AnyCallable, Args, Json, Result
 from weft.distributed.elastic.multiprocessing._guardian import Guardian
 from weft.distributed.elastic.multiprocessing._logs import LogsDest, LogsSpecs
 from weft.distributed.elastic.multiprocessing._numa import refuse_numa
 from weft.distributed.elastic.multiprocessing._signals import (
+    Handler,
     SignalException,
     raise_on_signals,
     restore_handlers,
@@ -44,10 +46,10 @@ class RunProcsResult:
     The path of a stream that was not redirected is empty.
     """
 
-    return_values: dict[int, Any] = field(default_factory=dict)
-    failures: dict[int, ProcessFailure] = field(default_factory=dict)
-    stdouts: dict[int, str] = field(default_factory=dict)
-    stderrs: dict[int, str] = field(default_factory=dict)
+    return_values: dict[int, Result] = field(default_factory=dict[int, Result])
+    failures: dict[int, ProcessFailure] = field(default_factory=dict[int, ProcessFailure])
+    stdouts: dict[int, str] = field(default_factory=dict[int, str])
+    stderrs: dict[int, str] = field(default_factory=dict[int, str])
 
     def is_failed(self) -> bool:
         """Whether any process failed."""
@@ -66,8 +68,8 @@ class PContext(ABC):
     def __init__(
         self,
         name: str,
-        entrypoint: Callable[..., Any] | str,
-        args: Mapping[int, tuple[Any, ...]],
+        entrypoint: AnyCallable | str,
+        args: Mapping[int, Args],
         envs: dict[int, dict[str, str]],
         logs_specs: LogsSpecs,
         log_line_prefixes: Mapping[int, str] | None = None,
@@ -96,7 +98,7 @@ class PContext(ABC):
         self._watches: dict[int, int] = {}  # a descriptor for each running process, readable when it has ended
         self._tails: list[TailLog] = []
         self._copies: list[TextIO] = []
-        self._handlers: dict[int, Any] = {}
+        self._handlers: dict[int, Handler] = {}
         self._guardian: Guardian | None = None
         self._closed = False
         self.stopped: set[int] = set()
@@ -121,14 +123,14 @@ class PContext(ABC):
     def _collect(self) -> None:  # noqa: B027  programs send nothing
         """Read what the processes have sent so far. Never blocks."""
 
-    def _return_values(self) -> dict[int, Any]:
+    def _return_values(self) -> dict[int, Result]:
         return dict.fromkeys(range(self.nprocs))
 
     def _readers(self) -> list[int]:
         """Descriptors that become readable when a process has sent something."""
         return []
 
-    def _unexplained(self, failure: ProcessFailure) -> str | dict[str, Any]:
+    def _unexplained(self, failure: ProcessFailure) -> str | dict[str, Json]:
         """The message of a failure of which only the exit code is known."""
         return failure.message
 

@@ -7,11 +7,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from weft._base.flight import start_from_environment
 from weft._base.program import end, run_module, run_script, shortened
+from weft._base.types import AnyCallable, Arg
 from weft.distributed.elastic.multiprocessing._activity import attach
 from weft.distributed.elastic.multiprocessing._lossy import survive_full_disks
 from weft.distributed.elastic.multiprocessing.errors import get_error_handler
@@ -21,12 +21,12 @@ RUNNER = ("-u", "-m", "weft.distributed.elastic.multiprocessing._entry")
 """The arguments between the interpreter and the program in a worker's command."""
 
 
-def is_run_here(entrypoint: Callable[..., Any] | str, args: Sequence[Any]) -> bool:
+def is_run_here(entrypoint: AnyCallable | str, args: Sequence[Arg]) -> bool:
     """Whether this interpreter runs a script or a module through our runner."""
     return entrypoint == sys.executable and tuple(args[: len(RUNNER)]) == RUNNER
 
 
-def program_name(entrypoint: Callable[..., Any] | str, args: Sequence[Any]) -> str:
+def program_name(entrypoint: AnyCallable | str, args: Sequence[Arg]) -> str:
     """The user's name for the program: without the interpreter and its options."""
     if not isinstance(entrypoint, str):
         return getattr(entrypoint, "__name__", repr(entrypoint))

@@ -18,10 +18,10 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from importlib import import_module
-from typing import Any
 
 from weft._base.program import add_script_folder, is_source
 from weft._base.signals import restore_defaults
+from weft._base.types import Kwargs
 from weft.distributed.elastic.multiprocessing import _entry
 from weft.distributed.elastic.multiprocessing.redirects import send
 from weft.errors import PreconditionError
@@ -66,7 +66,7 @@ def _is_alone() -> bool:
     return len(os.listdir("/proc/self/task")) == 1
 
 
-def _serve(peer: socket.socket) -> dict[str, Any] | None:
+def _serve(peer: socket.socket) -> Kwargs | None:
     """Fork for each request and report exit codes. Returns the request in a worker, None at the end."""
     workers: dict[int, int] = {}  # process ids, by descriptors that are readable when the process has ended
     received = b""
@@ -121,7 +121,7 @@ def _kill(pids: Iterable[int]) -> None:
                 kill(pid, signal.SIGKILL)
 
 
-def _initialize_worker(request: dict[str, Any]) -> None:
+def _initialize_worker(request: Kwargs) -> None:
     """Make this fork like a freshly started interpreter."""
     os.setsid()
     restore_defaults(signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGINT)  # as in a process of an agent

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
+from weft._base.types import Arg
 from weft.distributed.elastic.multiprocessing._context import PContext
 from weft.distributed.elastic.multiprocessing._entry import RUNNER
 from weft.distributed.elastic.multiprocessing._start import start_processes
@@ -91,7 +91,7 @@ class ForkServer:
                 start_new_session=True,  # this process passes signals on to workers
             )
 
-    def start(self, **options: Any) -> PContext:
+    def start(self, **options: Arg) -> PContext:
         """Start workers, forked if possible. The options are those that an agent gives to `start_processes`."""
         while not (self._ready or self._gone):
             self._read()
@@ -110,7 +110,7 @@ class ForkServer:
             raise
         return context
 
-    def fork(self, **request: Any) -> int:
+    def fork(self, **request: Arg) -> int:
         """Fork a worker; returns its process id. `BrokenPipeError` if the server has ended."""
         self._forked = None
         self._socket.sendall(json.dumps(request).encode() + b"\n")
@@ -182,7 +182,7 @@ class ForkServer:
 class ForkedContext(PContext):
     """Workers that a fork server forks."""
 
-    def __init__(self, server: ForkServer, *, start_method: str, **options: Any) -> None:
+    def __init__(self, server: ForkServer, *, start_method: str, **options: Arg) -> None:
         del start_method  # it is for functions
         super().__init__(**options)
         self._server = server

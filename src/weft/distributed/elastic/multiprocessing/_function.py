@@ -5,13 +5,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Any
 
 from weft._base.flight import start_from_environment
+from weft._base.types import AnyCallable, Arg, Args, Result
 from weft.distributed.elastic.multiprocessing._activity import attach
 from weft.distributed.elastic.multiprocessing._context import PContext
 from weft.distributed.elastic.multiprocessing._logs import LogsSpecs
@@ -34,17 +34,17 @@ class MultiprocessContext(PContext):
     def __init__(
         self,
         name: str,
-        entrypoint: Callable[..., Any] | str,
-        args: Mapping[int, tuple[Any, ...]],
+        entrypoint: AnyCallable | str,
+        args: Mapping[int, Args],
         envs: dict[int, dict[str, str]],
         start_method: str,
         logs_specs: LogsSpecs,
-        *options: Any,
-        **named_options: Any,
+        *options: Arg,
+        **named_options: Arg,
     ) -> None:
         super().__init__(name, entrypoint, args, envs, logs_specs, *options, **named_options)
         self.start_method = start_method
-        self._start_context: Any = multiprocessing.get_context(start_method)
+        self._start_context: Result = multiprocessing.get_context(start_method)
         self._processes: dict[int, BaseProcess] = {}
         self._values: dict[int, Connection] = {}
         self._received: dict[int, bytearray] = {rank: bytearray() for rank in range(self.nprocs)}
@@ -91,10 +91,10 @@ class MultiprocessContext(PContext):
                         reader.close()
                     self._received[rank] += chunk
 
-    def _return_values(self) -> dict[int, Any]:
+    def _return_values(self) -> dict[int, Result]:
         return {rank: self._unpacked(rank) for rank in range(self.nprocs)}
 
-    def _unpacked(self, rank: int) -> Any:
+    def _unpacked(self, rank: int) -> Result:
         data = bytes(self._received[rank])
         if not data:  # it has ended by `sys.exit(0)` or `os._exit(0)`
             return None
@@ -122,8 +122,8 @@ class MultiprocessContext(PContext):
 
 
 def _work(
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
+    function: AnyCallable,
+    args: Args,
     env: dict[str, str],
     stdout: str,
     stderr: str,
@@ -146,7 +146,7 @@ def _work(
     record(_returned)(function, args, writer)
 
 
-def _returned(function: Callable[..., Any], args: tuple[Any, ...], writer: Connection) -> None:
+def _returned(function: AnyCallable, args: Args, writer: Connection) -> None:
     """Call the function and send its return value."""
     value = function(*args)
     try:

@@ -28,11 +28,11 @@ class LogsDest:
     `temporary` is a folder that can be removed when the processes have ended.
     """
 
-    stdouts: dict[int, str] = field(default_factory=dict)
-    stderrs: dict[int, str] = field(default_factory=dict)
-    tee_stdouts: dict[int, str] = field(default_factory=dict)
-    tee_stderrs: dict[int, str] = field(default_factory=dict)
-    error_files: dict[int, str] = field(default_factory=dict)
+    stdouts: dict[int, str] = field(default_factory=dict[int, str])
+    stderrs: dict[int, str] = field(default_factory=dict[int, str])
+    tee_stdouts: dict[int, str] = field(default_factory=dict[int, str])
+    tee_stderrs: dict[int, str] = field(default_factory=dict[int, str])
+    error_files: dict[int, str] = field(default_factory=dict[int, str])
     filtered_stdout: str = ""
     filtered_stderr: str = ""
     temporary: str = ""

@@ -7,7 +7,10 @@ import io
 import os
 import stat
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, TypeGuard
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -15,7 +18,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 class _LossyFile(io.FileIO):
     """A file whose writes never fail; what does not fit on the disk is lost."""
 
-    def write(self, data: Any) -> int:
+    def write(self, data: ReadableBuffer) -> int:
         try:
             return super().write(data) or 0
         except OSError as error:
@@ -27,9 +30,13 @@ class _LossyFile(io.FileIO):
 def survive_full_disks() -> None:
     """Let Python's standard streams drop what a full disk cannot take, if they go to files."""
     for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if isinstance(stream, io.TextIOWrapper) and stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        stream: object = getattr(sys, name)
+        if _is_text(stream) and stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             setattr(sys, name, _lossy(stream))
+
+
+def _is_text(stream: object) -> TypeGuard[io.TextIOWrapper]:
+    return isinstance(stream, io.TextIOWrapper)
 
 
 def _lossy(stream: io.TextIOWrapper) -> io.TextIOWrapper:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from multiprocessing import get_all_start_methods
-from typing import Any
 
+from weft._base.types import AnyCallable, Args, Kwargs
 from weft.distributed.elastic.multiprocessing._binary import SubprocessContext
 from weft.distributed.elastic.multiprocessing._context import PContext
 from weft.distributed.elastic.multiprocessing._function import MultiprocessContext
@@ -17,8 +17,8 @@ from weft.errors import ArgumentError, ValueRangeError
 
 def start_processes(
     name: str,
-    entrypoint: Callable[..., Any] | str,
-    args: dict[int, tuple[Any, ...]],
+    entrypoint: AnyCallable | str,
+    args: dict[int, Args],
     envs: dict[int, dict[str, str]],
     logs_specs: LogsSpecs | str | os.PathLike[str] | None = None,
     log_line_prefixes: Mapping[int, str] | None = None,
@@ -47,7 +47,7 @@ def start_processes(
     require_all_ranks(args, len(args), "args")
     require_all_ranks(envs, len(args), "envs")
     _check(envs, log_line_prefixes or {}, start_method)
-    options: dict[str, Any] = {"start_method": start_method} if callable(entrypoint) else {}
+    options: Kwargs = {"start_method": start_method} if callable(entrypoint) else {}
     kind = MultiprocessContext if callable(entrypoint) else SubprocessContext
     context = kind(
         name=name,
@@ -73,13 +73,17 @@ def _check(envs: dict[int, dict[str, str]], prefixes: Mapping[int, str], start_m
     """Refuse arguments that would have no effect, or whose errors would not name them."""
     for rank, env in envs.items():
         for name, value in env.items():
-            if not (isinstance(name, str) and isinstance(value, str)):
-                kinds = f"{type(name).__name__} and {type(value).__name__}"  # the value may be a secret
-                raise ArgumentError(f"envs: names and values must be text, got {kinds} at {name!r} for rank {rank}")
+            _require_text(name, value, rank)
     if absent := sorted(prefixes.keys() - envs.keys()):
         raise ValueRangeError(f"log_line_prefixes: there is no local rank {absent[0]}; args has {sorted(envs)}")
     if start_method not in (methods := get_all_start_methods()):
         raise ValueRangeError(f"start_method must be one of {', '.join(methods)}, got {start_method!r}")
+
+
+def _require_text(name: object, value: object, rank: int) -> None:
+    if not (isinstance(name, str) and isinstance(value, str)):
+        kinds = f"{type(name).__name__} and {type(value).__name__}"  # the value may be a secret
+        raise ArgumentError(f"envs: names and values must be text, got {kinds} at {name!r} for rank {rank}")
 
 
 def _specs(

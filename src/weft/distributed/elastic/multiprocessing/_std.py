@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import IntFlag
 from typing import cast
 
+from weft._base.guards import is_mapping
 from weft.errors import ArgumentError, DistError, ValueRangeError
 
 _VALUE = r"^[0123]$"
@@ -34,7 +35,7 @@ class Std(IntFlag):
 
 def checked(value: object, what: str) -> Std | Mapping[int, Std]:
     """`value`, checked to be a set of streams or a mapping of such sets."""
-    each = value.values() if isinstance(value, Mapping) else [value]
+    each: Iterable[object] = value.values() if is_mapping(value) else [value]
     if wrong := [one for one in each if not isinstance(one, Std)]:
         raise ArgumentError(f"{what} must be a Std, or a dict of them by rank, got {wrong[0]!r}; see Std.from_str")
     return cast("Std | Mapping[int, Std]", value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 
 from weft.errors import ValueRangeError
@@ -28,7 +28,7 @@ def _flush(std: str) -> None:
 
 
 @contextmanager
-def redirect(std: str, to_file: str) -> Iterator[None]:
+def redirect(std: str, to_file: str) -> Generator[None]:
     """Redirect `stdout` or `stderr` to a file within a block. `ValueError` for another stream."""
     if std not in _NUMBERS:
         raise ValueRangeError(f"unknown standard stream <{std}>, must be one of {set(_NUMBERS)}")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 from weft._comm.stores.store import Store
 from weft.distributed.elastic.rendezvous.utils import fact
 from weft.errors import PeerGoneError, RendezvousConnectionError, RendezvousError
 
-Token = Any
+Token: TypeAlias = Any  # of whatever class a user's backend likes
 """A backend's identifier of a version of the state."""
 
 STORE_FAILED = "The connection to the C10d store has failed. See inner exception for details."
@@ -44,7 +44,7 @@ class RendezvousBackend(ABC):
 
 
 @contextmanager
-def store_failures() -> Iterator[None]:
+def store_failures() -> Generator[None]:
     """Raise exceptions of a store as `RendezvousConnectionError`."""
     try:
         yield

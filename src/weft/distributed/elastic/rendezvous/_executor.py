@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from weft._comm.deadline import Deadline
 from weft._comm.stores import keys
@@ -84,7 +84,7 @@ class Executor:
                 return False
         return True
 
-    def _answer(self, request: Request) -> Any:
+    def _answer(self, request: Request) -> object:
         match request:
             case ReadStatus():
                 return self._decoded(self._backend.get_state())
@@ -95,6 +95,10 @@ class Executor:
                     state = self._backend.get_state()
                     return *self._decoded(state), state is not None and state[0] == written
                 return *self._decoded(answer[:2]), answer[2]
+            case _:
+                return self._answer_of_store(request)
+
+    def _answer_of_store(self, request: GetKey | SetKeys | DeleteKey | Scan) -> object:
         with store_failures():
             match request:
                 case GetKey(key):
@@ -106,6 +110,7 @@ class Executor:
                     self._store.delete_key(key)
                 case Scan(prefix):
                     return self._store.values_under(prefix)
+        return None
 
     def _decoded(self, state: tuple[bytes, Token] | None) -> tuple[Status, Token | None]:
         now = time.monotonic()
@@ -117,7 +122,7 @@ class Executor:
         return (Status(), None) if state is None else (Status.decode(state[0]), state[1])
 
     @contextmanager
-    def _noting_failures(self) -> Iterator[None]:
+    def _noting_failures(self) -> Generator[None]:
         try:
             yield
         except RendezvousConnectionError as error:

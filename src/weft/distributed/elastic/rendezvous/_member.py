@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum, auto
-from typing import Any
 
 from weft._comm.stores import keys
+from weft.distributed.elastic.rendezvous._backend import Token
 from weft.distributed.elastic.rendezvous._requests import (
     DeleteKey,
     GetKey,
@@ -66,7 +66,7 @@ class Member:
         self._node = node
         self._rules = rules
         self._clock = clock
-        self._token: Any = None
+        self._token: Token = None
         self._changed_at = clock()  # when a change of the status was last seen
         self._after = -1  # this node wants, or has, a place in a later round than this
         self._registered = False  # whether this node's heartbeat exists and shows the present `_after`
@@ -195,7 +195,7 @@ class Member:
     def _heartbeat(self) -> dict[str, bytes]:
         return {keys.heartbeat(self._node): Heartbeat(self._node, self._after, self._heartbeats).encode()}
 
-    def _note(self, status: Status, token: Any) -> None:
+    def _note(self, status: Status, token: Token) -> None:
         # Times are those of this node's clock alone: it notes when it has seen a change, as clocks of nodes need not
         # agree.
         if (status.version, status.leader) != (self.status.version, self.status.leader):

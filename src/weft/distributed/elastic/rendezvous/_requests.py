@@ -7,8 +7,9 @@ reads no clock, so the same code runs in threads over a store, in tests, and in 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from weft.distributed.elastic.rendezvous._backend import Token
 from weft.distributed.elastic.rendezvous._status import Status
 
 _R = TypeVar("_R")
@@ -23,7 +24,7 @@ class SwapStatus(NamedTuple):
     """Replace the status if the token is that of the present version. Answers status, token and success."""
 
     status: Status
-    token: Any
+    token: Token
 
 
 class GetKey(NamedTuple):
@@ -52,10 +53,10 @@ class Scan(NamedTuple):
 
 Request = ReadStatus | SwapStatus | GetKey | SetKeys | DeleteKey | Scan
 
-Operation = Generator[Request, Any, _T]
+Operation: TypeAlias = Generator[Request, Any, _T]
 
 
-def run(operation: Generator[_R, Any, _T], answer: Callable[[_R], Any]) -> _T:
+def run(operation: Generator[_R, object, _T], answer: Callable[[_R], object]) -> _T:
     """Run an operation; `answer` answers its requests. Returns the operation's result."""
     value = None
     while True:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from weft._base.types import Json
 from weft.errors import RendezvousStateError
 
 
@@ -105,13 +106,13 @@ class LeaderState:
     current: Round = Round()
     quorum_since: float | None = None
     """The time since which an open round has enough nodes."""
-    last_heard: Mapping[Node, tuple[int, float]] = field(default_factory=dict)
+    last_heard: Mapping[Node, tuple[int, float]] = field(default_factory=dict[Node, tuple[int, float]])
     """The last heartbeat of each node, and the time when it was first seen."""
 
 
 def observe(state: LeaderState, heartbeats: Iterable[Heartbeat], now: float) -> LeaderState:
     """The leader's state after reading these heartbeats."""
-    last_heard = {}
+    last_heard: dict[Node, tuple[int, float]] = {}
     for node, _, beat in heartbeats:
         latest = state.last_heard.get(node)
         last_heard[node] = latest if latest and latest[0] == beat else (beat, now)
@@ -178,5 +179,5 @@ def corrupt(expected: str, data: bytes) -> RendezvousStateError:
     )
 
 
-def _nodes(entries: Iterable[Iterable]) -> tuple[Node, ...]:
+def _nodes(entries: Iterable[Iterable[Json]]) -> tuple[Node, ...]:
     return tuple(Node(*entry) for entry in entries)

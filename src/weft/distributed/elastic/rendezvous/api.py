@@ -8,8 +8,9 @@ from collections.abc import Callable, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from weft._base.types import Arg, Result
 from weft._comm.stores.store import Store
 from weft._comm.transport.addresses import own_address
 from weft.distributed.elastic.rendezvous.utils import free_port
@@ -123,7 +124,7 @@ class RendezvousParameters:
         min_nodes: int,
         max_nodes: int,
         local_addr: str | None = None,
-        **kwargs: Any,
+        **kwargs: Arg,
     ) -> None:
         if not backend:
             raise ValueRangeError("The rendezvous backend name must be a non-empty string.")
@@ -136,7 +137,7 @@ class RendezvousParameters:
         self.config = kwargs
         self.local_addr = local_addr
 
-    def get(self, key: str, default: Any = None) -> Any:
+    def get(self, key: str, default: Arg = None) -> Result:
         """An option, or the default."""
         return self.config.get(key, default)
 

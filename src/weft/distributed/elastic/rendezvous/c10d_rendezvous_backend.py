@@ -8,8 +8,8 @@ import os
 import tempfile
 from base64 import b64decode, b64encode
 from datetime import timedelta
-from typing import Any
 
+from weft._base.types import Arg
 from weft._comm.stores import keys
 from weft._comm.stores.file_store import FileStore
 from weft._comm.stores.store import Store
@@ -72,7 +72,7 @@ class C10dRendezvousBackend(RendezvousBackend):
         present_state = self._decoded(present)
         return None if present_state is None else (*present_state, present == written)
 
-    def _call(self, name: str, *args: Any) -> bytes:
+    def _call(self, name: str, *args: Arg) -> bytes:
         with store_failures():
             return getattr(self._store, name)(*args)
 

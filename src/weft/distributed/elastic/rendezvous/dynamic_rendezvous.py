@@ -244,6 +244,10 @@ def this_node(address: str) -> Node:
 
 def create_handler(store: Store, backend: RendezvousBackend, params: RendezvousParameters) -> DynamicRendezvousHandler:
     """A handler with the settings that options of the parameters give, see `settings_of`."""
+    _require_store(store)
+    return DynamicRendezvousHandler(this_node(address_of(params)), settings_of(params), backend, store)
+
+
+def _require_store(store: object) -> None:
     if not isinstance(store, Store):
         raise ArgumentError(f"create_handler: store must be a Store, got {type(store).__name__}")
-    return DynamicRendezvousHandler(this_node(address_of(params)), settings_of(params), backend, store)

@@ -5,17 +5,20 @@ from __future__ import annotations
 import logging
 import os
 import signal as signals
-import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Generic, TypeAlias, TypeVar
 
+from weft._base.site import calling_frame
 from weft.errors import ArgumentError, DistError
 
 _log = logging.getLogger(__name__)
+
+
+WorkerId: TypeAlias = Any  # the number of a process, or what a user's client and server name workers by
 
 
 class TimerRequest:
@@ -27,22 +30,25 @@ class TimerRequest:
 
     __slots__ = ("expiration_time", "scope_id", "worker_id")
 
-    def __init__(self, worker_id: Any, scope_id: str, expiration_time: float) -> None:
+    def __init__(self, worker_id: WorkerId, scope_id: str, expiration_time: float) -> None:
         self.worker_id = worker_id
         self.scope_id = scope_id
         self.expiration_time = expiration_time
 
-    def _fields(self) -> tuple[Any, ...]:
+    def _fields(self) -> tuple[object, ...]:
         return self.worker_id, self.scope_id, self.expiration_time
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and isinstance(other, TimerRequest) and self._fields() == other._fields()
+        return type(other) is type(self) and self._fields() == other._fields()
 
     def __hash__(self) -> int:
         return hash(self._fields())
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}{self._fields()}"
+
+
+R = TypeVar("R", bound=TimerRequest)
 
 
 class TimerClient(ABC):
@@ -74,13 +80,13 @@ class RequestQueue(ABC):
         """Up to `size` requests; waits for them at most `timeout` seconds."""
 
 
-class Timers:
+class Timers(Generic[R]):
     """The timers that are set, by worker and scope."""
 
     def __init__(self) -> None:
-        self._set: dict[tuple[Any, str], Any] = {}
+        self._set: dict[tuple[WorkerId, str], R] = {}
 
-    def register(self, requests: Collection[TimerRequest]) -> None:
+    def register(self, requests: Collection[R]) -> None:
         """Apply requests in order."""
         for request in requests:
             key = request.worker_id, request.scope_id
@@ -89,19 +95,19 @@ class Timers:
             else:
                 self._set[key] = request
 
-    def clear(self, worker_ids: Collection[Any]) -> None:
+    def clear(self, worker_ids: Collection[WorkerId]) -> None:
         """Remove all timers of these workers."""
         self._set = {key: request for key, request in self._set.items() if key[0] not in worker_ids}
 
-    def expired(self, deadline: float) -> dict[Any, list[Any]]:
+    def expired(self, deadline: float) -> dict[WorkerId, list[R]]:
         """Timers that end at or before `deadline`, by worker."""
-        expired_by_worker: dict[Any, list[Any]] = {}
+        expired_by_worker: dict[WorkerId, list[R]] = {}
         for request in self._set.values():
             if request.expiration_time <= deadline:
                 expired_by_worker.setdefault(request.worker_id, []).append(request)
         return expired_by_worker
 
-    def workers(self) -> set[Any]:
+    def workers(self) -> set[WorkerId]:
         """Workers that have set a timer."""
         return {worker for worker, _ in self._set}
 
@@ -124,15 +130,15 @@ class TimerServer(ABC):
         """Set timers, or release those whose expiration time is negative."""
 
     @abstractmethod
-    def clear_timers(self, worker_ids: set[Any]) -> None:
+    def clear_timers(self, worker_ids: set[WorkerId]) -> None:
         """Remove all timers of these workers."""
 
     @abstractmethod
-    def get_expired_timers(self, deadline: float) -> dict[Any, list[TimerRequest]]:
+    def get_expired_timers(self, deadline: float) -> dict[WorkerId, list[TimerRequest]]:
         """Timers that end at or before `deadline`, by worker."""
 
     @abstractmethod
-    def _reap_worker(self, worker_id: Any) -> bool:
+    def _reap_worker(self, worker_id: WorkerId) -> bool:
         """End a worker. False to be called again at the next check; a worker for which this raises counts as reaped."""
 
     def start(self) -> None:
@@ -158,7 +164,7 @@ class TimerServer(ABC):
     def _run_watchdog(self) -> None:
         wanted = max(1, self._request_queue.size())
         self.register_timers(self._request_queue.get(wanted, self._max_interval))
-        reaped = set()
+        reaped = set[WorkerId]()
         for worker, requests in self.get_expired_timers(time.monotonic()).items():
             _log.warning("Reaping worker_id=[%s]. Expired timers: %s", worker, [each.scope_id for each in requests])
             if self._reap_worker_no_throw(worker):
@@ -167,7 +173,7 @@ class TimerServer(ABC):
                 _log.error("Error reaping worker=[%s]. Will retry on next watchdog.", worker)
         self.clear_timers(reaped)
 
-    def _reap_worker_no_throw(self, worker_id: Any) -> bool:
+    def _reap_worker_no_throw(self, worker_id: WorkerId) -> bool:
         try:
             return self._reap_worker(worker_id)
         except Exception:
@@ -182,15 +188,15 @@ class _Configured:
 _configured = _Configured()
 
 
-def configure(timer_client: TimerClient | None) -> None:
+def configure(timer_client: object) -> None:
     """Set the client that `expires` uses in this process; None for none."""
-    if timer_client is not None and not isinstance(timer_client, TimerClient):
+    if not isinstance(timer_client, TimerClient | None):
         raise ArgumentError(f"timer.configure(): timer_client must be a TimerClient, got {type(timer_client).__name__}")
     _configured.client = timer_client
 
 
 @contextmanager
-def expires(after: float, scope: str | None = None, client: TimerClient | None = None) -> Iterator[None]:
+def expires(after: float, scope: str | None = None, client: TimerClient | None = None) -> Generator[None]:
     """Let this worker be reaped if the block takes longer than `after` seconds.
 
     When and how it is reaped depends on the server; usually the process is killed. `scope` defaults to the file and
@@ -200,7 +206,7 @@ def expires(after: float, scope: str | None = None, client: TimerClient | None =
     if client is None:
         raise DistError("Configure timer client before using countdown timers.")
     if scope is None:
-        caller = sys._getframe(2)  # above contextlib's __enter__
+        caller = calling_frame(2)  # above contextlib's __enter__
         scope = f"{caller.f_code.co_filename}#{caller.f_lineno}"
     client.acquire(scope, time.time() + after)
     try:

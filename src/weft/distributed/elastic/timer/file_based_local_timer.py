@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 from weft.distributed.elastic.timer.api import TimerClient, TimerRequest, Timers, end_process, on_monotonic_clock
 from weft.errors import DistError
@@ -37,7 +36,7 @@ class FileTimerRequest(TimerRequest):
         """The worker's process id."""
         return self.worker_id
 
-    def _fields(self) -> tuple[Any, ...]:
+    def _fields(self) -> tuple[object, ...]:
         return *super()._fields(), self.signal
 
     def to_json(self) -> str:
@@ -100,6 +99,9 @@ class FileTimerClient(TimerClient):
             os.close(pipe)
 
 
+def _ignore(name: str, request: FileTimerRequest | None) -> None: ...
+
+
 class FileTimerServer:
     """Creates the named pipe `file_path`, and ends processes whose timers have expired.
 
@@ -119,8 +121,8 @@ class FileTimerServer:
         self._run_id = run_id
         self._max_interval = max_interval
         self._daemon = daemon
-        self._log_event = log_event or (lambda name, request: None)
-        self._timers = Timers()
+        self._log_event = log_event or _ignore
+        self._timers = Timers[FileTimerRequest]()
         self._partial = b""
         self._stop_signaled = False
         self._watchdog_thread: threading.Thread | None = None
@@ -216,7 +218,7 @@ class FileTimerServer:
         if not select.select([self._pipe], [], [], self._max_interval)[0]:
             return []
         *lines, self._partial = (self._partial + os.read(self._pipe, _CHUNK)).split(b"\n")
-        requests = []
+        requests: list[FileTimerRequest] = []
         for line in filter(None, lines):
             try:
                 requests.append(FileTimerRequest.from_json(line))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from queue import Empty
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weft.distributed.elastic.timer.api import (
     RequestQueue,
@@ -13,6 +13,7 @@ from weft.distributed.elastic.timer.api import (
     TimerRequest,
     Timers,
     TimerServer,
+    WorkerId,
     end_process,
     on_monotonic_clock,
 )
@@ -63,17 +64,17 @@ class LocalTimerServer(TimerServer):
 
     def __init__(self, mp_queue: Queue[TimerRequest], max_interval: float = 60, daemon: bool = True) -> None:
         super().__init__(MultiprocessingRequestQueue(mp_queue), max_interval, daemon)
-        self._timers = Timers()
+        self._timers = Timers[TimerRequest]()
 
     def register_timers(self, timer_requests: list[TimerRequest]) -> None:
         """Set or release timers."""
         self._timers.register(timer_requests)
 
-    def clear_timers(self, worker_ids: set[Any]) -> None:
+    def clear_timers(self, worker_ids: set[WorkerId]) -> None:
         """Remove all timers of these workers."""
         self._timers.clear(worker_ids)
 
-    def get_expired_timers(self, deadline: float) -> dict[Any, list[TimerRequest]]:
+    def get_expired_timers(self, deadline: float) -> dict[WorkerId, list[TimerRequest]]:
         """Timers that end at or before `deadline`, by process id."""
         return self._timers.expired(deadline)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterable
-from typing import Any
 
+from weft._base.types import Arg
 from weft.errors import ValueRangeError
 
 
@@ -28,6 +28,6 @@ class macros:
     local_rank = "${local_rank}"
 
     @staticmethod
-    def substitute(args: Iterable[Any], local_rank: str) -> list[Any]:
+    def substitute(args: Iterable[Arg], local_rank: str) -> list[Arg]:
         """The arguments, with the macro in strings replaced by the local rank; other dollar signs are kept."""
         return [arg.replace(macros.local_rank, local_rank) if isinstance(arg, str) else arg for arg in args]

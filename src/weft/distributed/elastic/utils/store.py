@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -13,7 +13,7 @@ __all__ = ["barrier", "get_all", "store_timeout", "synchronize"]
 
 
 @contextmanager
-def store_timeout(store: Store, timeout: float) -> Iterator[None]:
+def store_timeout(store: Store, timeout: float) -> Generator[None]:
     """Set the store's timeout, in seconds, within the block."""
     before = store.timeout
     store.set_timeout(timedelta(seconds=timeout))

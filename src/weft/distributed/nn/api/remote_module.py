@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
+from weft._base.types import AnyCallable, Arg, Args, Kwargs, Result
 from weft._base.usage import log_api_usage_once
 from weft.distributed._structures import moved
-from weft.distributed.remote_device import _remote_device
-from weft.distributed.rpc import RRef, WorkerInfo, remote, rpc_async, rpc_sync
+from weft.distributed.remote_device import RemoteDevice
+from weft.distributed.rpc._rref import RRef, remote
 from weft.distributed.rpc._state import current_agent
+from weft.distributed.rpc._workers import WorkerInfo
+from weft.distributed.rpc.api import rpc_async, rpc_sync
 from weft.errors import ArgumentError, RpcError, ValueRangeError
 from weft.futures import Future
 from weft.nn import Module
@@ -60,7 +63,7 @@ class _ForwardSignature(NamedTuple):
     module: str
     signature: inspect.Signature
 
-    def require(self, caller: str, args: Any, kwargs: Any) -> None:
+    def require(self, caller: str, args: Arg, kwargs: Arg) -> None:
         """`TypeError` for arguments that do not fit."""
         try:
             self.signature.bind(*args, **kwargs)
@@ -82,16 +85,16 @@ class RemoteModule(Module):
         self,
         remote_device: str,
         module_cls: Callable[..., Module],
-        args: Sequence[Any] | None = None,
-        kwargs: Mapping[str, Any] | None = None,
+        args: Sequence[Arg] | None = None,
+        kwargs: Mapping[str, Arg] | None = None,
     ) -> None:
         log_api_usage_once("torch.distributed.nn.api.remote_module")
         worker, device = _parsed(remote_device)
         reference = remote(worker, _create, (module_cls, tuple(args or ()), dict(kwargs or {}), device))
-        reference._get_future().wait()
-        self._become(reference, device, _taken_by(module_cls))
+        reference.created().wait()
+        self.become(reference, device, _taken_by(module_cls))
 
-    def _become(self, reference: RRef[Any], device: str, takes: _ForwardSignature | None) -> None:
+    def become(self, reference: RRef[Result], device: str, takes: _ForwardSignature | None) -> None:
         super().__init__()
         self.on = reference.owner_name()
         self._owner = reference.owner()
@@ -100,35 +103,35 @@ class RemoteModule(Module):
         self._takes = takes
 
     @staticmethod
-    def init_from_module_rref(remote_device: str, module_rref: RRef[Any]) -> RemoteModule:
+    def init_from_module_rref(remote_device: str, module_rref: RRef[Result]) -> RemoteModule:
         """A remote module from a reference to a module. The module is moved to the device, and runs on its owner."""
         _, device = _parsed(remote_device)
         remote_module = object.__new__(RemoteModule)
-        remote_module._become(module_rref, device, rpc_sync(module_rref.owner(), _placed, (module_rref, device)))
+        remote_module.become(module_rref, device, rpc_sync(module_rref.owner(), _placed, (module_rref, device)))
         return remote_module
 
     # --- forward ---
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: Arg, **kwargs: Arg) -> Result:
         """The remote module's result for these arguments."""
         return rpc_sync(self._owner, _forward, self._call(args, kwargs))
 
-    def forward_async(self, *args: Any, **kwargs: Any) -> Future[Any]:
+    def forward_async(self, *args: Arg, **kwargs: Arg) -> Future[Result]:
         """Run `forward` without waiting: returns a future of the result."""
         return rpc_async(self._owner, _forward, self._call(args, kwargs))
 
-    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    def _call(self, args: Args, kwargs: Kwargs) -> Args:
         if self._takes is not None:
             self._takes.require(repr(self), args, kwargs)
         return self._reference, self.device, bool(current_agent().devices.to(self._owner)), args, kwargs
 
     # --- the remote module ---
 
-    def remote_parameters(self, recurse: bool = True) -> list[RRef[Any]]:
+    def remote_parameters(self, recurse: bool = True) -> list[RRef[Result]]:
         """References to the module's parameters; with `recurse`, also to those of its submodules."""
         return rpc_sync(self._owner, _parameters, (self._reference, recurse))
 
-    def get_module_rref(self) -> RRef[Any]:
+    def get_module_rref(self) -> RRef[Result]:
         """A reference to the module."""
         return self._reference
 
@@ -143,7 +146,7 @@ class RemoteModule(Module):
     def __repr__(self) -> str:
         return f"RemoteModule({self.on}/{self.device})"
 
-    def _reduce_for(self, to: WorkerInfo, handed: list[Callable[[], object]]) -> tuple[Any, ...]:
+    def _reduce_for(self, to: WorkerInfo, handed: list[Callable[[], object]]) -> Args:
         del to, handed
         return _unpickled, (self._reference, self.device, self._takes)
 
@@ -154,7 +157,7 @@ class RemoteModule(Module):
 def _refused(name: str) -> Callable[..., NoReturn]:
     advice = ". Please use ``remote_parameters`` instead." if name == "parameters" else ""
 
-    def method(self: RemoteModule, *args: Any, **kwargs: Any) -> NoReturn:
+    def method(self: RemoteModule, *args: Arg, **kwargs: Arg) -> NoReturn:
         raise ValueRangeError(f"Method ``{name}`` not supported for RemoteModule{advice}")
 
     method.__name__ = name
@@ -167,14 +170,14 @@ for _name in _NOT_HERE:
 
 def _parsed(remote_device: str) -> tuple[str | int, str]:
     """The worker, by name or number, and the device."""
-    parsed_device = _remote_device(remote_device)
+    parsed_device = RemoteDevice(remote_device)
     worker = parsed_device.rank() if parsed_device.worker_name() is None else parsed_device.worker_name()
     if worker is None:
         raise ValueRangeError(f"remote_device is {remote_device}, which is a device of this worker; name a worker")
     return worker, str(parsed_device.device())
 
 
-def _taken_by(module_cls: Any) -> _ForwardSignature | None:
+def _taken_by(module_cls: AnyCallable) -> _ForwardSignature | None:
     forward = getattr(module_cls, "forward", None)
     if not inspect.isfunction(forward):
         return None
@@ -186,7 +189,7 @@ def _taken_by(module_cls: Any) -> _ForwardSignature | None:
 # --- executed on the module's worker ----------------------------------------------------------------------------
 
 
-def _create(module_cls: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], device: str) -> Module:
+def _create(module_cls: AnyCallable, args: Sequence[Arg], kwargs: Mapping[str, Arg], device: str) -> Module:
     module = module_cls(*args, **kwargs)
     if not isinstance(module, Module):
         raise ValueRangeError(
@@ -196,26 +199,27 @@ def _create(module_cls: Callable[..., Any], args: Sequence[Any], kwargs: Mapping
     return module.to(device)
 
 
-def _placed(reference: RRef[Any], device: str) -> _ForwardSignature | None:
-    return _taken_by(type(reference.local_value().to(device)))
+def _placed(reference: RRef[Result], device: str) -> _ForwardSignature | None:
+    module: Module = reference.local_value().to(device)
+    return _taken_by(type(module))
 
 
-def _forward(reference: RRef[Any], device: str, mapped: bool, args: Any, kwargs: Any) -> Any:
+def _forward(reference: RRef[Result], device: str, mapped: bool, args: Arg, kwargs: Arg) -> Result:
     if device == "cpu":
         return reference.local_value()(*args, **kwargs)
     outputs = reference.local_value()(*moved(args, device), **moved(kwargs, device))
     return outputs if mapped else moved(outputs, "cpu")
 
 
-def _parameters(reference: RRef[Any], recurse: bool) -> list[RRef[Any]]:
+def _parameters(reference: RRef[Result], recurse: bool) -> list[RRef[Result]]:
     return [RRef(parameter) for parameter in reference.local_value().parameters(recurse)]
 
 
-def _train(reference: RRef[Any], mode: bool) -> None:
+def _train(reference: RRef[Result], mode: bool) -> None:
     reference.local_value().train(mode)
 
 
-def _unpickled(reference: RRef[Any], device: str, takes: _ForwardSignature | None) -> RemoteModule:
+def _unpickled(reference: RRef[Result], device: str, takes: _ForwardSignature | None) -> RemoteModule:
     remote_module = object.__new__(RemoteModule)
-    remote_module._become(reference, device, takes)
+    remote_module.become(reference, device, takes)
     return remote_module

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import nan
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from weft._comm.transport.pipe import Bytes
+from weft.distributed.rpc._message import Buffer
 from weft.distributed.rpc._references import GloballyUniqueId
 from weft.distributed.rpc._workers import WorkerInfo
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -43,10 +46,10 @@ class Log:
     """One worker's halves of a trace's calls: those made by its `callers`, and those to its `peers`."""
 
     trace: bytes
-    sent: dict[GloballyUniqueId, CallerHalf] = field(default_factory=dict)
-    served: dict[GloballyUniqueId, CalleeHalf] = field(default_factory=dict)
-    peers: set[WorkerInfo] = field(default_factory=set)
-    callers: set[WorkerInfo] = field(default_factory=set)
+    sent: dict[GloballyUniqueId, CallerHalf] = field(default_factory=dict[GloballyUniqueId, CallerHalf])
+    served: dict[GloballyUniqueId, CalleeHalf] = field(default_factory=dict[GloballyUniqueId, CalleeHalf])
+    peers: set[WorkerInfo] = field(default_factory=set[WorkerInfo])
+    callers: set[WorkerInfo] = field(default_factory=set[WorkerInfo])
     over: bool = False
 
 
@@ -56,7 +59,7 @@ class CallSpan(NamedTuple):
     log: Log
     call: GloballyUniqueId
 
-    def run(self, function: Callable[[], Any]) -> Any:
+    def run(self, function: Callable[[], T]) -> T:
         """Run the called function; calls that it makes have this span as their parent."""
         self.log.served[self.call].started = perf_counter()
         with use_span(self):
@@ -81,7 +84,7 @@ def current_span() -> CallSpan | None:
 
 
 @contextmanager
-def use_span(span: CallSpan) -> Iterator[None]:
+def use_span(span: CallSpan) -> Generator[None]:
     """Serve a call; calls that are made in the block have it as their parent."""
     before, _thread_local.span = _thread_local.span, span
     try:
@@ -90,6 +93,6 @@ def use_span(span: CallSpan) -> Iterator[None]:
         _thread_local.span = before
 
 
-def size(body: Bytes, buffers: Sequence[Any]) -> int:
+def size(body: Bytes, buffers: Sequence[Buffer]) -> int:
     """The bytes of a message."""
     return len(body) + sum(map(len, buffers))

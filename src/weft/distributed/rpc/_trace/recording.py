@@ -12,15 +12,16 @@ import secrets
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import nan
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Protocol
 
+from weft._base.types import Arg, Result
 from weft._comm.transport.pipe import Bytes, CallPipe
 from weft.distributed.rpc._call import PendingCall, PendingCalls
-from weft.distributed.rpc._protocol import Answering, Mark, Note, Reply, Request, request
+from weft.distributed.rpc._protocol import Answering, AnyReply, AnyRequest, Mark, Note, Reply, request
 from weft.distributed.rpc._references import GloballyUniqueId
 from weft.distributed.rpc._service import Method
 from weft.distributed.rpc._trace.log import CalleeHalf, CallerHalf, CallSpan, Log, current_span, size, use_span
@@ -49,18 +50,18 @@ class TracedCall(PendingCall):
         log.peers.add(half.to)
         half.sent = perf_counter()
 
-    def add_done_callback(self, callback: Callable[[Future[Any]], Any]) -> None:
+    def add_done_callback(self, callback: Callable[[Future[Result]], object]) -> None:
         span = current_span()
         super().add_done_callback(callback if span is None else partial(_run_within, span, callback))
 
-    def _finish(self, value: Any, error: BaseException | None) -> None:
+    def _finish(self, value: object, error: BaseException | None) -> None:
         if not self._done:
             self._half.received = perf_counter()
             self._half.error = None if error is None else type(error).__name__
         super()._finish(value, error)
 
 
-def _run_within(span: CallSpan, callback: Callable[[Future[Any]], Any], done: Future[Any]) -> None:
+def _run_within(span: CallSpan, callback: Callable[[Future[Result]], object], done: Future[Result]) -> None:
     with use_span(span):
         callback(done)
 
@@ -119,10 +120,10 @@ class CallTracer:
     def outgoing(
         self,
         to: WorkerInfo,
-        request: Request[*tuple[Any, ...]] | None,
+        request: AnyRequest | None,
         kind: int,
         number: int,
-        content: Any,
+        content: Sequence[Arg],
         body: Bytes,
         buffers: list[memoryview],
     ) -> tuple[Callable[..., PendingCall], int, list[memoryview]]:
@@ -181,7 +182,7 @@ def drop_trace(agent: TracedAgent, trace: bytes, caller: WorkerInfo | None) -> N
 
 
 @request(counted=False)
-def clock(reply: Reply[Any]) -> None:
+def clock(reply: AnyReply) -> None:
     """Answered with the time of this worker's clock."""
     reply.send(perf_counter())
 
@@ -190,7 +191,7 @@ def _opener(worker: WorkerInfo) -> bytes:
     return _OPENER.pack(worker.id, worker.incarnation)
 
 
-def title_of(function: Any) -> str | None:
+def title_of(function: object) -> str | None:
     """The name of a function in traces; None if it is not a user's function."""
     if type(function) is Method:
         return None if function.test_only else f"RRef.{function.name}"

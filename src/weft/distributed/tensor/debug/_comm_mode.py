@@ -6,14 +6,16 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import Any
 
 from weft._autograd.engine import differentiated, is_running
 from weft._base.site import user_site
 from weft._base.state import ambient, enter, leave
+from weft._base.types import PathLike
 from weft._lazy.value import Value, tick
+from weft._tensor.tensor import Tensor
 from weft.distributed._observers import observe, observers, stop_observing
 from weft.distributed.tensor._dtensor import DTensor
+from weft.distributed.tensor._placements import Placements
 from weft.distributed.tensor.debug import _reports as reports
 from weft.distributed.tensor.debug._sections import PASSES, ReportSection, Sent, SentOperation, counts
 from weft.errors import OptionError
@@ -139,7 +141,7 @@ class CommDebugMode:
         """The bytes that this process has given to collectives."""
         return sum(event.nbytes for event in self._root.sent(*PASSES))
 
-    def get_parameter_info(self) -> dict[str, dict[str, Any]]:
+    def get_parameter_info(self) -> dict[str, dict[str, Tensor]]:
         """For each module that was called and has parameters, these by name, detached."""
         return {
             section.name: {name: parameter.detach() for name, parameter in section.parameters.items()}
@@ -147,7 +149,7 @@ class CommDebugMode:
             if section.parameters
         }
 
-    def get_sharding_info(self) -> dict[str, Any]:
+    def get_sharding_info(self) -> dict[str, Placements]:
         """The placements of each distributed parameter, by the names of the module and the parameter."""
         return {
             f"{name}.{key}": parameter.placements
@@ -167,14 +169,16 @@ class CommDebugMode:
         """
         return reports.table(self._root, noise_level)
 
-    def log_comm_debug_tracing_table_to_file(self, file_name: Any = "comm_mode_log.txt", noise_level: int = 3) -> None:
+    def log_comm_debug_tracing_table_to_file(
+        self, file_name: PathLike = "comm_mode_log.txt", noise_level: int = 3
+    ) -> None:
         """Write the table to a file."""
         reports.write(file_name, self.generate_comm_debug_tracing_table(noise_level))
 
-    def generate_json_dump(self, file_name: Any = "comm_mode_log.json", noise_level: int = 3) -> None:
+    def generate_json_dump(self, file_name: PathLike = "comm_mode_log.json", noise_level: int = 3) -> None:
         """Write the same as JSON, with PyTorch's keys and some more, which the page of `generate_html` can open."""
         reports.write(file_name, reports.as_json(self._root, noise_level))
 
-    def generate_html(self, file_name: Any = "comm_mode_log.html", noise_level: int = 3) -> None:
+    def generate_html(self, file_name: PathLike = "comm_mode_log.html", noise_level: int = 3) -> None:
         """Write a page that shows the same in a browser. It is one file, and loads nothing from elsewhere."""
         reports.write(file_name, reports.as_page(self._root, noise_level))

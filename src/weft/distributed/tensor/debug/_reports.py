@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator
 from importlib.resources import files
 from os import PathLike
-from typing import Any
 
 from weft._base.files import write_output
+from weft._base.types import Json
 from weft._lazy.aval import Aval
 from weft.distributed.tensor._dtensor import DTensor
 from weft.distributed.tensor._sharding import Sharding, type_text
@@ -72,9 +72,9 @@ def as_json(root: ReportSection, noise_level: int) -> str:
     return json.dumps(_node(root, noise_level), indent=1)
 
 
-def _node(section: ReportSection, level: int) -> dict[str, Any]:
+def _node(section: ReportSection, level: int) -> Json:
     """A module: PyTorch's keys, beside `calls`, and `sent_…`, which has each collective."""
-    node: dict[str, Any] = {
+    node: Json = {
         "fqn": section.name,
         "module_type": section.kind if level >= 1 else "",
         "calls": section.calls,
@@ -91,15 +91,15 @@ def _node(section: ReportSection, level: int) -> dict[str, Any]:
     return node
 
 
-def _placements(parameter: Any) -> str:
+def _placements(parameter: object) -> str:
     return str(parameter.placements) if isinstance(parameter, DTensor) else "plain"
 
 
-def _collective(event: Sent) -> dict[str, Any]:
+def _collective(event: Sent) -> Json:
     return {"name": event.name, "types": [*map(type_text, event.types)], "bytes": event.nbytes, "site": event.site}
 
 
-def _operation(operation: SentOperation, which: str) -> dict[str, Any]:
+def _operation(operation: SentOperation, which: str) -> Json:
     shardings = [aval.owner for aval in operation.inputs if isinstance(aval.owner, Sharding)]
     return {
         "name": operation.name,

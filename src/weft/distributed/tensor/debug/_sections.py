@@ -55,10 +55,10 @@ class ReportSection:
     name: str
     kind: str = ""
     calls: int = 0
-    parameters: dict[str, Tensor] = field(default_factory=dict)
-    forward: list[Sent | SentOperation] = field(default_factory=list)
-    backward: list[Sent | SentOperation] = field(default_factory=list)
-    children: dict[str, ReportSection] = field(default_factory=dict)
+    parameters: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
+    forward: list[Sent | SentOperation] = field(default_factory=list[Sent | SentOperation])
+    backward: list[Sent | SentOperation] = field(default_factory=list[Sent | SentOperation])
+    children: dict[str, ReportSection] = field(default_factory=dict["str", "ReportSection"])
 
     def walk(self) -> Iterator[ReportSection]:
         """The section itself and all below it, callers first."""

@@ -47,7 +47,7 @@ def visualize_sharding(dtensor: DTensor, header: str = "", use_rich: bool = Fals
 
 def _holders(dtensor: DTensor) -> tuple[Holders, list[int]]:
     """The ranks that have each part, with three dims for all tensors, and the ranks whose part is empty."""
-    mesh, sharding = dtensor.device_mesh, dtensor._sharding
+    mesh, sharding = dtensor.device_mesh, dtensor.sharding
     holders: Holders = {}
     empty: list[int] = []
     for place in product(*map(range, mesh.shape)):

@@ -36,18 +36,27 @@ def parallelize_module(
         return module
     if isinstance(parallelize_plan, ParallelStyle):
         return parallelize_plan.apply(module, mesh, src_data_rank)
-    if not isinstance(parallelize_plan, Mapping):
-        kind = type(parallelize_plan).__name__
-        raise ArgumentError(f"parallelize_plan must be a ParallelStyle, or a dict of them by names, but got {kind}")
+    _require_plan(parallelize_plan)
     for name, style in parallelize_plan.items():
-        if not isinstance(style, ParallelStyle):
-            raise ArgumentError(f"parallelize_plan[{name!r}] must be a style, such as ColwiseParallel(), got {style!r}")
+        _require_style(name, style)
         matching = list(_submodules(module, name.split(".") if name else []))
         if not matching:
             warnings.warn(f"parallelize_plan: no submodule is called {name!r}, so nothing is done", stacklevel=2)
         for submodule in matching:
             style.apply(submodule, mesh, src_data_rank)
     return module
+
+
+def _require_plan(plan: object) -> None:
+    if not isinstance(plan, Mapping):
+        raise ArgumentError(
+            f"parallelize_plan must be a ParallelStyle, or a dict of them by names, but got {type(plan).__name__}"
+        )
+
+
+def _require_style(name: str, style: object) -> None:
+    if not isinstance(style, ParallelStyle):
+        raise ArgumentError(f"parallelize_plan[{name!r}] must be a style, such as ColwiseParallel(), got {style!r}")
 
 
 def _submodules(module: Module, pattern: list[str]) -> Iterator[Module]:

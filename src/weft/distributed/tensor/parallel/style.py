@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from weft._base.guards import is_tuple
+from weft._base.types import Args, Kwargs, Result
 from weft._tensor.tensor import Tensor
 from weft.distributed.device_mesh import DeviceMesh
 from weft.distributed.tensor._api import distribute_module, distribute_tensor
@@ -26,7 +28,9 @@ class ParallelStyle(ABC):
         return self.apply(module, device_mesh)
 
 
-def _distributed(x: Any, mesh: DeviceMesh, layout: Placement, desired: Placement, features: int | None = None) -> Any:
+def _distributed(
+    x: object, mesh: DeviceMesh, layout: Placement, desired: Placement, features: int | None = None
+) -> Result:
     """A tensor with the placement `desired`; a plain one is a part of a tensor with the placement `layout`.
 
     `features` is the size of its last dim, if that is known; so its parts need not have one size.
@@ -39,7 +43,7 @@ def _distributed(x: Any, mesh: DeviceMesh, layout: Placement, desired: Placement
     return whole.redistribute(placements=[desired])
 
 
-def _output(x: Any, layout: Placement, use_local_output: bool) -> Any:
+def _output(x: object, layout: Placement, use_local_output: bool) -> object:
     """An output with this placement or, if wanted, this rank's part of it."""
     if not isinstance(x, DTensor):
         return x
@@ -75,15 +79,14 @@ class _SplitParallel(ParallelStyle):
         # An input that is given as a part has its last dim divided; the layer knows how long the whole one is, also
         # where parts are uneven.
         features = module.in_features if isinstance(module, Linear) else None
-        return distribute_module(
-            module,
-            mesh,
-            input_fn=lambda _, inputs, own: (
-                _distributed(inputs[0], own, layout, desired, features),
-                *inputs[1:],
-            ),
-            output_fn=lambda _, output, own: _output(output, wanted, self.use_local_output),
-        )
+
+        def split(_: Module, inputs: Args, own: DeviceMesh) -> Args:
+            return _distributed(inputs[0], own, layout, desired, features), *inputs[1:]
+
+        def placed(_: Module, output: object, __: DeviceMesh) -> object:
+            return _output(output, wanted, self.use_local_output)
+
+        return distribute_module(module, mesh, input_fn=split, output_fn=placed)
 
 
 class ColwiseParallel(_SplitParallel):
@@ -137,19 +140,18 @@ class SequenceParallel(ParallelStyle):
 
     def apply(self, module: Module, mesh: DeviceMesh, src_data_rank: int | None = 0) -> Module:
         """Distribute a module over a mesh of one dim, in place."""
-        (split,) = self.sequence_sharding
-        return distribute_module(
-            module,
-            mesh,
-            input_fn=lambda layer, inputs, own: (
-                _distributed(_tensor_of(inputs[0], layer), own, split, split),
-                *inputs[1:],
-            ),
-            output_fn=lambda _, output, own: output.to_local() if self.use_local_output else output,
-        )
+        (layout,) = self.sequence_sharding
+
+        def split(layer: Module, inputs: Args, own: DeviceMesh) -> Args:
+            return _distributed(_tensor_of(inputs[0], layer), own, layout, layout), *inputs[1:]
+
+        def local(_: Module, output: DTensor, __: DeviceMesh) -> Tensor:
+            return output.to_local() if self.use_local_output else output
+
+        return distribute_module(module, mesh, input_fn=split, output_fn=local)
 
 
-def _tensor_of(x: Any, module: Module) -> Tensor:
+def _tensor_of(x: object, module: Module) -> Tensor:
     if not isinstance(x, Tensor):
         raise ValueRangeError(f"expecting input of {module} to be a torch.Tensor or DTensor, but got {x}")
     return x
@@ -187,10 +189,14 @@ class PrepareModuleInput(ParallelStyle):
 
     def apply(self, module: Module, mesh: DeviceMesh, src_data_rank: int | None = 0) -> Module:
         """Let a module get its inputs so."""
-        module.register_forward_pre_hook(lambda _, args, kwargs: self._moved(args, kwargs, mesh), with_kwargs=True)
+
+        def moved(_: Module, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
+            return self._moved(args, kwargs, mesh)
+
+        module.register_forward_pre_hook(moved, with_kwargs=True)
         return module
 
-    def _moved(self, args: tuple[Any, ...], kwargs: dict[str, Any], mesh: DeviceMesh) -> tuple[Any, Any]:
+    def _moved(self, args: Args, kwargs: Kwargs, mesh: DeviceMesh) -> tuple[Args, Kwargs]:
         if self.input_layouts and len(args) != len(self.input_layouts):
             raise ValueRangeError(
                 f"module inputs and input_layouts should have same length, but got {len(args)} and "
@@ -205,7 +211,7 @@ class PrepareModuleInput(ParallelStyle):
             moved[name] = self._one(kwargs[name], *layouts, mesh)
         return args, moved
 
-    def _one(self, x: Any, layout: Placement | None, desired: Placement | None, mesh: DeviceMesh) -> Any:
+    def _one(self, x: object, layout: Placement | None, desired: Placement | None, mesh: DeviceMesh) -> object:
         if layout is None:
             return x
         if not isinstance(x, Tensor):
@@ -239,17 +245,21 @@ class PrepareModuleOutput(ParallelStyle):
 
     def apply(self, module: Module, mesh: DeviceMesh, src_data_rank: int | None = 0) -> Module:
         """Let a module give its outputs so."""
-        module.register_forward_hook(lambda _, args, outputs: self._moved(outputs, mesh))
+
+        def moved(_: Module, args: Args, outputs: object) -> object:
+            return self._moved(outputs, mesh)
+
+        module.register_forward_hook(moved)
         return module
 
-    def _moved(self, outputs: Any, mesh: DeviceMesh) -> Any:
-        entries = outputs if isinstance(outputs, tuple) else (outputs,)
+    def _moved(self, outputs: object, mesh: DeviceMesh) -> object:
+        entries = outputs if is_tuple(outputs) else (outputs,)
         if len(entries) != len(self.output_layouts):
             raise ValueRangeError(
                 f"module outputs and output_layouts should have same length, but got {len(entries)} and "
                 f"{len(self.output_layouts)}!"
             )
-        moved: list[Any] = []
+        moved: list[object] = []
         for x, layout, desired in zip(entries, self.output_layouts, self.desired_output_layouts, strict=True):
             whole = x if layout is None else _distributed(x, mesh, layout, desired or layout)
             moved.append(whole.to_local() if self.use_local_output and isinstance(whole, DTensor) else whole)

@@ -7,7 +7,7 @@ rank 0, the number of messages of a node does not depend on the number of nodes.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from weft._comm.stores import keys
 from weft._comm.tree import children
@@ -38,7 +38,7 @@ class AwaitKeys(NamedTuple):
 
 
 ExchangeRequest = SetKeys | GetKeys | AwaitKeys
-Exchange = Generator[ExchangeRequest, Any, _T]
+Exchange: TypeAlias = Generator[ExchangeRequest, Any, _T]
 
 
 def poll_seconds(nodes: int) -> float:

@@ -76,7 +76,8 @@ class JobEndpoint:
                 return metrics_page(self._job, self._activity.report())
             case "/end":
                 return self._end()
-        return None
+            case _:
+                return None
 
     def _answer(self, path: str) -> Response:
         return self.page(path) or Response(f"there is no page {path}\n", "404 Not Found")

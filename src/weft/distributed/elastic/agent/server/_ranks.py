@@ -48,7 +48,8 @@ def ranks(infos: Sequence[RoleInfo]) -> list[Ranks]:
     role_sizes = Counter[str]()
     for info in infos:
         role_sizes[info.role] += info.local_world_size
-    world_size, first, role_first, result = role_sizes.total(), 0, Counter[str](), []
+    world_size, first, role_first = role_sizes.total(), 0, Counter[str]()
+    result: list[Ranks] = []
     for info in infos:
         result.append(Ranks(first, world_size, role_first[info.role], role_sizes[info.role]))
         first += info.local_world_size

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
-from typing import Any
 
+from weft._base.types import Json
 from weft.distributed.elastic.agent.server._worker_group import RunResult, Worker, WorkerGroup, WorkerState
 from weft.distributed.elastic.events import Event, EventSource, record
+from weft.distributed.elastic.events.api import EventMetadataValue
 from weft.distributed.elastic.metrics import put_metric
 
 
@@ -72,8 +73,8 @@ class Reporter:
         """Pass an event to the handler named in the workers' spec."""
         record(event, self._spec.event_log_handler)
 
-    def _metadata(self, state: str, worker: Worker | None) -> dict[str, Any]:
-        details: dict[str, Any] = {
+    def _metadata(self, state: str, worker: Worker | None) -> dict[str, EventMetadataValue]:
+        details: dict[str, Json] = {
             "group_world_size": self._group.group_world_size,
             "entry_point": self._spec.get_entrypoint_name(),
         }

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 
+from weft._base.types import AnyCallable, Args, Result
 from weft._comm.stores.store import Store
 from weft.distributed.elastic.multiprocessing._numa import refuse_numa
 from weft.distributed.elastic.multiprocessing.errors import ProcessFailure
@@ -44,9 +43,9 @@ class WorkerSpec:
     role: str
     local_world_size: int
     rdzv_handler: RendezvousHandler
-    fn: Callable[..., Any] | None = None
-    entrypoint: Callable[..., Any] | str | None = None
-    args: tuple[Any, ...] = ()
+    fn: AnyCallable | None = None
+    entrypoint: AnyCallable | str | None = None
+    args: Args = ()
     max_restarts: int = 3
     monitor_interval: float = 0.1
     master_port: int | None = None
@@ -90,7 +89,7 @@ class Worker:
     role_rank: int = -1
     world_size: int = -1
     role_world_size: int = -1
-    id: Any = field(default=None, init=False)
+    id: Result = field(default=None, init=False)
 
     def __str__(self) -> str:
         return (
@@ -145,8 +144,8 @@ class RunResult:
     """
 
     state: WorkerState
-    return_values: dict[int, Any] = field(default_factory=dict)
-    failures: dict[int, ProcessFailure] = field(default_factory=dict)
+    return_values: dict[int, Result] = field(default_factory=dict[int, Result])
+    failures: dict[int, ProcessFailure] = field(default_factory=dict[int, ProcessFailure])
 
     def is_failed(self) -> bool:
         """Whether a worker failed."""

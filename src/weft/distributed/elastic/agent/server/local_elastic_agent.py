@@ -9,17 +9,18 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from string import Template
-from typing import Any
 
 from weft._base.files import atomic_write
 from weft._base.flight_report import NOTHING, crash_report
 from weft._base.temporary import remove_folder, temporary_folder
+from weft._base.types import Result
 from weft.distributed.elastic.agent.server._job_endpoint import JobEndpoint
 from weft.distributed.elastic.agent.server._node_activity import NodeActivity
 from weft.distributed.elastic.agent.server._worker_group import RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
 from weft.distributed.elastic.agent.server.health_check_server import HealthCheckServer, create_healthcheck_server
 from weft.distributed.elastic.agent.server.simple_elastic_agent import SimpleElasticAgent
 from weft.distributed.elastic.events import Event, EventSource, record
+from weft.distributed.elastic.events.api import EventMetadataValue
 from weft.distributed.elastic.metrics import prof
 from weft.distributed.elastic.multiprocessing import (
     DefaultLogsSpecs,
@@ -87,7 +88,7 @@ class LocalElasticAgent(SimpleElasticAgent):
         self._endpoint: JobEndpoint | None = None
 
     @prof
-    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Result]:
         spec = worker_group.spec
         envs = {worker.local_rank: self._environment(worker) for worker in worker_group.workers}
         self._start_watchdog(envs)
@@ -170,7 +171,10 @@ class LocalElasticAgent(SimpleElasticAgent):
                 env[TORCHELASTIC_TIMER_FILE] = path
 
     def _record_timer(self, name: str, request: FileTimerRequest | None) -> None:
-        metadata: dict[str, Any] = {"run_id": self._worker_group.spec.rdzv_handler.get_run_id(), "watchdog_event": name}
+        metadata: dict[str, EventMetadataValue] = {
+            "run_id": self._worker_group.spec.rdzv_handler.get_run_id(),
+            "watchdog_event": name,
+        }
         if request is not None:
             metadata |= {"worker_pid": request.worker_pid, "scope_id": request.scope_id, "signal": request.signal}
         record(Event(name, EventSource.AGENT, metadata=metadata), self._worker_group.spec.event_log_handler)

@@ -7,11 +7,12 @@ import signal
 import sys
 import time
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from weft._base.types import Result
 from weft._comm.deadline import Deadline
 from weft._comm.stores import keys
 from weft._comm.stores.store import Store
@@ -84,7 +85,7 @@ class SimpleElasticAgent(ElasticAgent):
         return self._worker_group
 
     @abstractmethod
-    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Result]:
         """Start the workers; returns their ids by local rank."""
 
     @abstractmethod
@@ -146,7 +147,7 @@ class SimpleElasticAgent(ElasticAgent):
         return self._report.event("FAILED", self._restarts, self._seconds, raw_error=raw_error)
 
     @contextmanager
-    def record_duration(self, state: str) -> Iterator[None]:
+    def record_duration(self, state: str) -> Generator[None]:
         """Record the event `torchelastic.worker.status.<state>` of the agent with the time that the block takes."""
         began = time.perf_counter()
         try:
@@ -253,7 +254,7 @@ class SimpleElasticAgent(ElasticAgent):
         """
         deadline = Deadline(seconds)
 
-        def answer(request: ExchangeRequest) -> Any:
+        def answer(request: ExchangeRequest) -> object:
             match request:
                 case SetKeys(pairs):
                     store.multi_set(list(pairs), list(pairs.values()))

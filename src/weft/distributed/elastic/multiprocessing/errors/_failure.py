@@ -12,8 +12,9 @@ import time
 from dataclasses import InitVar, dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
+from weft._base.guards import is_dict
+from weft._base.types import Json
 from weft.errors import PreconditionError, WeftError
 
 NOT_AVAILABLE = "<N/A>"
@@ -45,8 +46,8 @@ class ProcessFailure:
     error_file: str
     temporary: bool = field(default=False, kw_only=True)
     ended: InitVar[float | None] = field(default=None, kw_only=True)
-    error_file_data: dict[str, Any] = field(init=False)
-    message: str | dict[str, Any] = field(init=False)
+    error_file_data: dict[str, Json] = field(init=False)
+    message: str | dict[str, Json] = field(init=False)
     timestamp: int = field(init=False)
     _seen: float = field(init=False, repr=False, compare=False)  # orders failures in the same second
     _follows: bool = field(init=False, repr=False, compare=False)  # whether it is known to follow another's
@@ -66,7 +67,7 @@ class ProcessFailure:
 
     def _read(self, path: Path) -> None:
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
+            data: dict[str, Json] = json.loads(path.read_text(encoding="utf-8"))
             message = data["message"]
             stamp = data.get("timestamp", 0) if isinstance(message, str) else message["extraInfo"]["timestamp"]
             self.message, self.timestamp = message, int(stamp)
@@ -75,7 +76,7 @@ class ProcessFailure:
             self.message = f"{self._from_exit_code()}; its error file {path} cannot be read: {error!r}"
         else:
             self.error_file_data = data
-            extra = message.get("extraInfo", {}) if isinstance(message, dict) else {}
+            extra: dict[str, Json] = message.get("extraInfo", {}) if is_dict(message) else {}
             self._seen = float(extra.get("failed_at") or path.stat().st_mtime)
             self._follows = "follows_another" in extra
 
@@ -94,7 +95,7 @@ class ProcessFailure:
         except ValueError:
             return NOT_AVAILABLE
 
-    def _order(self) -> tuple[bool, float, float]:
+    def order(self) -> tuple[bool, float, float]:
         """The sort key that puts the failure which caused the others first.
 
         A worker that is killed writes nothing, and others may write that they miss it before its end is noticed.
@@ -141,12 +142,12 @@ class ChildFailedError(WeftError):
         rank, failure = self.get_first_failure()
         super().__init__(f"rank {rank} on {socket.gethostname()}: {failure.headline()}\n{self.format_msg()}")
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.name, self.failures)
 
     def get_first_failure(self) -> tuple[int, ProcessFailure]:
         """The global rank that has failed first, and its failure."""
-        return min(self.failures.items(), key=lambda one: one[1]._order())
+        return min(self.failures.items(), key=lambda one: one[1].order())
 
     def format_msg(self, boarder_delim: str = "=", section_delim: str = "-") -> str:
         """All failures, the first one last."""
@@ -177,7 +178,7 @@ def _described(at: int, rank: int, failure: ProcessFailure) -> str:
     )
 
 
-def last_traceback(log: str) -> dict[str, Any] | None:
+def last_traceback(log: str) -> dict[str, Json] | None:
     """The message of the uncaught exception at the end of a Python program's stderr; None if there is none."""
     if not Path(log).is_file():
         return None

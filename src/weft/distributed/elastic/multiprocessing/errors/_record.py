@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import wraps
 from typing import ParamSpec, TypeVar
@@ -45,7 +45,7 @@ def record(fn: Callable[_P, _R], error_handler: ErrorHandler | None = None) -> C
 
 
 @contextmanager
-def reported_by(handler: ErrorHandler) -> Iterator[None]:
+def reported_by(handler: ErrorHandler) -> Generator[None]:
     """Let the handler record errors in the block already when they make this rank leave, before others miss it."""
 
     def report(error: BaseException | None) -> None:

@@ -9,12 +9,12 @@ import logging
 import os
 import traceback
 from pathlib import Path
-from typing import Any
 
 from weft._base.failing import failed_at, follows_another
 from weft._base.files import atomic_write
 from weft._base.flight import Flight, fatal_signal_file
 from weft._base.pending import last_recorded
+from weft._base.types import Json
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class ErrorHandler:
         self._write(data)
 
     def override_error_code_in_rootcause_data(
-        self, rootcause_error_file: str, rootcause_error: dict[str, Any], error_code: int = 0
+        self, rootcause_error_file: str, rootcause_error: dict[str, Json], error_code: int = 0
     ) -> None:
         """Add the exit code to the message of an error file's contents, if the message has fields."""
         message = rootcause_error.get("message")
@@ -90,7 +90,7 @@ class ErrorHandler:
     def _get_error_file_path(self) -> str | None:
         return os.environ.get("TORCHELASTIC_ERROR_FILE")
 
-    def _write(self, data: dict[str, Any]) -> None:
+    def _write(self, data: dict[str, Json]) -> None:
         """Write the file in one step, so that a reader never sees half of it."""
         path = self._get_error_file_path()
         text = json.dumps(data)

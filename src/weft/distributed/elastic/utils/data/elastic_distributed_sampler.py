@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sized
 
 from weft._tensor.generator import Generator
 from weft.errors import ValueRangeError
@@ -17,7 +17,7 @@ class ElasticDistributedSampler(DistributedSampler):
     """
 
     def __init__(
-        self, dataset: Any, num_replicas: int | None = None, rank: int | None = None, start_index: int = 0
+        self, dataset: Sized, num_replicas: int | None = None, rank: int | None = None, start_index: int = 0
     ) -> None:
         super().__init__(dataset, num_replicas, rank)
         if start_index >= len(dataset):

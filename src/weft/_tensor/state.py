@@ -1,0 +1,111 @@
+"""What modules of this package reach inside of a tensor: its value, and facts that most tensors do not have.
+
+The names have an underscore, because all others on a tensor are PyTorch's, or its user's. Type checkers read the stub
+beside this file, and take what a stub declares for public.
+"""
+
+from __future__ import annotations
+
+import weakref
+from operator import attrgetter
+from typing import Self
+
+import numpy as np
+
+from weft._base.state import ambient
+from weft._base.types import Arg
+from weft._lazy import flushing
+from weft._lazy.role import Leaf
+from weft._lazy.value import Value
+from weft._tensor.derived import Derived
+from weft._tensor.memory import Memory
+from weft.ops._kinds import Array
+
+
+class Facts:
+    """What is to be known of a tensor besides its value: of most tensors nothing, so these share one object.
+
+    alias        the `Alias`: its relation to the tensor of which it is a view
+    views        its views
+    role         what a leaf collects its gradient in
+    writes       of a tensor that owns its storage: how often that was written
+    overwritten  of such a tensor: the number of its last value that was in memory before it was written
+    address      of a tensor that owns its storage: where it can be read, once somebody has asked
+    storage      of a tensor that owns its storage: the object that users have for that
+    resized      whether this is all of a storage that was resized, in one dim; no user holds it
+    """
+
+    alias: object = None
+    views: list[weakref.ref[TensorState]] | None = None
+    role: Leaf | None = None
+    writes: int = 0
+    overwritten: int = 0
+    address: Memory | None = None
+    storage: weakref.ref[object] | None = None
+    resized: bool = False
+
+
+NO_FACTS = Facts()
+"""Those of a new tensor."""
+
+
+def _fact(name: str) -> property:
+    """The attribute of a tensor that is one of its facts."""
+
+    def write(tensor: Arg, value: Arg) -> None:
+        facts = tensor._facts
+        if facts is NO_FACTS:
+            facts = tensor._facts = Facts()
+        setattr(facts, name, value)
+
+    return property(attrgetter(f"_facts.{name}"), write)
+
+
+class TensorState(Derived):
+    """The state of a tensor, in slots, because its `__dict__` is its user's: programs copy, pickle and pass that on."""
+
+    __slots__ = ("_facts", "_value")
+    _value: Value | None  # None in a view whose base has been written since
+    _facts: Facts
+    _alias = _fact("alias")
+    _views = _fact("views")
+    _role = _fact("role")
+    _writes = _fact("writes")
+    _overwritten = _fact("overwritten")
+    _address = _fact("address")
+    _storage = _fact("storage")
+    _resized = _fact("resized")
+
+    def _read(self) -> Value:
+        """The current value."""
+        value = self._value
+        return value if value is not None else self._refreshed()
+
+    def _refreshed(self) -> Value:
+        """The value of a view whose base has been written since it was last read."""
+        raise NotImplementedError
+
+    def _read_concrete(self, *, decides: bool = False) -> Value:
+        value = self._read()
+        capture = ambient().capture
+        if capture is not None:
+            capture.needs_elements(value, decides=decides)
+        return value
+
+    def _array(self) -> Array:
+        """The jax array, computed now if necessary."""
+        return flushing.array_of(self._read_concrete())
+
+    def _host(self, *, decides: bool = False) -> np.ndarray:
+        """The elements as a read-only NumPy array, after all index checks so far; `decides` is for control flow."""
+        array = flushing.host_array(self._read_concrete(decides=decides))
+        array.flags.writeable = False
+        flushing.report(ambient().pending)
+        return array
+
+    def _require_grad(self, requires_grad: bool, refusal: str = "") -> Self:
+        """`requires_grad_`, with the error `refusal` for element types without gradients."""
+        return self._set_requires_grad(requires_grad, refusal)
+
+    def _set_requires_grad(self, requires_grad: bool, refusal: str) -> Self:
+        raise NotImplementedError

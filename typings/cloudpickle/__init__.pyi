@@ -1,0 +1,4 @@
+import pickle
+
+class Pickler(pickle.Pickler):
+    def reducer_override(self, obj: object) -> object: ...
