@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
+from weft._base.types import AnyCallable
+
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
@@ -123,7 +125,7 @@ class Registry(OrderedDict[K, V]):
         self._cell.set(None if dict(self) == self._first else Contents(self.values()))
 
 
-def _noting(name: str) -> Callable[..., Any]:
+def _noting(name: str) -> AnyCallable:
     change = getattr(OrderedDict, name)
 
     def changed(self: Registry[Any, Any], *args: Any, **kwargs: Any) -> Any:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any
+
+from weft._base.types import AnyCallable
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Handler:
     only_modes whether classes of arguments do not override it
     """
 
-    public: Callable[..., Any]
+    public: AnyCallable
     function: FunctionType
     operator: bool = False
     only_modes: bool = False
@@ -81,7 +83,7 @@ def has_handler(function: Any) -> bool:
 _CALLS = {"dispatched", "_dispatched"}
 
 
-def acts_for_user(function: Callable[..., Any]) -> Callable[..., Any]:
+def acts_for_user(function: AnyCallable) -> AnyCallable:
     """Decorate a function of the library of which users see the functions that it calls."""
     assert isinstance(function, FunctionType)
     _USERS.add(id(function.__code__))

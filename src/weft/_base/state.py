@@ -18,6 +18,7 @@ from weft._base.of_pytorch import way_from_pytorch
 from weft._base.overriding import Overrides, raise_overridden
 from weft._base.pending import Pending
 from weft._base.site import Noting
+from weft._base.types import AnyCallable
 from weft.errors import ArgumentError
 
 
@@ -56,7 +57,7 @@ class Context:
     debug_info  what callbacks are told besides (`weft.monitor`)
     """
 
-    attention: Callable[..., Any] | None = None
+    attention: AnyCallable | None = None
     transform: Any = None
     debug_info: Mapping[str, Any] = field(default_factory=dict[str, Any])
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from weft._base import state
 from weft._base.dtype import DType, bool_, float32, result_type
+from weft._base.types import AnyCallable, Kwargs
 from weft._lazy.aval import Aval
 from weft._lazy.call import BoundOp, Exact, PartOfDraw, kinds_of, plain
 from weft._lazy.precision import is_half, widened
@@ -73,7 +74,7 @@ def _wide_call(call: BoundOp, avals: tuple[Aval, ...]) -> BoundOp:
     return BoundOp(call.op, tuple(static), call.device)
 
 
-def host_body(call: BoundOp) -> Callable[..., Any] | None:
+def host_body(call: BoundOp) -> AnyCallable | None:
     """The row's function on NumPy arrays with a call's static arguments, or None if it has none."""
     host = call.op.host
     if host is None:
@@ -113,7 +114,7 @@ def _unflattener(call: BoundOp, casts: Sequence[Casts]) -> Unflattener:
     return unflatten
 
 
-def _body(impl: Callable[..., Any], unflatten: Unflattener) -> Callable[..., Arrays]:
+def _body(impl: AnyCallable, unflatten: Unflattener) -> Callable[..., Arrays]:
     """A row's body over flat inputs."""
 
     def fn(*arrays: jax.Array) -> Arrays:
@@ -135,7 +136,7 @@ def _rounded(body: Callable[..., Arrays], types: Sequence[Any]) -> Callable[...,
 
 
 def _hand_written(
-    call: BoundOp, vjp: Callable[..., Any], unflatten: Unflattener, wide: bool
+    call: BoundOp, vjp: AnyCallable, unflatten: Unflattener, wide: bool
 ) -> Callable[..., list[jax.Array | None]]:
     """A written derivative, over flat inputs; if `wide`, it gets 16-bit floats in float32, as the body does."""
     op = call.op
@@ -178,7 +179,7 @@ def _arguments(call: BoundOp, arrays: Sequence[Any]) -> tuple[list[Any], dict[st
     """Flat inputs and static entries, arranged as the body takes them; NumPy arrays include no random key."""
     rest = iter(arrays)
     args: list[Any] = []
-    kwargs: dict[str, Any] = {}
+    kwargs: Kwargs = {}
     for param, entry in zip(call.op.params, call.static, strict=True):
         if not isinstance(entry, Many):
             value = entry.value if isinstance(entry, Exact) else entry

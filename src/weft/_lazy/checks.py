@@ -103,7 +103,7 @@ def _codes_at_hand(signature: Signature, recipe: _Recipe, inputs: tuple[Value, .
     return [int(code) for code in precondition.codes(*full)]
 
 
-def _at_hand(value: Value) -> np.ndarray[Any, Any] | None:
+def _at_hand(value: Value) -> np.ndarray | None:
     """The elements of a value that are in this process's memory, or being computed there; else None."""
     # Waits if it is being computed, so that what is recorded does not depend on time.
     return value.at_hand() if value.aval.weak or value.aval.device.type == "cpu" else None

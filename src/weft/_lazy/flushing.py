@@ -54,13 +54,13 @@ def array_of(value: Value) -> Any:
     return array
 
 
-def host_array(value: Value) -> np.ndarray[Any, Any]:
+def host_array(value: Value) -> np.ndarray:
     """A value's elements as a NumPy array."""
     array = value.read()
     return _waited_for(value, array) if Listeners.all else _on_host(value, array)
 
 
-def _on_host(value: Value, array: Any) -> np.ndarray[Any, Any]:
+def _on_host(value: Value, array: Any) -> np.ndarray:
     """An array on the host, once it is computed."""
     if value.aval.device is CPU:
         try:

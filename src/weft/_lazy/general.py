@@ -22,6 +22,7 @@ from typing import Any, TypeVar, cast
 import jax
 from jax.export import symbolic_shape
 
+from weft._base.types import AnyCallable
 from weft._lazy.aval import Aval
 from weft._lazy.call import BoundOp
 from weft._lazy.precondition import Precondition
@@ -71,7 +72,7 @@ class General:
 
     def __init__(
         self,
-        fn: Callable[..., Any],
+        fn: AnyCallable,
         grads: Grads | None,
         main: int,
         structs: Sequence[jax.ShapeDtypeStruct],

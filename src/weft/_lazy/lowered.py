@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from weft._base.state import Pending
+from weft._base.types import AnyCallable
 from weft._lazy.flushing import escaping
 from weft._lazy.form import Application
 from weft._lazy.outline import form_of
@@ -63,7 +64,7 @@ def _body(sites: dict[int, str | None], application: Application) -> Callable[..
     return signature.fn if site is None else partial(_at(site), signature.fn)
 
 
-def _at(site: str) -> Callable[..., Any]:
+def _at(site: str) -> AnyCallable:
     """A caller of functions whose frame has this `file:line`, which is where jax finds what it writes as locations."""
     file, _, line = site.rpartition(":")
     code = _call.__code__.replace(co_filename=file, co_firstlineno=int(line) - 1, co_name="recorded")

@@ -97,7 +97,7 @@ def place(value: Value) -> None:
 
 
 @spanned(Phase.TRANSFER, "to device")
-def placed(host: np.ndarray[Any, Any], target: device) -> jax.Array:
+def placed(host: np.ndarray, target: device) -> jax.Array:
     """A NumPy array on a device."""
     # Twice as fast as `device_put`.
     if target is CPU:
@@ -159,7 +159,7 @@ class Program:
         self.spent = 0.0
         self.runs = 0
         self.summary: str | None = None
-        self.handed: dict[int, weakref.ref[np.ndarray[Any, Any]]] = {}
+        self.handed: dict[int, weakref.ref[np.ndarray]] = {}
 
     @property
     def costs(self) -> Costs:
@@ -180,7 +180,7 @@ class Program:
         costs = self.costs
         return self.spent + costs.interpreting >= costs.compiling
 
-    def takes(self, position: int, array: np.ndarray[Any, Any]) -> bool:
+    def takes(self, position: int, array: np.ndarray) -> bool:
         """Whether to pass a NumPy array as it is, which copies it.
 
         For a small array this costs less than moving it to the device permanently, unless it is passed again.

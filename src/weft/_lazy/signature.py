@@ -11,6 +11,7 @@ import jax
 from weft._base.device import device
 from weft._base.dtype import from_numpy
 from weft._base.timeline import Phase, spanned
+from weft._base.types import AnyCallable
 from weft._lazy.aval import Aval, aval_of, named
 from weft._lazy.call import BoundOp
 from weft._lazy.general import Derivatives, General, Grads
@@ -60,7 +61,7 @@ class Execution:
 
     def __init__(self, native: Callable[..., Arrays] | None) -> None:
         self.native = native
-        self.host: Callable[..., Any] | None = None
+        self.host: AnyCallable | None = None
         self.overwrites = False
         self.run: Callable[[Sequence[Any]], Sequence[Any]] | None = None
         self.costs: Costs | None = None

@@ -5,7 +5,7 @@ A trace can be general: some sizes are symbols (`jax.export.symbolic_shape`), fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from operator import floordiv, mod  # pyright: ignore[reportUnknownVariableType]
 from types import CodeType
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax.export import is_symbolic_dim
 from jax.extend.core import ClosedJaxpr
 
+from weft._base.types import AnyCallable
 from weft.ops._replicas import jaxpr_of
 
 SymbolicSize = Any
@@ -123,7 +124,7 @@ class Trace:
         return [avals[at] for at in self.results]
 
 
-def traced(function: Callable[..., Any], structs: Sequence[jax.ShapeDtypeStruct]) -> Trace:
+def traced(function: AnyCallable, structs: Sequence[jax.ShapeDtypeStruct]) -> Trace:
     """The trace of a function on inputs of these types."""
     return Trace(jaxpr_of(function, *structs))
 

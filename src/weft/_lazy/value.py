@@ -269,12 +269,12 @@ class Value:
         return content.array if isinstance(content, StandIn) else content
 
     @property
-    def on_host(self) -> np.ndarray[Any, Any] | None:
+    def on_host(self) -> np.ndarray | None:
         """The array, if it is one of NumPy's, which has not been needed on its device yet."""
         content = self.content
         return content if type(content) is np.ndarray else None
 
-    def at_hand(self) -> np.ndarray[Any, Any] | None:
+    def at_hand(self) -> np.ndarray | None:
         """The elements as a NumPy array, if they are in memory and not in doubt. Waits for XLA."""
         content = self.content
         if type(content) is np.ndarray:

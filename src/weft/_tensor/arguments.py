@@ -17,6 +17,7 @@ from weft._base.dtype import COMPLEX, INTEGER, DType, as_dtype, float64
 from weft._base.of_pytorch import way_from_pytorch
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user, raised_here, warn_user
+from weft._base.types import Args
 from weft._lazy.refusal import require_one_int64
 from weft._lazy.value import Value
 from weft._tensor.dim_names import position
@@ -65,7 +66,7 @@ LEAKS = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError)
 """The exceptions that Python raises if arguments are used without having been checked."""
 
 
-def leaked(op: str, error: Exception, args: tuple[Any, ...]) -> Exception:
+def leaked(op: str, error: Exception, args: Args) -> Exception:
     """The error to raise for an exception of `LEAKS`: itself, if it was raised on purpose or by the user's code.
 
     If an argument overrides functions, this is asked instead.
@@ -271,7 +272,7 @@ def within(op: OpDef, *scalars: Any) -> None:
         op.check.limits(*scalars)
 
 
-def older(op: OpDef, args: tuple[Any, ...], scalars: tuple[Any, ...]) -> dict[str, Any]:
+def older(op: OpDef, args: Args, scalars: tuple[Any, ...]) -> dict[str, Any]:
     """The arguments by name of a call such as `add(input, alpha, other)`: numbers before the tensors but the first."""
     tensors = [p.name for p in op.params if not p.keyword_only]
     named = [p for p in op.params if p.keyword_only]

@@ -12,6 +12,7 @@ import weft.ops as _ops  # registers the rows
 from weft._base.exports import missing
 from weft._base.layout import strided
 from weft._base.overriding import acts_for_user, handles, has_handler
+from weft._base.types import AnyCallable
 from weft._tensor import copying, dim_names, display, gradients, legacy_types, node, pieces, protocols, subscript
 from weft._tensor.base import TensorBase
 from weft._tensor.convert import as_tensor, tensor
@@ -26,21 +27,21 @@ assert _ops.LOADED, "rows are registered by import"
 assert _composites.LOADED, "composites are registered by import"
 
 # no cell: filled when the library is imported
-PUBLIC: dict[str, dict[str, Callable[..., Any]]] = {
+PUBLIC: dict[str, dict[str, AnyCallable]] = {
     name: {}
     for name in ("", "nn.functional", "linalg", "special", "fft", "signal.windows", "masked", "sparse", "nested")
 }
 """Public functions by module ("" is the package) and name."""
 
 
-def _publish(module: str, name: str, function: Callable[..., Any]) -> None:
+def _publish(module: str, name: str, function: AnyCallable) -> None:
     _export(module, name, function)
     _set_home(function, f"weft.{module}".rstrip("."), name)
     if isinstance(function, FunctionType):
         handles(function, function)
 
 
-def _export(module: str, name: str, function: Callable[..., Any]) -> None:
+def _export(module: str, name: str, function: AnyCallable) -> None:
     functions = PUBLIC.get(module)
     if functions is None:
         modules = ", ".join(map(repr, PUBLIC))
@@ -89,7 +90,7 @@ def _overridable_property(part: property, name: str) -> property:
     return whole
 
 
-def _set_home(function: Callable[..., Any], module: str, name: str) -> None:
+def _set_home(function: AnyCallable, module: str, name: str) -> None:
     """Set a function's public module and name, with which `pickle` finds it."""
     function.__module__, function.__qualname__ = module, name
 

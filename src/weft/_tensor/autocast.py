@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import wraps
 from typing import Any
 
 from weft._base.state import ambient, using
+from weft._base.types import AnyCallable
 from weft._lazy.autocast import cast, cast_device, is_eligible, wanted_type
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft.ops._autocast import CastClass, PerDevice, class_on
@@ -18,7 +19,7 @@ def not_cast() -> using:
     return using(autocast=ambient().autocast.off())
 
 
-def casting(function: Callable[..., Any], cast_class: CastClass | PerDevice) -> Callable[..., Any]:
+def casting(function: AnyCallable, cast_class: CastClass | PerDevice) -> AnyCallable:
     """A function with an autocast class: its tensors are cast, and the rows that it calls cast nothing.
 
     With an explicit `dtype`, its tensors are not cast either.

@@ -13,6 +13,7 @@ from typing import Any
 from weft._base.device import default_device
 from weft._base.generated import execute
 from weft._base.state import ambient
+from weft._base.types import AnyCallable
 from weft._dispatch import apply
 from weft._lazy.autocast import cast_inputs
 from weft._lazy.call import ONE, Exact, many, part_of_draw
@@ -261,7 +262,7 @@ def read_tensors(names: Iterable[str], separate: Sequence[str]) -> str:
     return "({}), ({})".format(*groups)
 
 
-def _compiled(op: OpDef, name: str) -> Callable[..., Any]:
+def _compiled(op: OpDef, name: str) -> AnyCallable:
     scope = {**_SCOPE, "_op": op, **{f"d_{p.name}": p.default for p in op.params if p.default is not REQUIRED}}
     execute(_source(op, name), f"op.{op.name}", scope)
     function = scope[name]
@@ -269,7 +270,7 @@ def _compiled(op: OpDef, name: str) -> Callable[..., Any]:
     return function
 
 
-def led_to(body: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+def led_to(body: Any, function: AnyCallable) -> AnyCallable:
     """A generated function, of which `inspect.getsource` gives the source of `body`; its signature stays its own."""
     generated: Any = function
     generated.__signature__ = inspect.signature(function)
@@ -297,12 +298,12 @@ def is_plain(op: OpDef) -> bool:
     return not (op.outputs or op.derivative.aux or op.view or op.check.elements)
 
 
-def function_of(op: OpDef) -> Callable[..., Any]:
+def function_of(op: OpDef) -> AnyCallable:
     """The public function of a row."""
     return led_to(op.impl, _function_of(op))
 
 
-def _function_of(op: OpDef) -> Callable[..., Any]:
+def _function_of(op: OpDef) -> AnyCallable:
     general = _compiled(op, op.name.rpartition("::")[2])
     if not is_plain(op) or any(p.default is not REQUIRED or p.optional for p in op.params):
         return general
@@ -318,7 +319,7 @@ def _function_of(op: OpDef) -> Callable[..., Any]:
 class _Rows:
     """`op.<row>`: the function of a row, created on first use."""
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def __getattr__(self, name: str) -> AnyCallable:
         try:
             function = function_of(TABLE[name])
         except KeyError:

@@ -15,6 +15,7 @@ from weft._base.device import device
 from weft._base.dtype import DType
 from weft._base.layout import layout, strided
 from weft._base.size import Size
+from weft._base.types import AnyCallable, Kwargs
 from weft._lazy.aval import AnyOwner, Aval
 from weft._lazy.call import Exact
 from weft._lazy.infer import Call
@@ -34,7 +35,7 @@ from weft.ops._table import OpDef
 ENCODINGS: dict[layout, type[Encoding]] = {}
 """The encodings by their layouts."""
 
-Rule = Callable[..., Any]
+Rule = AnyCallable
 """A row on tensors of an encoding: it takes the row's arguments, with tensors for its inputs.
 
 It returns `NotImplemented` where the result follows from what the row says of itself.
@@ -127,7 +128,7 @@ class Encoding(TensorOwner):
         results: tuple[Tensor, ...] = result if isinstance(result, tuple) else (result,)
         return tuple([x._read() for x in results])
 
-    def derived(self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def derived(self, op: OpDef, args: Sequence[Any], kwargs: Kwargs) -> Any:
         """The result without a rule, from what the row says of itself."""
         del args, kwargs
         raise self.refusal(op.name)
@@ -230,7 +231,7 @@ def _arguments(call: Call, inputs: Sequence[Value]) -> tuple[list[Any], dict[str
     """The arguments of a call's row, with tensors for its inputs."""
     rest = map(wrap, inputs)
     args: list[Any] = []
-    kwargs: dict[str, Any] = {}
+    kwargs: Kwargs = {}
     for param, entry in zip(call.op.params, call.static, strict=True):
         if isinstance(entry, Many):
             several = param.kind in (Kind.ARRAYS, Kind.KEY)

@@ -61,7 +61,7 @@ def existing(device: DeviceLike) -> device_class:
     return target
 
 
-def from_host(array: np.ndarray[Any, Any], device: Any = None) -> Tensor:
+def from_host(array: np.ndarray, device: Any = None) -> Tensor:
     """A tensor on a device, with a copy of a NumPy array's elements."""
     target = resolve_device(device)
     dtype = type_of(array)
@@ -71,7 +71,7 @@ def from_host(array: np.ndarray[Any, Any], device: Any = None) -> Tensor:
     return _leaf(aval_of(tuple(array.shape), dtype, device=target), held)
 
 
-def type_of(array: np.ndarray[Any, Any] | np.generic) -> DType:
+def type_of(array: np.ndarray | np.generic) -> DType:
     """The type of a NumPy array's elements; `TypeError` or `ValueError` if there is no such type here."""
     if not array.dtype.isnative:
         raise ValueRangeError(
@@ -102,7 +102,7 @@ def room(size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     return whole[start : start + size]
 
 
-def room_like(shape: Sequence[int], dtype: Any) -> np.ndarray[Any, Any]:
+def room_like(shape: Sequence[int], dtype: Any) -> np.ndarray:
     """Memory for an array of this shape and NumPy type; aligned by `room` if that pays."""
     if prod(shape) < _LEAST_SHARED:
         return np.empty(shape, dtype)
@@ -155,7 +155,7 @@ def _with_names(new: Tensor, names: Sequence[str | None] | None) -> Tensor:
     return set_names(new, checked)
 
 
-def _host_array(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
+def _host_array(data: Any, dtype: DType | None) -> np.ndarray:
     wanted = None if dtype is None else as_dtype(dtype, float64)
     if isinstance(data, _SEQUENCES):
         return _nested(data, wanted)
@@ -194,7 +194,7 @@ def _is_sequence(data: Any) -> bool:
 _MOST_DIMS = 128
 
 
-def refuse_negative_strides(array: np.ndarray[Any, Any]) -> None:
+def refuse_negative_strides(array: np.ndarray) -> None:
     """Raise `ValueError` for an array with negative strides, as PyTorch does."""
     if any(step < 0 for step in array.strides):
         raise ValueRangeError(
@@ -212,7 +212,7 @@ def _as_list(data: Any) -> list[Any]:
         raise ValueRangeError(f"could not determine the shape of object type '{type(data).__name__}'") from None
 
 
-def _nested(data: Sequence[Any], wanted: DType | None) -> np.ndarray[Any, Any]:
+def _nested(data: Sequence[Any], wanted: DType | None) -> np.ndarray:
     """An array from nested sequences, whose innermost entries are numbers, one-element tensors, or arrays."""
     shape: list[int] = []
     level: Any = data
@@ -263,7 +263,7 @@ def _flatten(data: Any, shape: list[int], depth: int, out: list[Any]) -> None:
 _WIDEST = {BOOL: bool_, INTEGER: int64, FLOAT: float64, COMPLEX: complex128}
 
 
-def _numbers(data: Any, wanted: DType | None) -> np.ndarray[Any, Any]:
+def _numbers(data: Any, wanted: DType | None) -> np.ndarray:
     """A number, or a list of numbers, with the type `wanted` or the one that PyTorch infers."""
     kinds = set(map(type, data)) if isinstance(data, list) else {type(data)}
     if str in kinds and not isinstance(data[0], str):
@@ -297,7 +297,7 @@ def _inferred(kind: type) -> DType:
     raise DTypeError(f"Could not infer dtype of {kind.__name__}{way}")
 
 
-def _cast(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
+def _cast(array: np.ndarray, dtype: DType) -> np.ndarray:
     if array.dtype.kind == "c" and dtype.category < COMPLEX and dtype is not bool_:
         raise ArgumentError(f"must be real number, not complex: a tensor of type {dtype.name} takes no other")
     with np.errstate(over="ignore", invalid="ignore"):  # a float that is too large becomes infinite
@@ -319,11 +319,11 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
         raise
 
 
-def _type_or_none(array: np.ndarray[Any, Any]) -> DType | None:
+def _type_or_none(array: np.ndarray) -> DType | None:
     return type_of(array) if array.dtype.kind in "biufcV" and array.dtype.isnative else None
 
 
-def tensor_over(array: np.ndarray[Any, Any]) -> Tensor:
+def tensor_over(array: np.ndarray) -> Tensor:
     """A tensor that shows the same elements as a NumPy array.
 
     What is written to the tensor is written to the array, too. NumPy cannot write to the array, nor to the one that it
@@ -344,7 +344,7 @@ def tensor_over(array: np.ndarray[Any, Any]) -> Tensor:
     return result
 
 
-def from_numpy_array(array: np.ndarray[Any, Any]) -> Tensor:
+def from_numpy_array(array: np.ndarray) -> Tensor:
     """A tensor with the elements of a NumPy array that nobody writes to, without a copy if the memory permits it."""
     refuse_negative_strides(array)
     dtype = type_of(array)

@@ -169,7 +169,7 @@ def rebuild_owned(kind: type[Tensor], stored: Stored[Tensor], requires_grad: boo
 
 
 def rebuild(
-    kind: type[Tensor], elements: np.ndarray[Any, Any], device: str, requires_grad: bool, extras: dict[str, Any]
+    kind: type[Tensor], elements: np.ndarray, device: str, requires_grad: bool, extras: dict[str, Any]
 ) -> Tensor:
     """The tensor that `reduce` took apart."""
     result = handle_on(kind, from_host(elements, device), requires_grad)

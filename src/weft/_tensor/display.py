@@ -79,7 +79,7 @@ def printoptions(**options: Any) -> Iterator[None]:
 class _Real:
     """The format of a tensor's real elements: one notation for all, in columns of equal width."""
 
-    def __init__(self, elements: np.ndarray[Any, Any]) -> None:
+    def __init__(self, elements: np.ndarray) -> None:
         self.style = "float" if elements.dtype.kind == "f" else ""
         self.width = 1
         if self.style:
@@ -103,7 +103,7 @@ class _Real:
         return self._bare(element).rjust(self.width)
 
 
-def _float_style(elements: np.ndarray[Any, Any]) -> str:
+def _float_style(elements: np.ndarray) -> str:
     """The notation of float64 numbers, which are all finite and nonzero."""
     if not elements.size:
         return "whole"
@@ -118,7 +118,7 @@ def _float_style(elements: np.ndarray[Any, Any]) -> str:
 class _Complex:
     """The format of complex elements: each part as the real elements of a tensor."""
 
-    def __init__(self, elements: np.ndarray[Any, Any]) -> None:
+    def __init__(self, elements: np.ndarray) -> None:
         self.real = _Real(elements.real)
         self.imag = _Real(elements.imag)
         self.width = self.real.width + self.imag.width + 1
@@ -131,7 +131,7 @@ class _Complex:
 # --- all elements ---------------------------------------------------------------------------------------------
 
 
-def _printed_elements(tensor: Tensor, cut: tuple[bool, ...]) -> np.ndarray[Any, Any]:
+def _printed_elements(tensor: Tensor, cut: tuple[bool, ...]) -> np.ndarray:
     """The elements that are printed: for each cut dim, those at both ends. Only these are copied from the device."""
     array = tensor._array()
     if tensor.device.type == "cpu":

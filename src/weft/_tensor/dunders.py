@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from weft._base.device import CPU
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user
+from weft._base.types import AnyCallable
 from weft._lazy.infer import call_of
 from weft._tensor import fast_path
 from weft._tensor.arguments import not_implemented
@@ -31,7 +31,7 @@ def _as_operand(other: Any) -> Any:
     return from_host(other, CPU) if isinstance(other, np.ndarray) else other
 
 
-def dunders_of(entry: PublicFunction) -> dict[str, Callable[..., Any]]:
+def dunders_of(entry: PublicFunction) -> dict[str, AnyCallable]:
     """The special methods that a function is."""
     op, function, public = entry.row, entry.function, entry.public
     if op is None or len(op.params) == 1:
@@ -67,7 +67,7 @@ def dunders_of(entry: PublicFunction) -> dict[str, Callable[..., Any]]:
     fast = forward
     if static is not None and is_plain(op):
         fast = fast_path.binary(call_of(op, static), forward, takes_number)
-    functions: dict[str, Callable[..., Any]] = {}
+    functions: dict[str, AnyCallable] = {}
     for name in public.dunder:
         reflected = name.startswith("__r") and f"__{name[3:]}" in public.dunder
         functions[name] = led_to(op.impl, twin(swapped if reflected else fast))

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from weft._autograd.graph import has_own_derivative
 from weft._base.capture import UNCAPTURED
 from weft._base.state import Ambient, Pending, ambient, using
+from weft._base.types import AnyCallable
 from weft._dispatch import apply
 from weft._lazy.aval import Aval, aval_of, marked
 from weft._lazy.batched import batched
@@ -92,7 +93,7 @@ class Examples:
 
     # --- running ------------------------------------------------------------------------------------------------
 
-    def run(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    def run(self, function: AnyCallable, arguments: Sequence[Any]) -> Any:
         """`function(*arguments)`, recorded as for one example; `result_of` takes its results to the caller."""
         with self._recording():
             results = function(*arguments)

@@ -12,6 +12,7 @@ from typing import Any
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user
 from weft._base.state import peek
+from weft._base.types import AnyCallable
 from weft._dispatch import apply
 from weft._lazy.flushing import at_limit
 from weft._lazy.infer import Call
@@ -26,7 +27,7 @@ _NO_VALUE = (AttributeError, Overridden)
 _NUMBERS = frozenset({bool, int, float, complex})
 
 
-def unary(call: Call, general: Callable[..., Any]) -> Callable[[Any], Any]:
+def unary(call: Call, general: AnyCallable) -> Callable[[Any], Any]:
     """A function of one tensor."""
     lookup = call.signatures.get
 
@@ -67,7 +68,7 @@ def unary(call: Call, general: Callable[..., Any]) -> Callable[[Any], Any]:
     return function
 
 
-def binary(call: Call, general: Callable[..., Any], takes_number: bool) -> Callable[[Any, Any], Any]:
+def binary(call: Call, general: AnyCallable, takes_number: bool) -> Callable[[Any, Any], Any]:
     """A function of two tensors. If `takes_number`, a call with a Python number is recorded here, too."""
     lookup = call.signatures.get
     numbers = _NUMBERS if takes_number else frozenset()

@@ -9,6 +9,7 @@ from functools import wraps
 from typing import Any
 
 from weft._base.generated import execute
+from weft._base.types import AnyCallable
 from weft._tensor import arguments
 from weft._tensor.autocast import casting, not_cast
 from weft._tensor.codegen import HANDLER, led_to, op, read_tensors
@@ -25,7 +26,7 @@ class PublicFunction:
     """A function over tensors and the forms in which it is public; `row` is that which it calls, if it is no more."""
 
     name: str
-    function: Callable[..., Any]
+    function: AnyCallable
     public: Public
     row: OpDef | None = None
 
@@ -53,14 +54,14 @@ for _row in TABLE.values():
 
 
 def _bound(
-    body: Callable[..., Any],
+    body: AnyCallable,
     name: str,
     module: str,
     out: str | None,
     separate: Sequence[str],
     cast: CastClass | PerDevice | None,
     rest: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None,
-) -> Callable[..., Any]:
+) -> AnyCallable:
     """The public form of a composite; its arguments are converted according to its annotations, as for rows."""
     scope: dict[str, Any] = {
         **arguments.SCOPE,
@@ -128,7 +129,7 @@ def composite(
     public: Public = PLAIN,
     cast: CastClass | PerDevice | None = None,
     rest: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None,
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+) -> Callable[[AnyCallable], AnyCallable]:
     """Make the decorated function, which is composed of rows, public in the forms that `public` says.
 
     `name` and `doc` are for functions that are created within another one. With `cast`, an autocast class, tensors are
@@ -136,7 +137,7 @@ def composite(
     first, also those that `__torch_function__` gets.
     """
 
-    def make(body: Callable[..., Any]) -> Callable[..., Any]:
+    def make(body: AnyCallable) -> AnyCallable:
         own = name or body.__name__.rstrip("_")
         if name and "<locals>" in body.__qualname__:
             documented(body, name, doc or body.__doc__ or "")
@@ -148,7 +149,7 @@ def composite(
     return make
 
 
-def with_inplace_argument(row: OpDef, function: Callable[..., Any], inplace: Callable[..., Any]) -> Callable[..., Any]:
+def with_inplace_argument(row: OpDef, function: AnyCallable, inplace: AnyCallable) -> AnyCallable:
     """The function of a row with a further argument `inplace`; generated as source, with the row's own parameters."""
     name, options = row.name, row.params[1:]
     head = "".join(f"{p.name}: float{'' if p.default is REQUIRED else f' = {p.default}'}, " for p in options)

@@ -11,6 +11,7 @@ from weft._base.dtype import bool_
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user
 from weft._base.state import ambient
+from weft._base.types import AnyCallable, Kwargs
 from weft._tensor.arguments import refusal
 from weft._tensor.autocast import not_cast
 from weft._tensor.dim_names import take_names
@@ -22,13 +23,11 @@ from weft.errors import WeftError
 from weft.ops._rows import documented
 
 
-def _picker(
-    function: Callable[..., Any], names: Sequence[str]
-) -> Callable[[Sequence[Any], dict[str, Any]], list[Tensor]]:
+def _picker(function: AnyCallable, names: Sequence[str]) -> Callable[[Sequence[Any], dict[str, Any]], list[Tensor]]:
     """A function that returns the tensors among its arguments; masks in lists are read before anything is written."""
     places = {name: at for at, name in enumerate(inspect.signature(function).parameters)}
 
-    def find(args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
+    def find(args: Sequence[Any], kwargs: Kwargs) -> list[Tensor]:
         tensors: list[Tensor] = []
         for name in names:
             value = args[places[name]] if places[name] < len(args) else kwargs.get(name)
@@ -41,9 +40,7 @@ def _picker(
     return find
 
 
-def inplace_of(
-    function: Callable[..., Any], name: str, *, uniform: bool = False, separate: Sequence[str] = ()
-) -> Callable[..., Any]:
+def inplace_of(function: AnyCallable, name: str, *, uniform: bool = False, separate: Sequence[str] = ()) -> AnyCallable:
     """The in-place form, which writes its result to its first argument; `uniform` if all elements get the same number.
 
     `separate` names the parameters whose tensors must not share elements with that argument.

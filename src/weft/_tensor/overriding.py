@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache, wraps
 from types import FrameType, FunctionType
 from typing import Any
@@ -22,6 +22,7 @@ from weft._base.overriding import (
 )
 from weft._base.site import UNTIL_USER, end_at_user
 from weft._base.state import ambient, set_field
+from weft._base.types import AnyCallable, Args, Kwargs
 from weft._tensor.base import VALUE_SLOT, TensorBase
 from weft.errors import ArgumentError
 
@@ -136,7 +137,7 @@ def _arguments(handler: Handler, frame: FrameType) -> tuple[tuple[Any, ...], dic
     positional, keywords = (0, ()) if written is None else written
     first = count if has_rest else max(positional, code.co_posonlyargcount)
     args: list[Any] = []
-    kwargs: dict[str, Any] = {}
+    kwargs: Kwargs = {}
     for at, name in enumerate(names[:count]):
         value = values[name]
         is_operand = written is None and not in_full and len(args) == at and _has_tensor(value)
@@ -174,7 +175,7 @@ def _has_tensor(x: Any) -> bool:
     return any(isinstance(part, TensorBase) or is_overriding(type(part)) for part in flat((x,), {}))
 
 
-def flat(args: Iterable[Any], kwargs: dict[str, Any]) -> Iterator[Any]:
+def flat(args: Iterable[Any], kwargs: Kwargs) -> Iterator[Any]:
     """Arguments, with the entries of lists and tuples."""
     for x in (*args, *kwargs.values()):
         if isinstance(x, list | tuple):
@@ -197,7 +198,7 @@ def overriding_among(relevant: Iterable[Any]) -> list[Any]:
 
 
 @acts_for_user
-def _answer(public: Any, overriding: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _answer(public: Any, overriding: list[Any], args: Args, kwargs: Kwargs) -> Any:
     """The first answer of the mode and of the overriding objects, or `NotImplemented`."""
     types = tuple(map(type, overriding))
     overrides = ambient().overrides
@@ -213,7 +214,7 @@ def _answer(public: Any, overriding: list[Any], args: tuple[Any, ...], kwargs: d
     return NotImplemented
 
 
-def handle(public: Any, relevant: Iterable[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def handle(public: Any, relevant: Iterable[Any], args: Args, kwargs: Kwargs) -> Any:
     """The result of `__torch_function__` of the mode or of `relevant` arguments; `TypeError` if none has one."""
     relevant = list(relevant)
     result = _answer(public, overriding_among(relevant), args, kwargs)
@@ -275,9 +276,7 @@ NOT_WRAPPED: list[Any] = []
 
 
 @acts_for_user
-def by_default(
-    cls: Any, func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
-) -> Any:
+def by_default(cls: Any, func: AnyCallable, types: Iterable[type], args: Args = (), kwargs: Any = None) -> Any:
     """Call `func`, and make tensors among its results tensors of this class.
 
     `NotImplemented` if the class of an argument is no base of this one; `TypeError` for a function of PyTorch's, which
@@ -312,7 +311,7 @@ def _converted(result: Any, kind: type) -> Any:
     return result
 
 
-def overridable(function: Callable[..., Any], public: Any = None, *, only_modes: bool = False) -> Any:
+def overridable(function: AnyCallable, public: Any = None, *, only_modes: bool = False) -> Any:
     """A public function that can be overridden, of one that does nothing for it. `public` is what it stands for."""
 
     @wraps(function)
@@ -330,7 +329,7 @@ def overridable(function: Callable[..., Any], public: Any = None, *, only_modes:
     return form
 
 
-def _require_none_overriding(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _require_none_overriding(args: Args, kwargs: Kwargs) -> None:
     state = ambient().overrides
     if state.mode is not None:
         raise_overridden()

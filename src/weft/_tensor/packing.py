@@ -15,7 +15,7 @@ from weft._tensor.codegen import op
 from weft._tensor.convert import from_numpy_array, room_like
 from weft._tensor.tensor import Tensor
 
-Lengths = np.ndarray[Any, Any]
+Lengths = np.ndarray
 
 
 def conjugate(sizes: Lengths) -> Lengths:
@@ -33,9 +33,7 @@ def lengths_on_device_of(batch_sizes: Any, tensor: Tensor) -> Any:
     return _on_device_of(conjugate(batch_sizes.numpy()), tensor)
 
 
-def padded_rows(
-    rows: Sequence[np.ndarray[Any, Any]], width: int, filling: float, side: str = "right"
-) -> np.ndarray[Any, Any]:
+def padded_rows(rows: Sequence[np.ndarray], width: int, filling: float, side: str = "right") -> np.ndarray:
     """Arrays (length, …) padded on one side to (rows, width, …), in memory that becomes a tensor without a copy.
 
     It uses NumPy, because lengths always vary, and XLA would compile a program for each combination.

@@ -47,7 +47,7 @@ def contains(self: Tensor, element: Any) -> bool:
     return bool((self == element).any())
 
 
-def wrapped(self: Tensor, array: np.ndarray[Any, Any], context: Any = None, return_scalar: bool = False) -> Tensor:
+def wrapped(self: Tensor, array: np.ndarray, context: Any = None, return_scalar: bool = False) -> Tensor:
     """The result of NumPy functions of tensors as a tensor; as in PyTorch, `uint8` for booleans."""
     del context, return_scalar
     return from_host(array.astype(np.uint8) if array.dtype == np.bool_ else array, self.device)

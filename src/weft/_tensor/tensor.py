@@ -350,7 +350,7 @@ class Tensor(TensorBase):
         """The elements as nested lists of Python numbers."""
         return self._host().tolist()
 
-    def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
+    def numpy(self, *, force: bool = False) -> np.ndarray:
         """The elements as a NumPy array, without a copy on the CPU.
 
         It is read-only, since values are immutable: writes to it raise `ValueError`, and it does not show later writes
@@ -363,7 +363,7 @@ class Tensor(TensorBase):
             raise ArgumentError("can't convert meta device type tensor to numpy: it has no elements")
         return self._host()
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         array = self.numpy()
         if dtype is not None and array.dtype != dtype:
             return array.astype(dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from weft._base.types import AnyCallable
 from weft._lazy.aval import Aval
 from weft._lazy.call import ONE
 from weft._lazy.infer import Call, call_of
@@ -47,7 +48,7 @@ def _type_of_the_base(avals: Sequence[Aval], *rest: Any) -> Aval:
     return avals[0]
 
 
-def _write_on_host(view: Callable[..., Any], base: Any, value: Any, *numbers: Any, **static: Any) -> Any:
+def _write_on_host(view: AnyCallable, base: Any, value: Any, *numbers: Any, **static: Any) -> Any:
     view(base, *numbers, **static)[...] = value
     return base
 
@@ -60,7 +61,7 @@ def _like_the_base(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factor
     return Factors((letters[0], *[tuple(map(PartOf, dims)) for dims in letters[1:]]), (letters[0],), whole)
 
 
-def _write_by_transpose(view: Callable[..., Any], base: jax.Array, value: jax.Array, *rest: Any, **static: Any) -> Any:
+def _write_by_transpose(view: AnyCallable, base: jax.Array, value: jax.Array, *rest: Any, **static: Any) -> Any:
     """Write through any view operator by its linear transpose, which puts the elements back."""
     if is_float8(base.dtype):  # whose bytes are moved, since one of these types has no zero
         as_bytes = partial(jax.lax.bitcast_convert_type, new_dtype=jnp.uint8)
@@ -76,11 +77,11 @@ def _write_by_transpose(view: Callable[..., Any], base: jax.Array, value: jax.Ar
     return jnp.where(mask != 0, moved, base)
 
 
-def _through_bits(dtype: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def _through_bits(dtype: Any) -> tuple[AnyCallable, AnyCallable]:
     return partial(jax.lax.bitcast_convert_type, new_dtype=jnp.float64), partial(
         jax.lax.bitcast_convert_type, new_dtype=dtype
     )
 
 
-def _through_float64(dtype: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def _through_float64(dtype: Any) -> tuple[AnyCallable, AnyCallable]:
     return (lambda x: x.astype(jnp.float64)), (lambda x: x.astype(dtype))

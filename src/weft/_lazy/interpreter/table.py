@@ -11,11 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from weft._base.types import AnyCallable
 from weft._lazy.precision import is_half
 
 Array = np.ndarray
 Params = Mapping[str, Any]
-Function = Callable[..., Any]
+Function = AnyCallable
 """Arrays -> an array, or for primitives with several results a sequence of arrays."""
 Unary = Callable[[Array], Any]
 Binary = Callable[[Array, Array], Any]

@@ -12,6 +12,7 @@ from weft._base.capture import Capture
 from weft._base.interrupts import uninterrupted
 from weft._base.site import user_site
 from weft._base.state import Pending, using
+from weft._base.types import AnyCallable
 from weft._dispatch import apply
 from weft._lazy.aval import Aval
 from weft._lazy.call import ONE
@@ -55,7 +56,7 @@ class FunctionCapture(Capture):
     def __init__(self, arguments: Arguments, snapshot: Snapshot) -> None:
         self.region = Pending(sys.maxsize)
         self.snapshot = snapshot
-        self.sources: dict[Value, Callable[..., Any]] = {}
+        self.sources: dict[Value, AnyCallable] = {}
         self.locators: dict[int, Locator] = {}
         self.state: dict[int, TensorBase] = {}
         self.kinds: dict[int, Any] = {}

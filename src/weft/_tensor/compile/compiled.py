@@ -13,7 +13,7 @@ from __future__ import annotations
 import gc
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import update_wrapper
 from types import FunctionType
 from typing import Any
@@ -23,6 +23,7 @@ from weft._base.cell import Contents, settings
 from weft._base.logs import ARTIFACTS
 from weft._base.site import end_at_user, line_of, warn_user
 from weft._base.state import Ambient, ambient, enter, leave, set_field
+from weft._base.types import AnyCallable, Args, Kwargs
 from weft._base.usage import log_api_usage_once
 from weft._lazy.flushing import escaping, flush
 from weft._lazy.outline import has_user_derivatives
@@ -94,7 +95,7 @@ class Compiled:
 
     _read_by_calls = ()
 
-    def __init__(self, function: Callable[..., Any], fullgraph: bool) -> None:
+    def __init__(self, function: AnyCallable, fullgraph: bool) -> None:
         self.__dict__.update(_function=function, _fullgraph=fullgraph, _entries={}, _runs=0, _warned=set())
         update_wrapper(self, function, updated=())
         functions.add(self)
@@ -106,7 +107,7 @@ class Compiled:
             end_at_user(error)
             raise
 
-    def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _called(self, args: Args, kwargs: Kwargs) -> Any:
         state = ambient()
         if _sees_operators(state) or Stance.current == "force_eager":
             return self._function(*args, **kwargs)
@@ -270,7 +271,7 @@ class Compiled:
         return getattr(self._function, "__name__", type(self._function).__name__)
 
     @property
-    def _orig_mod(self) -> Callable[..., Any]:
+    def _orig_mod(self) -> AnyCallable:
         """The function or module itself, by PyTorch's name for it."""
         return self._function
 
@@ -310,7 +311,7 @@ class _BoundMethod:
 
 
 def compile(
-    model: Callable[..., Any] | None = None,
+    model: AnyCallable | None = None,
     *,
     fullgraph: bool = False,
     dynamic: bool | None = None,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 from weft._base.state import ambient
+from weft._base.types import AnyCallable
 from weft.errors import OptionError
 
 STANCES = (
@@ -50,7 +50,7 @@ class set_stance:
     def __exit__(self, *exception: object) -> None:
         Stance.current = self._before
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self, function: AnyCallable) -> AnyCallable:
         """The function, with this stance in its calls only."""
         Stance.current = self._before
         stance = self._stance

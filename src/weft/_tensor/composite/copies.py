@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from weft._base.dtype import DType, int32, int64
 from weft._base.state import default_dtype
+from weft._base.types import AnyCallable
 from weft._tensor.alias import layout_of
 from weft._tensor.arguments import Dim, sizes, without_names
 from weft._tensor.codegen import op
@@ -24,7 +25,7 @@ from weft.ops._strides import Layout
 from weft.ops._table import NO_FUNCTION, NO_METHOD, PLAIN, Public
 from weft.ops._type_names import scalar_name
 
-View = Callable[..., Any]
+View = AnyCallable
 
 
 def _sliced(input: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Tensor:

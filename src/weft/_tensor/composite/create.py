@@ -10,6 +10,7 @@ from weft._base.dtype import DType, as_dtype, float64, int64
 from weft._base.layout import channels_last, channels_last_3d, layout, memory_format, strided
 from weft._base.site import warn_user
 from weft._base.state import default_dtype
+from weft._base.types import Kwargs
 from weft._lazy.aval import AnyOwner
 from weft._lazy.value import Value
 from weft._tensor.arguments import combination, refusal, sizes_one_by_one
@@ -40,7 +41,7 @@ def create(
     size: tuple[int, ...],
     *args: Any,
     dtype: DType,
-    options: dict[str, Any],
+    options: Kwargs,
     like: Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
@@ -66,7 +67,7 @@ def create(
     return result if names is None else set_names(result, checked_names(names, result.ndim))
 
 
-def _created(owner: AnyOwner, row: str, size: tuple[int, ...], args: Any, options: dict[str, Any]) -> Tensor:
+def _created(owner: AnyOwner, row: str, size: tuple[int, ...], args: Any, options: Kwargs) -> Tensor:
     """The result of a factory row, as an owner makes it. Of a distributed tensor, each process makes its part alone.
 
     Random numbers are those that one process would draw.
@@ -115,7 +116,7 @@ def type_for(out: Tensor | None, dtype: DType | None, usual: DType) -> DType:
     return out.dtype
 
 
-def sizes_of(name: str, size: Any, options: dict[str, Any] | None = None) -> tuple[int, ...]:
+def sizes_of(name: str, size: Any, options: Kwargs | None = None) -> tuple[int, ...]:
     """Sizes given separately, as one sequence, or by keyword; `RuntimeError` if one is negative."""
     if options and "size" in options:
         size = (options.pop("size"),)
@@ -307,7 +308,7 @@ def _spaced(
     *base: float,
     out: Tensor | None,
     dtype: DType | None,
-    options: dict[str, Any],
+    options: Kwargs,
 ) -> Tensor:
     """`linspace` or `logspace`."""
     for word, bound in zip(("start", "end"), ends, strict=True):
@@ -363,7 +364,7 @@ def logspace(
 # Windows
 
 
-def _window(name: str, row: str, length: int, *shape: Any, dtype: DType | None, options: dict[str, Any]) -> Tensor:
+def _window(name: str, row: str, length: int, *shape: Any, dtype: DType | None, options: Kwargs) -> Tensor:
     if length < 0:
         raise OutOfRangeError(f"{name} requires non-negative window_length, got window_length={length}")
     settled = dtype or default_dtype()

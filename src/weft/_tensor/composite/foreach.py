@@ -5,10 +5,11 @@ PyTorch computes such a list by one kernel. Here each tensor is recorded by itse
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from weft._base.state import using
+from weft._base.types import AnyCallable
 from weft._tensor.codegen import op
 from weft._tensor.functions import composite
 from weft._tensor.kind_names import kind_and_advice, kind_of
@@ -62,7 +63,7 @@ def _for_each(operand: Any, count: int) -> Sequence[Any]:
     return parts
 
 
-def _define(name: str, call: Callable[..., Any], doc: str, *, in_place: bool = False) -> None:
+def _define(name: str, call: AnyCallable, doc: str, *, in_place: bool = False) -> None:
     """Define `_foreach_NAME`, which calls a function for each tensor and its operands; in place it returns the list."""
     public = f"_foreach_{name}"
 
@@ -75,7 +76,7 @@ def _define(name: str, call: Callable[..., Any], doc: str, *, in_place: bool = F
         return self if in_place else tuple(results)
 
 
-def _method(name: str) -> Callable[..., Any]:
+def _method(name: str) -> AnyCallable:
     if name.startswith("addc"):
         return lambda x, a, b, value=1: getattr(x, name)(a, b, value=value)
     return lambda x, *operands, **options: getattr(x, name)(*operands, **options)

@@ -7,6 +7,7 @@ from typing import Any
 
 from weft._base.dtype import DType, float32, float64
 from weft._base.state import default_dtype
+from weft._base.types import Kwargs
 from weft._tensor.arguments import AnyDims, Dim
 from weft._tensor.codegen import op
 from weft._tensor.composite.create import arange, type_for
@@ -163,7 +164,7 @@ def _frequencies(
     out: Tensor | None,
     dtype: DType | None,
     requires_grad: bool,
-    options: dict[str, Any],
+    options: Kwargs,
 ) -> Tensor:
     """The whole numbers within bounds, in the order in which those below 0 come last, divided by the length `n * d`."""
     settled = type_for(out, dtype, default_dtype())

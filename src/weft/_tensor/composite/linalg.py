@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft._base.dtype import DType, float32
+from weft._base.types import Args
 from weft._tensor.arguments import Dim, dim_list
 from weft._tensor.codegen import op
 from weft._tensor.functions import composite
@@ -39,7 +40,7 @@ def _without_operands() -> ValueRangeError:
     )
 
 
-def _operands_apart(args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _operands_apart(args: Args) -> tuple[Any, ...]:
     """`("ij,jk", [a, b])` as `("ij,jk", a, b)`."""
     is_list = len(args) == 2 and isinstance(args[0], str) and isinstance(args[1], list | tuple)
     return (args[0], *args[1]) if is_list else args

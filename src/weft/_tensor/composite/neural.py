@@ -10,6 +10,7 @@ from typing import Any
 from weft._base.dtype import DType
 from weft._base.site import warn_user
 from weft._base.state import ambient, using
+from weft._base.types import AnyCallable
 from weft._tensor.arguments import Dim
 from weft._tensor.autocast import casting
 from weft._tensor.codegen import op
@@ -263,7 +264,7 @@ def triplet_margin_with_distance_loss(
     positive: Tensor,
     negative: Tensor,
     *,
-    distance_function: Callable[..., Any] | None = None,
+    distance_function: AnyCallable | None = None,
     margin: float = 1.0,
     swap: bool = False,
     reduction: str = "mean",

@@ -11,6 +11,7 @@ from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER, DType, float16, floa
 from weft._base.limits import INT64, limits
 from weft._base.site import warn_user
 from weft._base.state import default_dtype
+from weft._base.types import Kwargs
 from weft._tensor.arguments import combination, integer, ints
 from weft._tensor.codegen import op
 from weft._tensor.composite.create import create, named_like, sizes_of, type_for
@@ -117,7 +118,7 @@ def _require_spread(std: Any) -> None:
         raise OutOfRangeError(f"normal expects std >= 0.0, but found std {std:g}")
 
 
-def _filled(input: Tensor, row: str, first: float, second: float, options: dict[str, Any]) -> Tensor:
+def _filled(input: Tensor, row: str, first: float, second: float, options: Kwargs) -> Tensor:
     """`input`, after its elements have been replaced by those of a factory row."""
     shape, dtype = tuple(input.shape), input.dtype
     return write(input, create(row, shape, first, second, dtype=dtype, options=options, like=input)._read())

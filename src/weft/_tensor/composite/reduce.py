@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from weft._base.dtype import DType
+from weft._base.types import AnyCallable
 from weft._tensor.arguments import AnyDims
 from weft._tensor.codegen import op
 from weft._tensor.functions import composite
@@ -14,7 +14,7 @@ from weft.errors import ArgumentError
 from weft.ops._table import NO_METHOD, OTHER_OUT, Public
 
 
-def _extreme(name: str, whole: str, along: str, pair: str) -> Callable[..., Any]:
+def _extreme(name: str, whole: str, along: str, pair: str) -> AnyCallable:
     """`max` or `min`, composed of the rows for all elements, along a dim, and between two tensors."""
 
     @composite(
@@ -39,7 +39,7 @@ max = _extreme("max", "amax", "max_dim", "maximum")
 min = _extreme("min", "amin", "min_dim", "minimum")
 
 
-def _median(name: str) -> Callable[..., Any]:
+def _median(name: str) -> AnyCallable:
     """`median` or `nanmedian`, composed of the rows for all elements and along a dim."""
 
     @composite(
@@ -57,7 +57,7 @@ median = _median("median")
 nanmedian = _median("nanmedian")
 
 
-def _moment(name: str, *, method: bool) -> Callable[..., Any]:
+def _moment(name: str, *, method: bool) -> AnyCallable:
     """`var`, `std` and their pairs with the mean. They take `unbiased` (also in place of `dim`) or `correction`."""
 
     @composite(

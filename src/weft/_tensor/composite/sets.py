@@ -22,7 +22,7 @@ from weft.ops._dims import broadcast_shapes
 from weft.ops._table import Public
 from weft.ops._type_names import scalar_name
 
-HostArray = np.ndarray[Any, Any]
+HostArray = np.ndarray
 
 
 def _host(input: Tensor) -> HostArray:

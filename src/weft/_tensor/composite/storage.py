@@ -15,6 +15,7 @@ from weft._base.dtype import BOOL, FLOAT, INTEGER, DType
 from weft._base.layout import contiguous_format, memory_format, preserve_format
 from weft._base.size import Size
 from weft._base.state import ambient, using
+from weft._base.types import AnyCallable, Args
 from weft._lazy.refusal import require_dim
 from weft._tensor.alias import layout_of, owner_of
 from weft._tensor.arguments import Dim, refuse_of_other_library, sizes
@@ -234,9 +235,7 @@ LEGACY = (
 _LEGACY_NEW = "tensor new of the form tensor.new(tensor, device=device) is not supported.  Use torch.as_tensor(...)"
 
 
-def tensor_of(
-    dtype: DType, home: device_class, args: tuple[Any, ...], device: Any = None, legacy: str = LEGACY
-) -> Tensor:
+def tensor_of(dtype: DType, home: device_class, args: Args, device: Any = None, legacy: str = LEGACY) -> Tensor:
     """A tensor of this type: of the given sizes, with the elements of one sequence or array, or empty.
 
     It is on `device`, which must be of the same kind as `home`, or else on `home`.
@@ -266,7 +265,7 @@ def new(input: Tensor, *args: Any, device: Any = None) -> Tensor:
 # ---- Python functions on elements
 
 
-def _by_python(name: str, input: Tensor, function: Callable[..., Any], *others: Tensor) -> Tensor:
+def _by_python(name: str, input: Tensor, function: AnyCallable, *others: Tensor) -> Tensor:
     """Write the results of `function` for each element and its partners in `others`, computed on the host."""
     if any(x.requires_grad for x in (input, *others)):
         raise GradientError(f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead.")

@@ -9,6 +9,7 @@ from typing import Any
 from weft._base.dtype import DType, float32, float64
 from weft._base.layout import strided
 from weft._base.state import default_dtype
+from weft._base.types import Kwargs
 from weft._tensor.codegen import op
 from weft._tensor.composite.create import create
 from weft._tensor.functions import composite
@@ -19,7 +20,7 @@ from weft.ops._table import Public
 _WINDOWS = "signal.windows"
 
 
-def _checked(name: str, M: int, dtype: DType | None, options: dict[str, Any]) -> DType:
+def _checked(name: str, M: int, dtype: DType | None, options: Kwargs) -> DType:
     """The type of the window; `ValueError` for a type or layout that it cannot have, and for a negative length."""
     settled = dtype or default_dtype()
     if M < 0:
@@ -36,7 +37,7 @@ def _span(M: int, sym: bool) -> int:
     return max(M - 1, 0) if sym or M <= 1 else M
 
 
-def _curve(M: int, curve: Callable[[Tensor], Tensor], dtype: DType, options: dict[str, Any]) -> Tensor:
+def _curve(M: int, curve: Callable[[Tensor], Tensor], dtype: DType, options: Kwargs) -> Tensor:
     """A function of 0 to M - 1, computed in float64."""
     requires_grad = options.pop("requires_grad", False)
     places = create("arange", (M,), 0.0, 1.0, dtype=float64, options=options)
@@ -94,7 +95,7 @@ def bartlett(M: int, *, sym: bool = True, dtype: DType | None = None, **options:
     return create("bartlett_window", (M,), not sym, dtype=_checked("bartlett", M, dtype, options), options=options)
 
 
-def _cosines(name: str, M: int, a: Iterable[float], sym: bool, dtype: DType | None, options: dict[str, Any]) -> Tensor:
+def _cosines(name: str, M: int, a: Iterable[float], sym: bool, dtype: DType | None, options: Kwargs) -> Tensor:
     """`a[0] - a[1] cos(x) + a[2] cos(2 x) - …` with x from 0 to 2 pi."""
     settled = _checked(name, M, dtype, options)
     signed = tuple(float(-weight if k % 2 else weight) for k, weight in enumerate(a))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from weft._base.types import Kwargs
 from weft._lazy.aval import AnyOwner
 from weft._lazy.value import Value
 from weft._tensor.codegen import op as rows
@@ -35,7 +36,7 @@ class Nested(Encoding):
         """The tensors along the first dim."""
         raise NotImplementedError
 
-    def row_of_components(self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
+    def row_of_components(self, op: OpDef, args: Sequence[Any], kwargs: Kwargs) -> list[Tensor]:
         """The results of a row for each component; other nested arguments give theirs."""
         results: list[Tensor] = []
         for at in range(self.shape[0]):
@@ -45,7 +46,7 @@ class Nested(Encoding):
             results.append(result)
         return results
 
-    def row_on(self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    def row_on(self, op: OpDef, args: Sequence[Any], kwargs: Kwargs) -> tuple[list[Any], dict[str, Any]]:
         """The arguments of a row with dims as components count them, and without random keys."""
         if not (op.dims in (pointwise, along, reduces) or op.name in PLAIN):
             raise self.refusal(op.name)
@@ -97,7 +98,7 @@ def is_nested(x: Any) -> bool:
     return isinstance(x, Tensor) and isinstance(encoding_of(x), Nested)
 
 
-def nested_among(args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
+def nested_among(args: Sequence[Any], kwargs: Kwargs) -> list[Tensor]:
     """The nested tensors among arguments, also in lists."""
     flat = [x for entry in (*args, *kwargs.values()) for x in (entry if isinstance(entry, list) else [entry])]
     return [x for x in flat if is_nested(x)]
@@ -108,7 +109,7 @@ def _at(args: Sequence[Any], at: int) -> list[Any]:
     return [_component(x, at) for x in args]
 
 
-def _at_each(kwargs: dict[str, Any], at: int) -> dict[str, Any]:
+def _at_each(kwargs: Kwargs, at: int) -> dict[str, Any]:
     return {name: _component(x, at) for name, x in kwargs.items()}
 
 
@@ -118,7 +119,7 @@ def _component(x: Any, at: int) -> Any:
     return encoding_of(x).components()[at] if is_nested(x) else x
 
 
-def reduces_all(op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+def reduces_all(op: OpDef, args: Sequence[Any], kwargs: Kwargs) -> bool:
     """Whether a call reduces all dims to one number."""
     if op.dims is not reduces and op.name not in ("any", "all"):
         return False
@@ -126,6 +127,6 @@ def reduces_all(op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     return arguments.get("dim") in (None, ()) and not arguments.get("keepdim")
 
 
-def arguments_of(op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+def arguments_of(op: OpDef, args: Sequence[Any], kwargs: Kwargs) -> dict[str, Any]:
     """The arguments of a row by name."""
     return dict(zip([p.name for p in op.params if not p.keyword_only], args, strict=True)) | kwargs

@@ -12,6 +12,7 @@ import numpy as np
 
 from weft._base.layout import jagged
 from weft._base.size import size_of
+from weft._base.types import Kwargs
 from weft._tensor.codegen import op as rows
 from weft._tensor.composed import composed, encoding_of, rule
 from weft._tensor.nested.encoding import Nested, is_nested, nested_among, reduces_all
@@ -76,7 +77,7 @@ class Jagged(Nested):
         """The encoding with these facts and parts."""
         return encoding_of(jagged_of(parts["values"], parts["offsets"], facts["ragged"], parts.get("lengths")))
 
-    def spans(self) -> np.ndarray[Any, Any]:
+    def spans(self) -> np.ndarray:
         """Where each component begins and ends: (components, 2). Waits for offsets and lengths."""
         offsets = self.offsets.detach()._host()
         ends = offsets[1:] if self.lengths is None else offsets[: self.shape[0]] + self.lengths.detach()._host()
@@ -107,7 +108,7 @@ class Jagged(Nested):
             return jagged_from(components, self.ragged)
         return self.like(rows.cat(list(components), self.ragged - 1), self.ragged)
 
-    def derived(self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def derived(self, op: OpDef, args: Sequence[Any], kwargs: Kwargs) -> Any:
         """The row on all values at once, if its rule for dims says that it treats components one by one."""
         if reduces_all(op, args, kwargs):
             values = encoding_of(contiguous(composed(self))).values
@@ -127,7 +128,7 @@ class Jagged(Nested):
             return tuple([self.like(x, at + 1) for x in result])
         return self.like(result, at + 1)
 
-    def _require_same_sizes(self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    def _require_same_sizes(self, op: OpDef, args: Sequence[Any], kwargs: Kwargs) -> None:
         for other in nested_among(args, kwargs):
             encoding = encoding_of(other)
             if not isinstance(encoding, Jagged) or encoding.size[encoding.ragged] is not self.size[self.ragged]:
@@ -162,7 +163,7 @@ class Jagged(Nested):
         return x.squeeze(self.ragged).index_select(0, self.owners()).movedim((0,), (self.ragged - 1,))
 
     def _place_in_result(
-        self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any], nested: Sequence[Any], named: dict[str, Any]
+        self, op: OpDef, args: Sequence[Any], kwargs: Kwargs, nested: Sequence[Any], named: dict[str, Any]
     ) -> int | None:
         """Where the ragged dim is in the result of a row on values; None if the row needs the components apart."""
         assert op.dims is not None, "`row_on` has checked"

@@ -9,6 +9,7 @@ from typing import Any
 
 from weft._base.layout import strided
 from weft._base.size import size_of
+from weft._base.types import Kwargs
 from weft._tensor.codegen import op as rows
 from weft._tensor.composed import composed, encoding_of, rule
 from weft._tensor.nested.encoding import Nested, arguments_of, is_nested, nested_among, reduces_all
@@ -45,7 +46,7 @@ class Strided(Nested):
         pieces = self.values.split([prod(size) for size in self.sizes])
         return tuple([x.reshape(size) for x, size in zip(pieces, self.sizes, strict=True)])
 
-    def derived(self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def derived(self, op: OpDef, args: Sequence[Any], kwargs: Kwargs) -> Any:
         """A pointwise row on all values at once; others on the components, one by one."""
         tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
         others = nested_among(args, kwargs)

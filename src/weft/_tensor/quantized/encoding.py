@@ -14,6 +14,7 @@ from weft._base.layout import (
     qscheme,
     quantized,
 )
+from weft._base.types import Kwargs
 from weft._dispatch import apply
 from weft._lazy.aval import AnyOwner
 from weft._lazy.infer import Call
@@ -97,7 +98,7 @@ class Quantized(Encoding):
         integers = [wrap(x) for x in apply(call, (self.values._read(), written.values._read(), *inputs[2:]))]
         return tuple([self.with_values(x)._read() for x in integers])
 
-    def derived(self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def derived(self, op: OpDef, args: Sequence[Any], kwargs: Kwargs) -> Any:
         """Rows that only move elements move the integers."""
         tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and is_quantized(x)]
         if op.types.arithmetic is not Arithmetic.NONE or len(tensors) != 1 or tensors[0] is not args[0]:

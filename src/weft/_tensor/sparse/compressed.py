@@ -11,6 +11,7 @@ import numpy as np
 from weft._base.dtype import DType, int64
 from weft._base.layout import layout, sparse_bsc, sparse_bsr, sparse_csc, sparse_csr
 from weft._base.size import size_of
+from weft._base.types import Kwargs
 from weft._tensor.codegen import op as rows
 from weft._tensor.composed import ENCODINGS, composed, encoding_of, rule
 from weft._tensor.sparse.coo import Coo, coalesced, coo, counted, masked, on_device, stored
@@ -57,7 +58,7 @@ class Compressed(Sparse):
         """All elements, zero where none is stored."""
         return encoding_of(coordinates_of(composed(self))).whole_array()
 
-    def derived(self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def derived(self, op: OpDef, args: Sequence[Any], kwargs: Kwargs) -> Any:
         """What the values alone determine; else what the rule for coordinates gives, with the layout of the input."""
         if op.name not in Coo.rules:
             return super().derived(op, args, kwargs)

@@ -12,6 +12,7 @@ from weft._base.cell import Cell
 from weft._base.dtype import DType, as_dtype, int32, int64
 from weft._base.layout import layout, sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr
 from weft._base.state import default_dtype
+from weft._base.types import Kwargs
 from weft._tensor.arguments import sizes
 from weft._tensor.codegen import op
 from weft._tensor.composed import ENCODINGS, encoding_of
@@ -162,7 +163,7 @@ def _require_inside(indices: Tensor, size: Sequence[int], is_coalesced: bool | N
             raise LayoutError("cannot set is_coalesced to true if indices correspond to uncoalesced COO tensor")
 
 
-def new_in_layout(layout: layout, row: str, size: Sequence[int], dtype: DType, options: dict[str, Any]) -> Tensor:
+def new_in_layout(layout: layout, row: str, size: Sequence[int], dtype: DType, options: Kwargs) -> Tensor:
     """The result of a factory row in a sparse layout: only of `zeros`, since all that is not stored is zero."""
     if row != "zeros" or layout not in ENCODINGS or not issubclass(ENCODINGS[layout], Sparse):
         raise LayoutError(

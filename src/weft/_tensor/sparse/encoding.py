@@ -9,6 +9,7 @@ from typing import Any
 
 from weft._base.dtype import DType
 from weft._base.state import NO_AUTOCAST, Pending, using
+from weft._base.types import Kwargs
 from weft._lazy.infer import Call
 from weft._lazy.value import Value
 from weft._tensor.codegen import op as rows
@@ -40,7 +41,7 @@ class Sparse(Encoding):
             ]
         )
 
-    def derived(self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def derived(self, op: OpDef, args: Sequence[Any], kwargs: Kwargs) -> Any:
         """The result of a pointwise row of one sparse tensor and numbers, if it is zero where the tensor is."""
         tensors = [at for at, x in enumerate(args) if isinstance(x, Tensor) and not is_number(x)]
         keywords = {name: number_of(x) for name, x in kwargs.items()}

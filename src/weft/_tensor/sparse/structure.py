@@ -90,7 +90,7 @@ def _squeeze(input: Tensor, dim: Any = None) -> Tensor:
 # --- parts ------------------------------------------------------------------------------------------------------
 
 
-def _chosen(x: Tensor, places: np.ndarray[Any, Any], dim: int, new: np.ndarray[Any, Any], size: int) -> Tensor:
+def _chosen(x: Tensor, places: np.ndarray, dim: int, new: np.ndarray, size: int) -> Tensor:
     """The stored elements at these places, with other indices along a sparse dim, which gets another size."""
     encoding = encoding_of(x)
     at = on_device(places, encoding.indices)
@@ -100,7 +100,7 @@ def _chosen(x: Tensor, places: np.ndarray[Any, Any], dim: int, new: np.ndarray[A
     return coo(sizes, op.stack(rows), encoding.values.index_select(0, at))
 
 
-def _rows(x: Tensor, dim: int) -> np.ndarray[Any, Any]:
+def _rows(x: Tensor, dim: int) -> np.ndarray:
     """The indices along a sparse dim. Waits for them."""
     return encoding_of(x).indices.detach()._host()[dim]
 
