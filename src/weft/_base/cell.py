@@ -128,7 +128,7 @@ class Registry(OrderedDict[K, V]):
 def _noting(name: str) -> AnyCallable:
     change = getattr(OrderedDict, name)
 
-    def changed(self: Registry[Any, Any], *args: Any, **kwargs: Any) -> Any:
+    def changed(self: Registry[Any, Any], *args: object, **kwargs: object) -> Any:
         try:
             return change(self, *args, **kwargs)
         finally:

@@ -144,7 +144,7 @@ def from_numpy(dtype: Any) -> DType:
         raise ArgumentError(f"can't convert a value of dtype {dtype!r}; supported types are {supported}") from None
 
 
-def as_dtype(value: Any, default_float: DType = float32) -> DType:
+def as_dtype(value: object, default_float: DType = float32) -> DType:
     """A `DType` from a `DType`, or from `bool`, `int`, `float` or `complex`."""
     if isinstance(value, DType):
         return value

@@ -1,13 +1,15 @@
 """Questions about containers whose answers type checkers understand: what is in them may be anything.
 
 After `isinstance(x, dict)`, a checker takes keys and values for a mistake instead. Where the question is asked for each
-operator, it stays `isinstance`: a call takes longer.
+operator, it stays `isinstance`, with a constant of this module: a call takes longer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeGuard, TypeVar
+
+import numpy as np
 
 from weft._base.types import Arg
 
@@ -15,6 +17,18 @@ if TYPE_CHECKING:
     from typing_extensions import TypeIs  # in `typing` from Python 3.13 on
 
 T = TypeVar("T")
+
+
+LIST_OR_TUPLE: tuple[type, ...] = (list, tuple)
+LIST: tuple[type, ...] = (list,)
+TUPLE: tuple[type, ...] = (tuple,)
+DICT: tuple[type, ...] = (dict,)
+SLICE: tuple[type, ...] = (slice,)
+SEQUENCE: tuple[type, ...] = (Sequence,)
+ITERABLE: tuple[type, ...] = (Iterable,)
+ARRAY: tuple[type, ...] = (np.ndarray,)
+NUMPY_NUMBER: tuple[type, ...] = (np.generic,)
+"""For `isinstance` of an `Arg`, where each operator asks: type checkers do not look into them, so it stays an `Arg`."""
 
 
 def is_a(x: object, *kinds: type[T]) -> TypeGuard[T]:

@@ -31,7 +31,7 @@ class Overrides:
         """The mode that is asked first, or None."""
         return self.modes[-1] if self.modes and self.by_modes else None
 
-    def replaced(self, **fields: Any) -> Overrides:
+    def replaced(self, **fields: object) -> Overrides:
         """The same with other fields."""
         return replace(self, **fields)
 
@@ -75,7 +75,7 @@ def handles(function: Any, public: Any, *, operator: bool = False, only_modes: b
     _HANDLERS[id(function.__code__)] = Handler(public, function, operator, only_modes)
 
 
-def has_handler(function: Any) -> bool:
+def has_handler(function: object) -> bool:
     """Whether a function catches `Overridden`."""
     return isinstance(function, FunctionType) and not _CALLS.isdisjoint(function.__code__.co_names)
 
@@ -95,7 +95,7 @@ def handler_at(frame: FrameType) -> Handler:
     return _HANDLERS[id(frame.f_code)]
 
 
-def raise_overridden(argument: Any = None) -> None:
+def raise_overridden(argument: object = None) -> None:
     """End the public function that the user has called, if it can be overridden: by a mode, or by its argument."""
     frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     outermost: FrameType | None = None

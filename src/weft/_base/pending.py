@@ -22,7 +22,7 @@ class Watcher(Protocol):
 
     distance: Callable[[], int]
 
-    def show(self, value: Any) -> None:
+    def show(self, value: object) -> None:
         """Look at an operator; must not raise."""
         ...
 

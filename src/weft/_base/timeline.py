@@ -125,7 +125,7 @@ def exchanging(name: str, shapes: Sequence[Sequence[int]], call: Callable[P, R])
     return ending
 
 
-def tell(phase: Phase, name: str, start: int, work: Any = None) -> None:
+def tell(phase: Phase, name: str, start: int, work: object = None) -> None:
     """Tell the listeners of a span of this thread that ends now."""
     span = Span(phase, name, threading.get_ident(), start, perf_counter_ns(), work)
     for listener in Listeners.all:

@@ -99,7 +99,7 @@ def spec_of(fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
     raise ModuleNotFoundError(text, name=fullname)
 
 
-def distributions(context: Any) -> list[importlib.metadata.Distribution]:
+def distributions(context: object) -> list[importlib.metadata.Distribution]:
     """PyTorch's distributions, or the one that is asked for; none where somebody looks into folders, as pip does."""
     name = getattr(context, "name", None)
     wanted = name and name.lower().replace("-", "_")

@@ -69,6 +69,6 @@ def _gradients(
     return [g if g is None or axis == 0 else jnp.sum(g, 0) for g, axis in zip(several, axes, strict=True)]
 
 
-def _first_codes(codes: Callable[..., list[Any]], *arrays: Any) -> list[Any]:
+def _first_codes(codes: Callable[..., list[Any]], *arrays: object) -> list[Any]:
     """For each template the code of the first example to which it applies, or 0."""
     return [code[jnp.argmax(code != 0)] if code.size else jnp.zeros((), code.dtype) for code in codes(*arrays)]

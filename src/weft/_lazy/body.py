@@ -43,7 +43,7 @@ def body_of(
     call: BoundOp,
     avals: tuple[Aval, ...],
     structs: Sequence[jax.ShapeDtypeStruct],
-    types: Sequence[Any] | None = None,
+    types: Sequence[object] | None = None,
 ) -> Body:
     """The functions of a call on inputs of these types with the sizes of `structs`; `types` of results, if known."""
     op = call.op
@@ -125,7 +125,7 @@ def _body(impl: AnyCallable, unflatten: Unflattener) -> Callable[..., Arrays]:
     return fn
 
 
-def _rounded(body: Callable[..., Arrays], types: Sequence[Any]) -> Callable[..., Arrays]:
+def _rounded(body: Callable[..., Arrays], types: Sequence[object]) -> Callable[..., Arrays]:
     """The body with its main results cast to these types; auxiliary results are only for the derivative."""
 
     def fn(*arrays: jax.Array) -> Arrays:
@@ -175,7 +175,7 @@ def _fitted(op: str, grad: jax.Array, array: jax.Array) -> jax.Array:
     return _cast(grad, array.dtype)
 
 
-def _arguments(call: BoundOp, arrays: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+def _arguments(call: BoundOp, arrays: Sequence[object]) -> tuple[list[Any], dict[str, Any]]:
     """Flat inputs and static entries, arranged as the body takes them; NumPy arrays include no random key."""
     rest = iter(arrays)
     args: list[Any] = []
@@ -213,7 +213,7 @@ def _cast(array: jax.Array, dtype: Any) -> jax.Array:
     return converted(array, dtype)
 
 
-def entries_of(value: Any) -> Sequence[Any]:
+def entries_of(value: object) -> Sequence[Any]:
     """The entries of a tuple or a list; anything else is the only entry."""
     return cast("Sequence[Any]", value) if isinstance(value, (tuple, list)) else (value,)
 

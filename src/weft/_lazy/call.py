@@ -31,7 +31,7 @@ class Exact:
         return repr(self.value)
 
 
-def plain(entry: Any) -> Any:
+def plain(entry: object) -> Any:
     """A static argument as the caller gave it."""
     return entry.value if isinstance(entry, Exact) else entry
 
@@ -76,7 +76,7 @@ class BoundOp:
 
     __slots__ = ("device", "op", "static")
 
-    def __init__(self, op: OpDef, static: tuple[Any, ...], device: device | None) -> None:
+    def __init__(self, op: OpDef, static: tuple[object, ...], device: device | None) -> None:
         self.op = op
         self.static = static
         self.device = device
@@ -88,7 +88,7 @@ class BoundOp:
         return f"{self.op.name}({', '.join(arguments)})"
 
 
-def arguments_of(call: BoundOp, inputs: Iterable[Any]) -> list[Any]:
+def arguments_of(call: BoundOp, inputs: Iterable[object]) -> list[Any]:
     """The arguments of a call, in the order of the row's parameters, with these in the places of its inputs."""
     rest = iter(inputs)
     args: list[Any] = []

@@ -30,7 +30,7 @@ def compiled(body: AnyCallable, target: device, donated: Sequence[int] = ()) -> 
         return single
     partitioned = jit(body, donate_argnums=tuple(donated), compiler_options=options)
 
-    def run(*arguments: Any) -> Any:
+    def run(*arguments: object) -> Any:
         on_mesh = on_one_mesh(arguments)
         return single(*arguments) if on_mesh is None else partitioned(*on_mesh)
 

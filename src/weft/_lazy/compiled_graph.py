@@ -84,7 +84,7 @@ class CompiledGraph:
             return self._in(self._segments)
         function = self._form.function()
 
-        def body(*args: Any) -> list[jax.Array]:
+        def body(*args: object) -> list[jax.Array]:
             return function(*unpacked(args, self._slots))
 
         if self.collectives:
@@ -99,7 +99,7 @@ class CompiledGraph:
         donated = {n for n, (at, _) in zip(self._form.leaves, self._slots, strict=True) if at in self._donated}
         steps, wanted = _steps(segments, donated, self._device), self._form.wanted
 
-        def run(*args: Any) -> list[jax.Array]:
+        def run(*args: object) -> list[jax.Array]:
             entries = dict(zip(self._form.leaves, unpacked(args, self._slots), strict=True))
             for program, inputs, results, ending in steps:
                 uninterrupted.poll()  # only the last segment overwrites leaves

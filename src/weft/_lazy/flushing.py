@@ -60,7 +60,7 @@ def host_array(value: Value) -> np.ndarray:
     return _waited_for(value, array) if Listeners.all else _on_host(value, array)
 
 
-def _on_host(value: Value, array: Any) -> np.ndarray:
+def _on_host(value: Value, array: object) -> np.ndarray:
     """An array on the host, once it is computed."""
     if value.aval.device is CPU:
         try:

@@ -246,7 +246,7 @@ def static_with(call: BoundOp, sizes: Iterator[SymbolicSize]) -> tuple[Any, ...]
     )
 
 
-def _with_sizes(entry: Any, sizes: Iterator[SymbolicSize]) -> Any:
+def _with_sizes(entry: object, sizes: Iterator[SymbolicSize]) -> Any:
     if type(entry) is int:
         return next(sizes)
     if type(entry) is tuple:
@@ -295,7 +295,7 @@ def form_of(call: BoundOp, avals: Sequence[Aval]) -> tuple[Any, Numbers]:
     return (call.op, call.device, tuple(static), tuple(types)), tuple(numbers)
 
 
-def _without_numbers(entry: Any, numbers: list[int]) -> Any:
+def _without_numbers(entry: object, numbers: list[int]) -> Any:
     """A static argument with a mark for every integer; the integers are appended to `numbers`."""
     if type(entry) is int:
         numbers.append(entry)

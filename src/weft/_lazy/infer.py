@@ -49,7 +49,7 @@ class Call(BoundOp):
 
     __slots__ = ("signatures", "uncached")
 
-    def __init__(self, op: OpDef, static: tuple[Any, ...], device: device | None) -> None:
+    def __init__(self, op: OpDef, static: tuple[object, ...], device: device | None) -> None:
         super().__init__(op, static, device)
         self.signatures: dict[tuple[Aval, ...], Signature] = {}
         self.uncached: dict[tuple[Aval, ...], Signature] = {}
@@ -60,7 +60,7 @@ _calls: dict[Any, Call] = {}
 _MOST_CALLS = 65_536
 
 
-def call_of(op: OpDef, static: tuple[Any, ...], device: device | None = None) -> Call:
+def call_of(op: OpDef, static: tuple[object, ...], device: device | None = None) -> Call:
     """The one `Call` with this operator, static arguments and (for factories) device."""
     key = (op, static, device)
     call = _calls.get(key)
@@ -222,7 +222,7 @@ def _precondition(
         result = check(*args, **kwargs)
         return None if result is None else finding(result)
 
-    def codes(*arrays: Any) -> list[Any]:
+    def codes(*arrays: object) -> list[Any]:
         result = findings(*arrays)
         assert result is not None, "that depends on types alone"
         return [result.code()]

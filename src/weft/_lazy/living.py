@@ -45,7 +45,7 @@ def array_in_memory(value: Value) -> Any:
     return array if isinstance(array, jax.Array) and not array.is_deleted() else None
 
 
-def owner_of(array: Any) -> Any:
+def owner_of(array: object) -> Any:
     """The array that has the memory of a NumPy array, which may be a part of it; a jax array itself."""
     while type(array) is np.ndarray and isinstance(array.base, (np.ndarray, jax.Array)):
         array = array.base

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from weft._base.state import Pending
+from weft._base.pending import Pending
 from weft._base.types import AnyCallable
 from weft._lazy.flushing import escaping
 from weft._lazy.form import Application

@@ -11,7 +11,9 @@ from weft.ops._dims import Called, Else, Factors, Letters, Names, Sizes, name_le
 from weft.ops._table import OpDef
 
 
-def output_names(op: OpDef, shapes: Sequence[Sizes], static: Mapping[str, Any], names: Sequence[Names]) -> list[Names]:
+def output_names(
+    op: OpDef, shapes: Sequence[Sizes], static: Mapping[str, object], names: Sequence[Names]
+) -> list[Names]:
     """The names of the results on tensors with these shapes and names; `DimNameError` where names do not fit."""
     if op.dims is None:
         rule = "Please give it one by `custom_op(..., dims=...)`, or" if "::" in op.name else "Please"
@@ -30,7 +32,7 @@ def output_names(op: OpDef, shapes: Sequence[Sizes], static: Mapping[str, Any], 
     return [_kept(factors, letters, result) for letters, result in zip(factors.outs, results, strict=True)]
 
 
-def _name(letter: Any, carried: Mapping[Any, str]) -> str | None:
+def _name(letter: object, carried: Mapping[Any, str]) -> str | None:
     if isinstance(letter, Called):
         return letter.name
     return carried.get(name_letter(letter)) if not isinstance(letter, Else) else carried.get(_chosen(letter, carried))

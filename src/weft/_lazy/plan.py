@@ -12,8 +12,7 @@ from functools import partial
 from sys import getrefcount
 from typing import Any
 
-import numpy as np
-
+from weft._base.guards import ARRAY
 from weft._lazy import refcounts
 from weft._lazy.program import Graph, Program, program_of
 from weft._lazy.role import FREED
@@ -259,7 +258,7 @@ def _is_settled(check: RecordedCheck) -> bool:
     """Whether a check is known to have passed; does not wait."""
     code = check.code
     codes = None if code is None else code.available
-    if codes is not None and (isinstance(codes, np.ndarray) or is_ready(codes)):
+    if codes is not None and (isinstance(codes, ARRAY) or is_ready(codes)):
         check.set_codes(codes)
     return check.code is None and check.failure is None
 

@@ -107,7 +107,7 @@ def placed(host: np.ndarray, target: device) -> jax.Array:
 
 
 @lru_cache(maxsize=64)  # key: the device
-def _sharding(target: Any) -> SingleDeviceSharding:
+def _sharding(target: object) -> SingleDeviceSharding:
     return SingleDeviceSharding(jax_device(target))
 
 
@@ -233,7 +233,7 @@ class Run(NamedTuple):
     results: Sequence[Any]
 
 
-def execute(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[Any]:
+def execute(program: Program, graph: Graph, arrays: Sequence[object]) -> Sequence[Any]:
     """Run a program on the arrays of its leaves. Compilations and interpreted programs are noted for `explain`."""
     if Flight.recorder is not None:
         with _in_flight(Flight.recorder, program, graph):
@@ -241,7 +241,7 @@ def execute(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[A
     return _as_span(program, graph, arrays)
 
 
-def _as_span(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[Any]:
+def _as_span(program: Program, graph: Graph, arrays: Sequence[object]) -> Sequence[Any]:
     """`_measured`, as a span of the timeline."""
     if not Listeners.all:
         return _measured(program, graph, arrays)
@@ -254,7 +254,7 @@ def _as_span(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[
     return results
 
 
-def _measured(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[Any]:
+def _measured(program: Program, graph: Graph, arrays: Sequence[object]) -> Sequence[Any]:
     """`_execute`, with the metrics of devices."""
     if program.device is CPU:
         return _execute(program, graph, arrays)
@@ -265,7 +265,7 @@ def _measured(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence
     return result
 
 
-def _execute(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[Any]:
+def _execute(program: Program, graph: Graph, arrays: Sequence[object]) -> Sequence[Any]:
     # Rent or buy: a program is interpreted until that has cost as much as compiling it would have.
     tier = tier_of(program.device)
     if tier == "interpreted" and not program.compiled.collectives:
@@ -296,7 +296,7 @@ def _execute(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[
     return result
 
 
-def _numbered(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
+def _numbered(graph: Graph, arrays: Sequence[object]) -> list[Any]:
     """The leaves as arrays for the interpreter, by position: NumPy's on the CPU."""
     on_host = graph.steps[0][0].aval.device is CPU
     rest = iter(map(np.asarray, arrays) if on_host else _on_device(graph, arrays))

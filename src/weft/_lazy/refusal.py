@@ -38,7 +38,7 @@ def require_one_int64(op: str, name: str, entry: int) -> None:
         raise ValueRangeError(f"Overflow when unpacking long long: argument '{name}' of {op}() is {entry}")
 
 
-def require_int64(op: str, param: Param, entry: Any) -> None:
+def require_int64(op: str, param: Param, entry: object) -> None:
     """Raise `ValueError` for an integer beyond int64, and `TypeError` for such a size."""
     if isinstance(entry, int):
         require_one_int64(op, param.name, entry)

@@ -63,7 +63,7 @@ class _WholeBody:
     """
 
     def __init__(
-        self, body: Callable[..., Sequence[Any]], donated: Sequence[int], scalars: Sequence[bool], *arrays: Any
+        self, body: Callable[..., Sequence[Any]], donated: Sequence[int], scalars: Sequence[bool], *arrays: object
     ) -> None:
         self._body = body
         self._scalars = scalars

@@ -151,7 +151,7 @@ class Doubtful(StandIn):
 
     __slots__ = ("array", "doubts")
 
-    def __init__(self, array: Any, doubts: tuple[Doubt, ...]) -> None:
+    def __init__(self, array: object, doubts: tuple[Doubt, ...]) -> None:
         self.array = array
         self.doubts = doubts
 
@@ -215,7 +215,7 @@ class Value:
     time: int
     owner: Any
 
-    def __init__(self, aval: Aval, content: Any = PENDING, *, owner: Any = None) -> None:
+    def __init__(self, aval: Aval, content: object = PENDING, *, owner: object = None) -> None:
         """Make a leaf; without a content, one that only stands for others, and is never computed."""
         self.origin = None
         self.inputs = ()
@@ -377,7 +377,7 @@ class RecordedCheck:
         if self.code is not None:
             self.set_codes(self.code.read())
 
-    def set_codes(self, codes: Any) -> None:
+    def set_codes(self, codes: object) -> None:
         """Store the codes, now that they are computed."""
         self.failure = first_failure(self.signature, np.asarray(codes).tolist())
         self.code = None

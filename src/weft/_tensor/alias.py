@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import isnan, nan, prod
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import numpy as np
 
 from weft._base.dtype import DType, int64
+from weft._base.guards import is_tuple
 from weft._base.state import ambient
+from weft._base.types import Arg
 from weft._lazy.aval import Aval, aval_of
 from weft._lazy.call import ONE, Exact
 from weft._lazy.infer import Call, call_of
@@ -91,14 +93,15 @@ def layout_after(layout: Layout, call: Call, others: tuple[Value, ...], *, exact
     """The layout of a view operator's result, or None for a copy; raises for what PyTorch refuses."""
     rest = iter(others)
     ndim = len(layout.sizes)
-    params: list[Any] = []
-    for param, entry in zip(call.op.params[1:], call.static[1:], strict=True):
+    params: list[Arg] = []
+    entries: tuple[Arg, ...] = call.static[1:]
+    for param, entry in zip(call.op.params[1:], entries, strict=True):
         if isinstance(entry, Many):
             params.append(_number(next(rest), exact))
         elif param.kind is Kind.DIM:
             params.append(wrap_dim(entry, ndim))
         elif param.kind is Kind.DIMS and entry is not None:
-            dims = entry if isinstance(entry, tuple) else (entry,)
+            dims = entry if is_tuple(entry) else (entry,)
             params.append(tuple(wrap_dim(d, ndim) for d in dims))
         else:
             params.append(entry.value if isinstance(entry, Exact) else entry)
@@ -106,7 +109,7 @@ def layout_after(layout: Layout, call: Call, others: tuple[Value, ...], *, exact
     return call.op.view.layout(layout, *params)
 
 
-def _number(value: Value, exact: bool) -> Any:
+def _number(value: Value, exact: bool) -> Arg:
     if value.aval.weak:
         return value.number
     if not exact:

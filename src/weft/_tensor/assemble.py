@@ -62,7 +62,7 @@ _FUNCTIONAL = "nn.functional"
 _NOT_OVERRIDABLE = frozenset({"__new__", "__init_subclass__", "__hash__", "__iter__", "as_subclass"})
 
 
-def _attach(name: str, function: Any) -> None:
+def _attach(name: str, function: object) -> None:
     if name in Tensor.__dict__ or name in Derived.__dict__:
         raise TypeError(f"Tensor.{name} is defined twice, by hand or by the table; keep one of them")
     if isinstance(function, property):
@@ -157,7 +157,7 @@ _FIXED: dict[str, tuple[Any, str]] = {
 }
 
 
-def _always(value: Any, doc: str) -> property:
+def _always(value: object, doc: str) -> property:
     return property(lambda tensor: value, doc=doc)
 
 
@@ -233,14 +233,14 @@ def _list_overridable_members() -> None:
                 whole: Any = member.fget if isinstance(member, property) else member
                 if not _PUBLIC_HOME.fullmatch(whole.__module__ or ""):
                     _set_home(whole, "weft", f"Tensor.{name}")
-    NOT_WRAPPED.extend([Tensor.grad.__get__, Tensor._grad.__get__, Tensor._base.__get__])
+    NOT_WRAPPED.extend(vars(Tensor)[name].__get__ for name in ("grad", "_grad", "_base"))
     acts_for_user(Tensor.__iter__)
 
 
 _PRIVATE = frozenset({"_base", "_grad", "_version", "_is_view"})
 
 
-def _is_operator(name: str, member: Any) -> bool:
+def _is_operator(name: str, member: object) -> bool:
     """Whether Python would prefer a special method of a subclass, if it is another one than that of `Tensor`."""
     return name.endswith("__") and has_handler(member)
 

@@ -13,7 +13,7 @@ from typing import Any
 from weft._base.device import default_device
 from weft._base.generated import execute
 from weft._base.state import ambient
-from weft._base.types import AnyCallable
+from weft._base.types import AnyCallable, Arg
 from weft._dispatch import apply
 from weft._lazy.autocast import cast_inputs
 from weft._lazy.call import ONE, Exact, many, part_of_draw
@@ -64,7 +64,7 @@ def _finish(op: OpDef, static: tuple[Any, ...], values: list[Value], device: Any
     return tuple_of(op)(*map(wrap, results))
 
 
-def _finish_view(op: OpDef, static: tuple[Any, ...], values: list[Value], source: Tensor) -> Tensor:
+def _finish_view(op: OpDef, static: tuple[object, ...], values: list[Value], source: Tensor) -> Tensor:
     call = call_of(op, static)
     if op.types.autocast is not _NOT_CAST and (state := ambient()).autocast.enabled:
         inputs = cast_inputs(call, tuple(values), state)
@@ -150,7 +150,8 @@ def _lines(param: Param, op: OpDef, name: str, variadic: bool) -> list[str]:
             if variadic:
                 return [f"{entry} = {convert[1]}(v_{p} if {p} is None else ({p},), {names})"]
             return [f"{entry} = {p} if {p} is None else {convert[0]}({p}, {names})"]
-    return [f"{entry} = {_static(param, name, op.public.module, op.params[0].name)}"]
+        case _:
+            return [f"{entry} = {_static(param, name, op.public.module, op.params[0].name)}"]
 
 
 _NUMBERS = {"Scalar": "_scalar", "Real": "_real_value", "Whole": "_whole_value"}
@@ -192,7 +193,8 @@ def _variadic(op: OpDef) -> str:
 def signature_text(op: OpDef, default: Callable[[Param], str]) -> list[str]:
     """The parameters of the public function; `default` gives the text of a default value."""
     variadic = _variadic(op)
-    positional, keywords = [], []
+    positional: list[str] = []
+    keywords: list[str] = []
     for param in op.params:
         if param.kind is Kind.KEY:
             continue
@@ -263,14 +265,18 @@ def read_tensors(names: Iterable[str], separate: Sequence[str]) -> str:
 
 
 def _compiled(op: OpDef, name: str) -> AnyCallable:
-    scope = {**_SCOPE, "_op": op, **{f"d_{p.name}": p.default for p in op.params if p.default is not REQUIRED}}
+    scope: dict[str, Arg] = {
+        **_SCOPE,
+        "_op": op,
+        **{f"d_{p.name}": p.default for p in op.params if p.default is not REQUIRED},
+    }
     execute(_source(op, name), f"op.{op.name}", scope)
     function = scope[name]
     function.__doc__ = op.doc
     return function
 
 
-def led_to(body: Any, function: AnyCallable) -> AnyCallable:
+def led_to(body: object, function: AnyCallable) -> AnyCallable:
     """A generated function, of which `inspect.getsource` gives the source of `body`; its signature stays its own."""
     generated: Any = function
     generated.__signature__ = inspect.signature(function)

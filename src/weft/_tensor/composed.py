@@ -13,9 +13,11 @@ from typing import Any, ClassVar, NoReturn, Self, cast
 from weft._base.capture import active_capture
 from weft._base.device import device
 from weft._base.dtype import DType
+from weft._base.guards import TUPLE
+from weft._base.handles import Handle
 from weft._base.layout import layout, strided
 from weft._base.size import Size
-from weft._base.types import AnyCallable, Kwargs
+from weft._base.types import AnyCallable, Arg, Kwargs, Result
 from weft._lazy.aval import AnyOwner, Aval
 from weft._lazy.call import Exact
 from weft._lazy.infer import Call
@@ -122,13 +124,12 @@ class Encoding(TensorOwner):
         self.tell_capture()
         args, kwargs = _arguments(call, inputs)
         rule = self.rules.get(call.op.name)
-        result = NotImplemented if rule is None else rule(*args, **kwargs)
+        result: Result = NotImplemented if rule is None else rule(*args, **kwargs)
         if result is NotImplemented:
             result = self.derived(call.op, args, kwargs)
-        results: tuple[Tensor, ...] = result if isinstance(result, tuple) else (result,)
-        return tuple([x._read() for x in results])
+        return tuple([x._read() for x in (result if isinstance(result, TUPLE) else (result,))])
 
-    def derived(self, op: OpDef, args: Sequence[Any], kwargs: Kwargs) -> Any:
+    def derived(self, op: OpDef, args: Sequence[object], kwargs: Kwargs) -> Any:
         """The result without a rule, from what the row says of itself."""
         del args, kwargs
         raise self.refusal(op.name)
@@ -215,12 +216,12 @@ def rule(encodings: type[Encoding] | Sequence[type[Encoding]], *rows: str) -> Ca
     return add
 
 
-def on_whole(name: str, *args: Any, **kwargs: Any) -> Any:
+def on_whole(name: str, *args: object, **kwargs: object) -> Any:
     """The result of a row for dense tensors with the elements of the encoded ones."""
     return getattr(rows, name)(*map(_whole, args), **{key: _whole(x) for key, x in kwargs.items()})
 
 
-def _whole(x: Any) -> Any:
+def _whole(x: object) -> Any:
     if isinstance(x, list):
         return [_whole(one) for one in cast("list[Any]", x)]
     encoding = encoding_of(x) if isinstance(x, Tensor) else None
@@ -329,7 +330,7 @@ class ComposedTensor(Tensor):
 
     # --- gradients ----------------------------------------------------------------------------------------------
 
-    def _set_requires_grad(self, requires_grad: bool, refusal: str) -> Self:
+    def _set_requires_grad(self, requires_grad: object, refusal: str) -> Self:
         self._encoding.values._require_grad(requires_grad, refusal)
         return self
 
@@ -347,7 +348,7 @@ class ComposedTensor(Tensor):
     def grad(self) -> None:
         self.grad = None
 
-    def _values_like(self, x: Tensor, what: str) -> Tensor:
+    def _values_like(self, x: Arg, what: str) -> Tensor:
         """The values of a tensor that has its elements at the same places."""
         encoding, own = encoding_of(x), self._encoding
         if encoding is None or encoding.layout is not own.layout or encoding.values.shape != own.values.shape:
@@ -371,7 +372,7 @@ class ComposedTensor(Tensor):
         """Whether `retain_grad` was called."""
         return self._encoding.values.retains_grad
 
-    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Any:
+    def register_hook(self, hook: Callable[[Tensor], object]) -> Handle:
         """Call `hook(grad)` when the gradient is complete; a result other than None replaces the gradient."""
         encoding = self._encoding
 
@@ -381,7 +382,7 @@ class ComposedTensor(Tensor):
 
         return encoding.values.register_hook(on_values)
 
-    def register_post_accumulate_grad_hook(self, hook: Any) -> NoReturn:
+    def register_post_accumulate_grad_hook(self, hook: object) -> NoReturn:
         """Raises: such tensors are no parameters."""
         raise self._encoding.refusal("register_post_accumulate_grad_hook")
 

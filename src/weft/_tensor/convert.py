@@ -30,10 +30,12 @@ from weft._base.dtype import (
     promote_types,
     uint64,
 )
+from weft._base.guards import ARRAY, NUMPY_NUMBER, is_list
 from weft._base.limits import limits
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user
 from weft._base.state import ambient, default_dtype
+from weft._base.types import Arg
 from weft._lazy.aval import Aval, aval_of, marked
 from weft._lazy.moving import moved_value, put
 from weft._lazy.runtime import device_of, jax_device, telling_of_memory
@@ -61,7 +63,7 @@ def existing(device: DeviceLike) -> device_class:
     return target
 
 
-def from_host(array: np.ndarray, device: Any = None) -> Tensor:
+def from_host(array: np.ndarray, device: object = None) -> Tensor:
     """A tensor on a device, with a copy of a NumPy array's elements."""
     target = resolve_device(device)
     dtype = type_of(array)
@@ -110,7 +112,7 @@ def room_like(shape: Sequence[int], dtype: Any) -> np.ndarray:
 
 
 def tensor(
-    data: Any,
+    data: object,
     *,
     dtype: DType | None = None,
     device: DeviceLike | None = None,
@@ -155,17 +157,17 @@ def _with_names(new: Tensor, names: Sequence[str | None] | None) -> Tensor:
     return set_names(new, checked)
 
 
-def _host_array(data: Any, dtype: DType | None) -> np.ndarray:
+def _host_array(data: Arg, dtype: DType | None) -> np.ndarray:
     wanted = None if dtype is None else as_dtype(dtype, float64)
     if isinstance(data, _SEQUENCES):
         return _nested(data, wanted)
-    if isinstance(data, (bool, int, float, complex)) and not isinstance(data, np.generic):
+    if isinstance(data, _NUMBERS) and not isinstance(data, NUMPY_NUMBER):
         return _numbers(data, wanted)
     if isinstance(data, str):
         raise ArgumentError("new(): invalid data type 'str'")
-    if isinstance(data, np.ndarray):
+    if isinstance(data, ARRAY):
         refuse_negative_strides(data)
-    elif not isinstance(data, np.generic) and not hasattr(data, "__array__"):
+    elif not isinstance(data, NUMPY_NUMBER) and not hasattr(data, "__array__"):
         if isinstance(data, bytes):
             raise ArgumentError("new(): invalid data type 'bytes'")
         if _is_sequence(data):
@@ -174,15 +176,16 @@ def _host_array(data: Any, dtype: DType | None) -> np.ndarray:
         raise DTypeError(
             f"Could not infer dtype of {type(data).__name__}; numbers, sequences and arrays are taken{advice(data)}"
         )
-    array = np.asarray(data)
+    array: np.ndarray = np.asarray(data)
     return _cast(array, wanted or type_of(array))
 
 
-_SEQUENCES = (list, tuple, range)
-_NO_SEQUENCES = (str, bytes, dict, np.ndarray, np.generic, Tensor)
+_SEQUENCES: tuple[type, ...] = (list, tuple, range)
+_NUMBERS: tuple[type, ...] = (bool, int, float, complex)
+_NO_SEQUENCES: tuple[type, ...] = (str, bytes, dict, np.ndarray, np.generic, Tensor)
 
 
-def _is_sequence(data: Any) -> bool:
+def _is_sequence(data: object) -> bool:
     """Whether an object can be indexed like a list, as deques can."""
     if isinstance(data, _SEQUENCES):
         return True
@@ -212,7 +215,7 @@ def _as_list(data: Any) -> list[Any]:
         raise ValueRangeError(f"could not determine the shape of object type '{type(data).__name__}'") from None
 
 
-def _nested(data: Sequence[Any], wanted: DType | None) -> np.ndarray:
+def _nested(data: Sequence[object], wanted: DType | None) -> np.ndarray:
     """An array from nested sequences, whose innermost entries are numbers, one-element tensors, or arrays."""
     shape: list[int] = []
     level: Any = data
@@ -265,7 +268,7 @@ _WIDEST = {BOOL: bool_, INTEGER: int64, FLOAT: float64, COMPLEX: complex128}
 
 def _numbers(data: Any, wanted: DType | None) -> np.ndarray:
     """A number, or a list of numbers, with the type `wanted` or the one that PyTorch infers."""
-    kinds = set(map(type, data)) if isinstance(data, list) else {type(data)}
+    kinds = set(map(type, data)) if is_list(data) else {type(data)}
     if str in kinds and not isinstance(data[0], str):
         raise ArgumentError("new(): invalid data type 'str' among numbers")
     inferred = reduce(promote_types, map(_inferred, kinds))
@@ -284,7 +287,7 @@ def _numbers(data: Any, wanted: DType | None) -> np.ndarray:
     return _cast(array, target)
 
 
-def _inferred(kind: type) -> DType:
+def _inferred(kind: type[object]) -> DType:
     """The inferred type of a tensor of numbers of one Python or NumPy class."""
     if issubclass(kind, np.generic):
         return from_numpy(kind)
@@ -304,12 +307,12 @@ def _cast(array: np.ndarray, dtype: DType) -> np.ndarray:
         return array.astype(dtype.numpy, copy=False)
 
 
-def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
+def as_tensor(data: Arg, dtype: DType | None = None, device: Any = None) -> Tensor:
     """`data` itself if it is a tensor of that type on that device; `from_numpy(data)` for an array; else a copy."""
     try:
         if isinstance(data, Tensor):
             return data.to(dtype=dtype or data.dtype, device=data.device if device is None else device)
-        if isinstance(data, np.ndarray) and resolve_device(device) is CPU and dtype in (None, _type_or_none(data)):
+        if isinstance(data, ARRAY) and resolve_device(device) is CPU and dtype in (None, _type_or_none(data)):
             return tensor_over(data)
         return tensor(data, dtype=dtype, device=device)
     except Overridden as signal:
@@ -323,7 +326,7 @@ def _type_or_none(array: np.ndarray) -> DType | None:
     return type_of(array) if array.dtype.kind in "biufcV" and array.dtype.isnative else None
 
 
-def tensor_over(array: np.ndarray) -> Tensor:
+def tensor_over(array: Arg) -> Tensor:
     """A tensor that shows the same elements as a NumPy array.
 
     What is written to the tensor is written to the array, too. NumPy cannot write to the array, nor to the one that it
@@ -331,7 +334,7 @@ def tensor_over(array: np.ndarray) -> Tensor:
     write to both, write to the tensor; to part them, use `torch.tensor(array)`, which copies. Arrays that were
     read-only before are copied. `TypeError` for anything but an array of numbers.
     """
-    if not isinstance(array, np.ndarray):
+    if not isinstance(array, ARRAY):
         raise ArgumentError(f"expected np.ndarray (got {kind_and_advice(array)})")
     refuse_negative_strides(array)
     type_of(array)
@@ -355,18 +358,18 @@ def from_numpy_array(array: np.ndarray) -> Tensor:
     return _leaf(aval_of(tuple(array.shape), dtype), held, owner=array)
 
 
-def from_jax_array(array: jax.Array, owner: Any = None) -> Tensor:
+def from_jax_array(array: jax.Array, owner: object = None) -> Tensor:
     """A tensor that holds a jax array."""
     target, kept = device_of(array), array if owner is None else owner
     return _leaf(aval_of(tuple(array.shape), from_numpy(array.dtype), device=target), array, owner=kept)
 
 
-def _leaf(aval: Aval, array: Any, owner: Any = None) -> Tensor:
+def _leaf(aval: Aval, array: object, owner: object = None) -> Tensor:
     return wrap(leaf(marked(aval, ambient().inference), array, owner=owner))
 
 
 def scalar_tensor(
-    value: Any, *, dtype: DType | None = None, device: DeviceLike | None = None, requires_grad: bool = False
+    value: object, *, dtype: DType | None = None, device: DeviceLike | None = None, requires_grad: bool = False
 ) -> Tensor:
     """A zero-dim tensor, by default of the default float type."""
     return tensor(value, dtype=dtype or default_dtype(), device=device, requires_grad=requires_grad)

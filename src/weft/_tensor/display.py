@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 
 from weft._base.dtype import bool_, int64
 from weft._base.state import ambient, default_dtype
+from weft._base.types import Arg
 from weft._lazy.flushing import report
 from weft._tensor.tensor import Tensor
 
@@ -63,7 +64,7 @@ def get_printoptions() -> dict[str, Any]:
 
 
 @contextmanager
-def printoptions(**options: Any) -> Iterator[None]:
+def printoptions(**options: Arg) -> Generator[None]:
     """Set options within a block, as `set_printoptions` does."""
     before = get_printoptions()
     set_printoptions(**options)
@@ -99,7 +100,7 @@ class _Real:
             case _:
                 return f"{element:.{_options.precision}f}"
 
-    def __call__(self, element: Any) -> str:
+    def __call__(self, element: object) -> str:
         return self._bare(element).rjust(self.width)
 
 
@@ -119,8 +120,8 @@ class _Complex:
     """The format of complex elements: each part as the real elements of a tensor."""
 
     def __init__(self, elements: np.ndarray) -> None:
-        self.real = _Real(elements.real)
-        self.imag = _Real(elements.imag)
+        self.real = _Real(np.real(elements))
+        self.imag = _Real(np.imag(elements))
         self.width = self.real.width + self.imag.width + 1
 
     def __call__(self, element: complex) -> str:

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from weft._base.device import CPU
+from weft._base.guards import ARRAY
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user
-from weft._base.types import AnyCallable
+from weft._base.types import AnyCallable, Arg
 from weft._lazy.infer import call_of
 from weft._tensor import fast_path
 from weft._tensor.arguments import not_implemented
@@ -27,8 +28,8 @@ _ARRAYS = (Tensor, np.ndarray)
 _OPERANDS = (*_ARRAYS, bool, int, float, complex, np.generic)
 
 
-def _as_operand(other: Any) -> Any:
-    return from_host(other, CPU) if isinstance(other, np.ndarray) else other
+def _as_operand(other: Arg) -> Arg:
+    return from_host(other, CPU) if isinstance(other, ARRAY) else other
 
 
 def dunders_of(entry: PublicFunction) -> dict[str, AnyCallable]:

@@ -20,7 +20,9 @@ import jax.numpy as jnp
 
 from weft._autograd.graph import has_own_derivative
 from weft._base.capture import UNCAPTURED
-from weft._base.state import Ambient, Pending, ambient, using
+from weft._base.guards import is_list_or_tuple
+from weft._base.pending import Pending
+from weft._base.state import Ambient, ambient, using
 from weft._base.types import AnyCallable
 from weft._dispatch import apply
 from weft._lazy.aval import Aval, aval_of, marked
@@ -93,7 +95,7 @@ class Examples:
 
     # --- running ------------------------------------------------------------------------------------------------
 
-    def run(self, function: AnyCallable, arguments: Sequence[Any]) -> Any:
+    def run(self, function: AnyCallable, arguments: Sequence[object]) -> Any:
         """`function(*arguments)`, recorded as for one example; `result_of` takes its results to the caller."""
         with self._recording():
             results = function(*arguments)
@@ -136,7 +138,7 @@ class Examples:
         result, differs = self.result_of(tensor)
         return result if differs else result.expand(self.size, *result.shape)
 
-    def takes_rule(self, args: Sequence[Any]) -> bool:
+    def takes_rule(self, args: Sequence[object]) -> bool:
         """Whether a call can be computed for all examples at once.
 
         It cannot if the function that is mapped takes derivatives, which go through what stands for one example.
@@ -145,15 +147,15 @@ class Examples:
             return False
         return any(isinstance(x, Tensor) and self.result_of(x)[1] for x in args)
 
-    def by_rule(self, rule: Callable[..., tuple[Any, Any]], args: Sequence[Any]) -> Any:
+    def by_rule(self, rule: Callable[..., tuple[Any, Any]], args: Sequence[object]) -> Any:
         """The results of a user's rule for all examples, as tensors that stand for one."""
         pairs = [self.result_of(x) if isinstance(x, Tensor) else (x, False) for x in args]
         dims = tuple([0 if differs else None for _, differs in pairs])
         with using(**self._modes):
             results, out_dims = rule(VmapInfo(self.size, self.randomness), dims, *[x for x, _ in pairs])
-            several = isinstance(results, (tuple, list))
+            several = is_list_or_tuple(results)
             parts = list(results) if several else [results]
-            ends = list(out_dims) if isinstance(out_dims, (tuple, list)) else [out_dims] * len(parts)
+            ends = list(out_dims) if is_list_or_tuple(out_dims) else [out_dims] * len(parts)
             if len(ends) != len(parts):
                 raise TransformError(
                     f"vmap staticmethod: expected one out_dim for each of the {len(parts)} outputs, got {len(ends)}"
@@ -240,7 +242,7 @@ class Examples:
         result.role = Interior(custom=partial(self._gradients, value, role.custom), release=role.release)
 
     def _gradients(
-        self, value: Value, custom: Callable[..., list[Value | None]], cotangents: dict[int, Value], _: Any
+        self, value: Value, custom: Callable[..., list[Value | None]], cotangents: dict[int, Value], _: object
     ) -> list[Value | None]:
         """The caller's gradients of an application's inputs, by the user's derivative for one example."""
         self._called_from(ambient())

@@ -71,7 +71,7 @@ def unary(call: Call, general: AnyCallable) -> Callable[[Any], Any]:
 def binary(call: Call, general: AnyCallable, takes_number: bool) -> Callable[[Any, Any], Any]:
     """A function of two tensors. If `takes_number`, a call with a Python number is recorded here, too."""
     lookup = call.signatures.get
-    numbers = _NUMBERS if takes_number else frozenset()
+    numbers: frozenset[type] = _NUMBERS if takes_number else frozenset()
 
     def function(input: Any, other: Any, *, out: Any = None) -> Any:
         try:

@@ -72,7 +72,9 @@ def _bound(
         "_rest": rest,
     }
     kinds = arguments.OF_FUNCTIONAL if module == "nn.functional" else arguments.BY_ANNOTATION
-    head, passed, has_star = [], [], False
+    head: list[str] = []
+    passed: list[str] = []
+    has_star = False
     first = next(iter(inspect.signature(body).parameters), "")
     only_by_place = False
     of_body = inspect.signature(body).parameters.values()

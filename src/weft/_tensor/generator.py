@@ -51,7 +51,7 @@ class Generator:
         """The device of the generator; draws do not depend on it."""
         return device_class(self._device) if self._device is not None else CPU
 
-    def manual_seed(self, seed: int) -> Generator:
+    def manual_seed(self, seed: object) -> Generator:
         """Restart from a seed of 64 bits, signed or not: -1 and 2**64 - 1 are the same."""
         if not isinstance(seed, int):
             raise SettingError(f"manual_seed expected a long, but got {type(seed).__name__}")
@@ -96,7 +96,7 @@ class Generator:
         """The state: a `uint8` tensor of 16 elements (seed and number of draws)."""
         return from_host(np.frombuffer(np.array(self.state(), np.int64).tobytes(), np.uint8))
 
-    def set_state(self, new_state: Tensor) -> None:
+    def set_state(self, new_state: object) -> None:
         """Set a state that `get_state` returned; `TypeError` for anything else."""
         if not isinstance(new_state, Tensor):
             raise ArgumentError(f"expected a torch.ByteTensor, but got {kind_and_advice(new_state)}")
@@ -175,7 +175,7 @@ default_generator = _Default()
 """The generator of operators that are given none."""
 
 
-def own_generator(generator: Any) -> Generator:
+def own_generator(generator: object) -> Generator:
     """The generator itself; `TypeError` for any other object, such as one of PyTorch's."""
     if isinstance(generator, Generator):
         return generator

@@ -36,7 +36,7 @@ Ends = Tensor | GradientEdge | Sequence[Tensor | GradientEdge]
 
 def backward(
     tensors: Ends,
-    grad_tensors: Any = None,
+    grad_tensors: object = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
     inputs: Ends | None = None,
@@ -76,7 +76,7 @@ def backward(
 
 def backward_of(
     self: Tensor,
-    gradient: Any = None,
+    gradient: object = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
     inputs: Ends | None = None,
@@ -94,7 +94,7 @@ def backward_of(
 def grad(
     outputs: Ends,
     inputs: Ends,
-    grad_outputs: Any = None,
+    grad_outputs: object = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
     only_inputs: bool = True,
@@ -151,7 +151,7 @@ def grad(
     return tuple(result)
 
 
-def _batched_grads(outputs: Any, inputs: Any, grad_outputs: Any, *options: bool | None) -> tuple[Tensor | None, ...]:
+def _batched_grads(outputs: Any, inputs: Any, grad_outputs: object, *options: bool | None) -> tuple[Tensor | None, ...]:
     """The gradients for several cotangents of each output, along a new first dim."""
     ends: list[Any] = _as_list(outputs)
     if any(isinstance(output, GradientEdge) for output in ends):
@@ -256,7 +256,7 @@ def _as_list(tensors: Any) -> list[Tensor | GradientEdge]:
     return items
 
 
-def _roots(outputs: list[Tensor | GradientEdge], cotangents: Any) -> list[tuple[Location, Value]]:
+def _roots(outputs: list[Tensor | GradientEdge], cotangents: object) -> list[tuple[Location, Value]]:
     pairs = zip(outputs, _cotangents_of(outputs, cotangents), strict=True)
     seeds = [_seed(at, tensor, cotangent) for at, (tensor, cotangent) in enumerate(pairs)]
     for at, tensor in enumerate(outputs):
@@ -283,7 +283,7 @@ def _hint() -> str:
     )
 
 
-def _seed(at: int, tensor: Tensor | GradientEdge, cotangent: Any) -> Value | None:
+def _seed(at: int, tensor: Tensor | GradientEdge, cotangent: object) -> Value | None:
     """The cotangent of an output: the given one, in the output's type, or 1; None for an output outside the tape."""
     if cotangent is not None and not isinstance(cotangent, Tensor):
         kind = f"{kind_and_advice(cotangent)}"

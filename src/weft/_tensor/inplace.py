@@ -8,6 +8,7 @@ from functools import wraps
 from typing import Any
 
 from weft._base.dtype import bool_
+from weft._base.guards import is_list_or_tuple
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user
 from weft._base.state import ambient
@@ -27,13 +28,13 @@ def _picker(function: AnyCallable, names: Sequence[str]) -> Callable[[Sequence[A
     """A function that returns the tensors among its arguments; masks in lists are read before anything is written."""
     places = {name: at for at, name in enumerate(inspect.signature(function).parameters)}
 
-    def find(args: Sequence[Any], kwargs: Kwargs) -> list[Tensor]:
+    def find(args: Sequence[object], kwargs: Kwargs) -> list[Tensor]:
         tensors: list[Tensor] = []
         for name in names:
             value = args[places[name]] if places[name] < len(args) else kwargs.get(name)
             if isinstance(value, Tensor):
                 tensors.append(value)
-            elif isinstance(value, list | tuple):
+            elif is_list_or_tuple(value):
                 tensors += [x for x in value if isinstance(x, Tensor) and x.dtype is not bool_]
         return tensors
 
@@ -48,7 +49,7 @@ def inplace_of(function: AnyCallable, name: str, *, uniform: bool = False, separ
     apart_from = _picker(function, separate) if separate else None
 
     @wraps(function)
-    def form(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def form(input: object, *args: object, **kwargs: object) -> Tensor:
         try:
             if not isinstance(input, Tensor):
                 raise refusal(input, "input", name, "Tensor")

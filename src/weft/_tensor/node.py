@@ -23,11 +23,13 @@ from weft._autograd.node import backward_name, count_outputs, edges_of
 from weft._autograd.saving import Packed, save_apart
 from weft._base.device import device
 from weft._base.dtype import DType
+from weft._base.guards import TUPLE, is_tuple
 from weft._base.handles import Handle
 from weft._base.size import Size
 from weft._base.state import ambient
+from weft._base.types import Arg
 from weft._lazy.aval import Aval
-from weft._lazy.call import Many, plain
+from weft._lazy.call import plain
 from weft._lazy.role import Interior, Leaf, custom_of
 from weft._lazy.signature import Signature
 from weft._lazy.value import Value
@@ -37,6 +39,7 @@ from weft._tensor.saved import SavedTensor
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import as_cotangent, as_gradient_of
 from weft.errors import ArgumentError, GradientError
+from weft.ops._kinds import Many
 
 Tensors = tuple[Tensor | None, ...]
 
@@ -55,7 +58,7 @@ class Node:
     There is one object for each node, as long as somebody refers to it. It keeps the part of the graph below it alive.
     """
 
-    _places: dict[int, Location]
+    places: dict[int, Location]
 
     def name(self) -> str:
         """The name, such as `AddBackward0`."""
@@ -87,7 +90,7 @@ class Node:
 
         If it returns a tuple, that takes the place of `grad_inputs`, the gradients by `next_functions`.
         """
-        inputs, outputs = self._input_types(), self._output_types()  # not the node, to which the hook would refer
+        inputs, outputs = self._input_types(), self.output_types()  # not the node, to which the hook would refer
         name = getattr(fn, "__name__", "<unknown>")
 
         def on_values(grads: Sequence[Value | None], cotangents: Sequence[Value | None]) -> Gradients | None:
@@ -98,7 +101,7 @@ class Node:
 
     def register_prehook(self, fn: Callable[[Tensors], Any]) -> Handle:
         """Call `fn(grad_outputs)` before a backward pass executes the node; a tuple takes the place of them."""
-        types, name = self._output_types(), getattr(fn, "__name__", "<unknown>")
+        types, name = self.output_types(), getattr(fn, "__name__", "<unknown>")
 
         def on_values(cotangents: Sequence[Value | None]) -> Gradients | None:
             return _unwrapped(types, fn(_wrapped(types, cotangents)), name)
@@ -111,7 +114,7 @@ class Node:
 
         Hooks are not called. `RuntimeError` for another number of gradients.
         """
-        vertex, types = self._vertex, self._output_types()
+        vertex, types = self._vertex, self.output_types()
         if len(grad_outputs) != len(types):
             raise GradientError(
                 f"{self.name()}: expected {len(types)} gradients, one for each output, got {len(grad_outputs)}"
@@ -121,7 +124,7 @@ class Node:
         values = [_seed(aval, grad) for aval, grad in zip(types, grad_outputs, strict=True)]
         cotangents = [(index, grad) for index, grad in enumerate(values) if grad is not None]
         need = on_tape(inputs_of(vertex))
-        members = [vertex_of(place) for place in self._places.values()]  # pyright: ignore[reportArgumentType]  no leaf's
+        members = [vertex_of(place) for place in self.places.values()]  # pyright: ignore[reportArgumentType]  no leaf's
         custom = custom_of(vertex.role)
         if custom is not None:
             every = custom(dict(cotangents), members)
@@ -140,11 +143,11 @@ class Node:
 
     @property
     def _input_metadata(self) -> list[InputMetadata]:
-        return [InputMetadata(aval.size, aval.dtype, aval.device) for aval in self._output_types()]
+        return [InputMetadata(aval.size, aval.dtype, aval.device) for aval in self.output_types()]
 
     def place_of(self, index: int) -> Location:
         """Where the output with this number is in the graph; `RuntimeError` if no tensor or node has led there."""
-        place = self._places.get(index)
+        place = self.places.get(index)
         if place is None:
             raise GradientError(
                 f"output {index} of {self.name()} is not known here; take the edge of its tensor by get_gradient_edge()"
@@ -153,13 +156,13 @@ class Node:
 
     @property
     def _vertex(self) -> Vertex:
-        return vertex_of(next(iter(self._places.values())))  # pyright: ignore[reportArgumentType]  no leaf's
+        return vertex_of(next(iter(self.places.values())))  # pyright: ignore[reportArgumentType]  no leaf's
 
     def _input_types(self) -> list[Aval]:
         vertex = self._vertex
         return [_signature_of(vertex).avals[i] for i in edges_of(vertex)]
 
-    def _output_types(self) -> list[Aval]:
+    def output_types(self) -> list[Aval]:
         vertex = self._vertex
         return [output.aval for output in _signature_of(vertex).outputs[: count_outputs(vertex)]]
 
@@ -196,16 +199,17 @@ class Node:
         for index in range(signature.main):
             yield (*call.op.outputs, *["result"] * signature.main)[index], at + index
 
-    def _read_saved(self, what: Any, *, raw: bool) -> Any:
+    def _read_saved(self, what: Arg, *, raw: bool) -> Arg:
         if isinstance(what, _Static):
             return what.value
-        if isinstance(what, tuple):
+        if isinstance(what, TUPLE):
             return tuple([self._read_saved(each, raw=raw) for each in what])
         vertex = self._vertex
         signature = _signature_of(vertex)
         inputs = inputs_of(vertex)
-        if what < len(inputs) and signature.avals[what].weak:
-            return inputs[what].number
+        at: int = what
+        if at < len(inputs) and signature.avals[at].weak:
+            return inputs[at].number
         if is_spent(vertex):
             raise second_backward_error()
         derivative = derivative_of(signature, on_tape(inputs), smooth_outputs(signature))
@@ -217,7 +221,7 @@ class Node:
         if isinstance(vertex, Packed):
             saved: Any = vertex.saved[what]
         else:
-            members = [vertex_of(place) for place in self._places.values()]  # pyright: ignore[reportArgumentType]  no leaf's
+            members = [vertex_of(place) for place in self.places.values()]  # pyright: ignore[reportArgumentType]  no leaf's
             value = inputs[what] if what < len(inputs) else output_of(members, what - len(inputs), ambient())
             saved = SavedTensor(value, value if value.role is not None else None)
         return saved if raw else saved.unpack()
@@ -272,7 +276,7 @@ class AccumulateGrad(Node):
     def _input_types(self) -> list[Aval]:
         return []
 
-    def _output_types(self) -> list[Aval]:
+    def output_types(self) -> list[Aval]:
         return [self.variable._read().aval]
 
     def _arguments(self) -> Iterator[tuple[str, Any]]:
@@ -282,7 +286,7 @@ class AccumulateGrad(Node):
 class _Static:
     """A static argument of a call."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         self.value = value
 
 
@@ -306,7 +310,7 @@ def node_of(x: Location) -> Node:
         if node is None:
             node = _nodes[key] = AccumulateGrad(x) if isinstance(role, Leaf) else _new_node(x)
         if not isinstance(role, Leaf):
-            node._places.setdefault(index_of(x), x)
+            node.places.setdefault(index_of(x), x)
         return node
 
 
@@ -314,7 +318,7 @@ def _new_node(x: Location) -> Node:
     name = backward_name(x).rpartition("::")[2]  # pyright: ignore[reportArgumentType]  no leaf's role
     node_type = _types.setdefault(name, type(name, (Node,), {"__doc__": f"The node of an application: {name}."}))
     node = node_type()
-    node._places = {}
+    node.places = {}
     return node
 
 
@@ -345,7 +349,7 @@ class GradientEdge(NamedTuple):
     @property
     def aval(self) -> Aval:
         """The type of the gradient."""
-        return self.node._output_types()[self.output_nr]
+        return self.node.output_types()[self.output_nr]
 
 
 def _seed(aval: Aval, grad: Tensor | None) -> Value | None:
@@ -366,7 +370,7 @@ def _unwrapped(avals: Sequence[Aval], results: Any, hook: str) -> Gradients | No
     """What a hook returns, as values."""
     if results is None:
         return None
-    if not isinstance(results, tuple):
+    if not is_tuple(results):
         raise ArgumentError(f"expected tuple, but hook returned '{kind_of(results)}'{advice(results)}")
     values: Gradients = []
     for at, result in enumerate(results):

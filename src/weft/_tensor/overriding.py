@@ -9,6 +9,7 @@ from types import FrameType, FunctionType
 from typing import Any
 
 from weft._base.call_site import written_arguments
+from weft._base.guards import LIST_OR_TUPLE
 from weft._base.of_pytorch import is_of_pytorch
 from weft._base.overriding import (
     CO_VARARGS,
@@ -22,7 +23,7 @@ from weft._base.overriding import (
 )
 from weft._base.site import UNTIL_USER, end_at_user
 from weft._base.state import ambient, set_field
-from weft._base.types import AnyCallable, Args, Kwargs
+from weft._base.types import AnyCallable, Arg, Args, Kwargs, Result
 from weft._tensor.base import VALUE_SLOT, TensorBase
 from weft.errors import ArgumentError
 
@@ -33,7 +34,7 @@ class _Disabled:
     A function would be bound to the object by which PyTorch finds it, and PyTorch warns of that.
     """
 
-    def __call__(self, func: Any, types: Iterable[type], args: Any = (), kwargs: Any = None) -> Any:
+    def __call__(self, func: object, types: Iterable[type], args: object = (), kwargs: object = None) -> Any:
         _refuse_of_pytorch(func, types)
         return NotImplemented
 
@@ -53,11 +54,12 @@ class _Guarded:
         except AttributeError:
             raise AttributeError(f"this {kind.__name__} has no elements: its `__new__` has made no tensor") from None
 
-    def __set__(self, tensor: TensorBase, value: Any) -> None:
+    def __set__(self, tensor: TensorBase, value: object) -> None:
         VALUE_SLOT.__set__(tensor, value)
 
 
 _GUARD = _Guarded()
+_TENSORS: tuple[type, ...] = (TensorBase,)
 
 # no cell: filled when the library is imported
 MEMBERS: dict[str, Any] = {}
@@ -92,12 +94,12 @@ def is_overriding(kind: type) -> bool:
     """Whether objects of a class are asked: it has a `__torch_function__`, and is neither `Tensor` nor `Parameter`."""
     if getattr(kind, "__torch_function__", disabled) is disabled:
         return False
-    if issubclass(kind, TensorBase):
-        return kind._value is _GUARD
+    if issubclass(kind, _TENSORS):
+        return getattr(kind, "_value", None) is _GUARD
     return not is_of_pytorch(kind)
 
 
-def require_not_overridden(x: Any) -> None:
+def require_not_overridden(x: object) -> None:
     """End the public function that the user has called if the class of its argument `x` overrides it."""
     if is_overriding(type(x)) and ambient().overrides.by_classes:
         raise_overridden(x)
@@ -108,7 +110,7 @@ def require_not_overridden(x: Any) -> None:
 
 def dispatched(signal: Overridden) -> Any:
     """What a public function returns that has caught `signal`: the result of `__torch_function__`."""
-    frame = sys._getframe(1)
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  only it gives a frame at once
     if signal.frame is not frame:
         raise signal
     handler = handler_at(frame)
@@ -145,7 +147,7 @@ def _arguments(handler: Handler, frame: FrameType) -> tuple[tuple[Any, ...], dic
             args.append(value)
         elif name in keywords or value is not defaults[name] or (in_full and name not in _OWN_NAMES):
             kwargs[name] = value
-    own = function.__kwdefaults__ or {}
+    own: Kwargs = function.__kwdefaults__ or {}
     for name in names[count:rest]:
         if name not in own or values[name] is not own[name]:
             kwargs[name] = values[name]
@@ -171,22 +173,22 @@ def _is_passed_in_full(public: Any) -> bool:
     return getattr(public, "__module__", "") == "weft.nn.functional" and public.__name__ not in _COMPILED
 
 
-def _has_tensor(x: Any) -> bool:
+def _has_tensor(x: object) -> bool:
     return any(isinstance(part, TensorBase) or is_overriding(type(part)) for part in flat((x,), {}))
 
 
-def flat(args: Iterable[Any], kwargs: Kwargs) -> Iterator[Any]:
+def flat(args: Iterable[Arg], kwargs: Kwargs) -> Iterator[object]:
     """Arguments, with the entries of lists and tuples."""
     for x in (*args, *kwargs.values()):
-        if isinstance(x, list | tuple):
+        if isinstance(x, LIST_OR_TUPLE):
             yield from x
         else:
             yield x
 
 
-def overriding_among(relevant: Iterable[Any]) -> list[Any]:
+def overriding_among(relevant: Iterable[object]) -> list[Arg]:
     """One object of each overriding class, in the order in which they are asked: subclasses before their bases."""
-    order: list[Any] = []
+    order: list[Arg] = []
     if not ambient().overrides.by_classes:
         return order
     for x in relevant:
@@ -198,7 +200,7 @@ def overriding_among(relevant: Iterable[Any]) -> list[Any]:
 
 
 @acts_for_user
-def _answer(public: Any, overriding: list[Any], args: Args, kwargs: Kwargs) -> Any:
+def _answer(public: object, overriding: list[Any], args: Args, kwargs: Kwargs) -> Any:
     """The first answer of the mode and of the overriding objects, or `NotImplemented`."""
     types = tuple(map(type, overriding))
     overrides = ambient().overrides
@@ -214,7 +216,7 @@ def _answer(public: Any, overriding: list[Any], args: Args, kwargs: Kwargs) -> A
     return NotImplemented
 
 
-def handle(public: Any, relevant: Iterable[Any], args: Args, kwargs: Kwargs) -> Any:
+def handle(public: object, relevant: Iterable[object], args: Args, kwargs: Kwargs) -> Any:
     """The result of `__torch_function__` of the mode or of `relevant` arguments; `TypeError` if none has one."""
     relevant = list(relevant)
     result = _answer(public, overriding_among(relevant), args, kwargs)
@@ -223,9 +225,9 @@ def handle(public: Any, relevant: Iterable[Any], args: Args, kwargs: Kwargs) -> 
     return result
 
 
-def _no_implementation(public: Any, relevant: Iterable[Any]) -> ArgumentError:
+def _no_implementation(public: object, relevant: Iterable[object]) -> ArgumentError:
     mode = ambient().overrides.mode
-    kinds = [type(x) for x in overriding_among(relevant)]
+    kinds: list[type] = [type(x) for x in overriding_among(relevant)]
     return ArgumentError(
         f"no implementation found for '{name_of(public)}' on types that implement __torch_function__: {kinds}"
         + (f" nor in mode {mode}" if mode is not None else "")
@@ -244,7 +246,7 @@ def name_of(public: Any) -> str:
 class setting:
     """Set fields of `Overrides` within a block; what else the block sets stays set."""
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, **fields: object) -> None:
         self._fields = fields
 
     def __enter__(self) -> None:
@@ -255,7 +257,7 @@ class setting:
         set_field(overrides=self._old)
 
 
-def push_mode(mode: Any) -> None:
+def push_mode(mode: object) -> None:
     """Let a mode be asked first, until `pop_mode`."""
     overrides = ambient().overrides
     set_field(overrides=overrides.replaced(modes=(*overrides.modes, mode)))
@@ -290,7 +292,7 @@ def by_default(cls: Any, func: AnyCallable, types: Iterable[type], args: Args = 
         return result if func in NOT_WRAPPED else _converted(result, cls)
 
 
-def _refuse_of_pytorch(func: Any, types: Iterable[type]) -> None:
+def _refuse_of_pytorch(func: object, types: Iterable[type]) -> None:
     """Raise `TypeError` if `func` is a function of PyTorch's, beside which this package has been imported."""
     owner = getattr(func, "__self__", func)  # a property, of a method such as `Tensor.grad.__get__`
     owner = getattr(owner, "__objclass__", getattr(owner, "fget", func))
@@ -302,20 +304,25 @@ def _refuse_of_pytorch(func: Any, types: Iterable[type]) -> None:
         )
 
 
-def _converted(result: Any, kind: type) -> Any:
+def _class_of(x: object) -> AnyCallable:
+    return type(x)
+
+
+def _converted(result: Result, kind: type) -> Result:
     if isinstance(result, TensorBase) and not isinstance(result, kind):
         return result.as_subclass(kind)
-    if isinstance(result, tuple | list):
+    if isinstance(result, LIST_OR_TUPLE):
         parts = [_converted(x, kind) for x in result]
-        return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)
+        make = _class_of(result)
+        return make(*parts) if hasattr(result, "_fields") else make(parts)
     return result
 
 
-def overridable(function: AnyCallable, public: Any = None, *, only_modes: bool = False) -> Any:
+def overridable(function: AnyCallable, public: object = None, *, only_modes: bool = False) -> Any:
     """A public function that can be overridden, of one that does nothing for it. `public` is what it stands for."""
 
     @wraps(function)
-    def form(*args: Any, **kwargs: Any) -> Any:
+    def form(*args: object, **kwargs: object) -> Any:
         try:
             _require_none_overriding(args, kwargs)
             return function(*args, **kwargs)

@@ -92,7 +92,7 @@ def shown_in_memory(call: Call, source: Value, others: tuple[Value, ...]) -> Val
     return _part_in_memory(call, source, tuple([x.aval for x in others]), [x.number for x in others])
 
 
-def _part_in_memory(call: Call, source: Value, avals: tuple[Aval, ...], numbers: Sequence[Any]) -> Value | None:
+def _part_in_memory(call: Call, source: Value, avals: tuple[Aval, ...], numbers: Sequence[object]) -> Value | None:
     aval = source.aval
     if call.op.host is None or source.role is not None or aval.owner is not None:
         return None

@@ -11,7 +11,9 @@ import numpy as np
 
 from weft._base.device import CPU, DeviceLike
 from weft._base.dtype import DType, as_dtype
+from weft._base.guards import ARRAY
 from weft._base.state import default_dtype
+from weft._base.types import Arg
 from weft._tensor.convert import (
     existing,
     from_host,
@@ -38,7 +40,7 @@ def copied(self: Tensor) -> Tensor:
     return result.requires_grad_(self.requires_grad)
 
 
-def contains(self: Tensor, element: Any) -> bool:
+def contains(self: Tensor, element: object) -> bool:
     """Whether an element equals `element`, a number or a tensor that broadcasts. Waits for the elements."""
     if not isinstance(element, (Tensor, numbers.Number, np.generic)):
         raise DTypeError(
@@ -47,7 +49,7 @@ def contains(self: Tensor, element: Any) -> bool:
     return bool((self == element).any())
 
 
-def wrapped(self: Tensor, array: np.ndarray, context: Any = None, return_scalar: bool = False) -> Tensor:
+def wrapped(self: Tensor, array: np.ndarray, context: object = None, return_scalar: bool = False) -> Tensor:
     """The result of NumPy functions of tensors as a tensor; as in PyTorch, `uint8` for booleans."""
     del context, return_scalar
     return from_host(array.astype(np.uint8) if array.dtype == np.bool_ else array, self.device)
@@ -84,7 +86,7 @@ def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, r
 
 
 def asarray(
-    obj: Any,
+    obj: object,
     *,
     dtype: DType | None = None,
     device: DeviceLike | None = None,
@@ -120,7 +122,7 @@ def _shared(obj: Any, dtype: DType | None) -> Tensor | None:
     """A tensor that shares the elements of an object in memory; None for numbers and sequences."""
     if isinstance(obj, Tensor):
         return obj
-    if isinstance(obj, np.ndarray):
+    if isinstance(obj, ARRAY):
         return tensor_over(obj)
     if isinstance(obj, UntypedStorage):  # without a type, it is a sequence of its bytes
         return None if dtype is None else elements_of(obj, dtype)
@@ -137,7 +139,7 @@ def _shared(obj: Any, dtype: DType | None) -> Tensor | None:
     return frombuffer(obj, dtype=default_dtype() if dtype is None else dtype)
 
 
-def _check_may_copy(source: Tensor, wanted: DType, target: Any, copy: bool | None) -> None:
+def _check_may_copy(source: Tensor, wanted: DType, target: object, copy: bool | None) -> None:
     if copy is False:
         if target != source.device:
             raise ValueRangeError(f"can't alias tensor from device '{source.device}' to '{target}'.")
@@ -156,18 +158,16 @@ _INVALID = (
 )
 
 
-def from_dlpack(ext_tensor: Any, *, device: DeviceLike | None = None, copy: bool | None = None) -> Tensor:
+def from_dlpack(ext_tensor: object, *, device: DeviceLike | None = None, copy: bool | None = None) -> Tensor:
     """A tensor over the memory of an object that supports DLPack, or of a capsule; copied only if necessary.
 
     With `copy` it is always copied; with `copy=False`, a move to another `device` is refused.
     """
-    source = _Capsule(ext_tensor) if _is_capsule(ext_tensor) else ext_tensor
+    source: Arg = _Capsule(ext_tensor) if _is_capsule(ext_tensor) else ext_tensor
     if not hasattr(source, "__dlpack__"):
         raise DTypeError(_INVALID)
-    if isinstance(source, np.ndarray):
-        result = tensor_over(source)
-    else:
-        result = from_jax_array(jnp.from_dlpack(source), owner=source)
+    is_numpy = isinstance(source, ARRAY)
+    result = tensor_over(source) if is_numpy else from_jax_array(jnp.from_dlpack(source), owner=source)
     if device is not None and result.device != resolve_device(device):
         if copy is False:
             raise ValueRangeError(f"cannot move the tensor from {result.device} to {device} without copying")
@@ -180,21 +180,21 @@ def to_dlpack(tensor: Tensor) -> Any:
     return tensor.__dlpack__()
 
 
-def _is_capsule(x: Any) -> bool:
+def _is_capsule(x: object) -> bool:
     return type(x).__name__ == "PyCapsule"
 
 
 class _Capsule:
     """A capsule wrapped in an object that supports DLPack."""
 
-    def __init__(self, capsule: Any) -> None:
+    def __init__(self, capsule: object) -> None:
         self._capsule = capsule
         check = ctypes.pythonapi.PyCapsule_IsValid
         check.argtypes, check.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_int
         if not check(capsule, _UNVERSIONED):
             raise DTypeError(_INVALID)
 
-    def __dlpack__(self, **_: Any) -> Any:
+    def __dlpack__(self, **_: object) -> Any:
         return self._capsule
 
     def __dlpack_device__(self) -> tuple[int, int]:

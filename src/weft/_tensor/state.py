@@ -106,9 +106,9 @@ class TensorState(Derived):
         flushing.report(ambient().pending)
         return array
 
-    def _require_grad(self, requires_grad: bool, refusal: str = "") -> Self:
+    def _require_grad(self, requires_grad: object, refusal: str = "") -> Self:
         """`requires_grad_`, with the error `refusal` for element types without gradients."""
         return self._set_requires_grad(requires_grad, refusal)
 
-    def _set_requires_grad(self, requires_grad: bool, refusal: str) -> Self:
+    def _set_requires_grad(self, requires_grad: object, refusal: str) -> Self:
         raise NotImplementedError

@@ -61,7 +61,7 @@ class Tensor(TensorBase):
     operator makes it refer to another value, and never changes a value that is saved for a backward pass.
     """
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         become_overriding(cls)
 
@@ -137,7 +137,7 @@ class Tensor(TensorBase):
         return self._read().role is not None
 
     @requires_grad.setter
-    def requires_grad(self, wanted: bool) -> None:
+    def requires_grad(self, wanted: object) -> None:
         if not isinstance(wanted, bool):
             raise GradientError("requires_grad must be a bool")
         self._require_grad(wanted, "only Tensors of floating point and complex dtype can require gradients")
@@ -146,7 +146,7 @@ class Tensor(TensorBase):
         """Set whether a gradient is accumulated in `.grad`; only for floating and complex leaves."""
         return self._require_grad(requires_grad, "only Tensors of floating point dtype can require gradients")
 
-    def _set_requires_grad(self, requires_grad: bool, refusal: str) -> Self:
+    def _set_requires_grad(self, requires_grad: object, refusal: str) -> Self:
         if not isinstance(requires_grad, bool):
             raise ArgumentError(
                 f"requires_grad_(): argument 'requires_grad' must be bool, not {type(requires_grad).__name__}"
@@ -244,7 +244,7 @@ class Tensor(TensorBase):
         """Whether `retain_grad` was called."""
         return self._role is not None and self._role.hooks is not None and not self.is_leaf
 
-    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Handle:
+    def register_hook(self, hook: Callable[[Tensor], object]) -> Handle:
         """Call `hook(grad)` when the gradient is complete; a result other than None replaces the gradient."""
         if not self.requires_grad:
             raise GradientError("cannot register a hook on a tensor that doesn't require gradient")
@@ -303,7 +303,7 @@ class Tensor(TensorBase):
         return self.detach()
 
     @data.setter
-    def data(self, source: Tensor) -> None:
+    def data(self, source: object) -> None:
         if not isinstance(source, Tensor):
             raise ArgumentError(f"Variable data has to be a tensor, but got {kind_and_advice(source)}")
         names = self._read().aval.names
@@ -369,7 +369,7 @@ class Tensor(TensorBase):
             return array.astype(dtype)
         return array.copy() if copy else array
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(self, **options: object) -> Any:
         if self.requires_grad:
             raise ExportError("Can't export tensors that require gradient, use tensor.detach()")
         return self._array().__dlpack__(**options)

@@ -104,7 +104,7 @@ def _inline(flat: FlatTrace, jaxpr: Jaxpr, consts: Sequence[int], args: Sequence
     """Append the equations of a jaxpr, applied to these registers; returns the registers of its results."""
     place: dict[Any, int] = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
 
-    def read(atom: Any) -> int:
+    def read(atom: object) -> int:
         return flat.constant(atom.val, atom.aval) if isinstance(atom, Literal) else place[atom]
 
     for eqn in jaxpr.eqns:

@@ -47,7 +47,7 @@ def _only(run: Function) -> Function:
     return lambda *arrays: run(*arrays)[0]
 
 
-def _if_done(info: int, *results: Any) -> Sequence[Any] | None:
+def _if_done(info: int, *results: object) -> Sequence[Any] | None:
     return None if info else results
 
 
@@ -243,7 +243,7 @@ def _schur(params: Params, ins: Types, outs: Types) -> Function:
     return _batched(factor, ins, outs, len(ins[0].shape) - 2)
 
 
-def _never(*_: Any) -> bool:
+def _never(*_: object) -> bool:
     """The selection of eigenvalues to put first, which `gees` takes: none."""
     return False
 

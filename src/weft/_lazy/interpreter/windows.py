@@ -25,7 +25,7 @@ class _Grid(NamedTuple):
     strides: Sequence[int]
     dilation: Sequence[int]
 
-    def padded(self, x: Array, value: Any) -> Array:
+    def padded(self, x: Array, value: object) -> Array:
         """The array with `value` around and between its elements."""
         first = x.ndim - len(self.sizes)
         if all(p == (0, 0) for p in self.padding) and all(step == 1 for step in self.spread):

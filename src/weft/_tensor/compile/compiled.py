@@ -14,7 +14,7 @@ import gc
 import logging
 import sys
 from collections.abc import Sequence
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from types import FunctionType
 from typing import Any
 from weakref import WeakSet
@@ -52,7 +52,7 @@ _recompiles, _graph_breaks = (logging.getLogger(ARTIFACTS[name]) for name in ("r
 class _CallArguments:
     """The arguments of a call: `picture` is their structure, `objects` those that are no tensors, numbers or texts."""
 
-    def __init__(self, args: Any, kwargs: Any) -> None:
+    def __init__(self, args: Args, kwargs: Kwargs) -> None:
         self.args = args
         self.kwargs = kwargs
         self.tensors: list[Tensor] = []
@@ -100,7 +100,7 @@ class Compiled:
         update_wrapper(self, function, updated=())
         functions.add(self)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         try:
             return self._called(args, kwargs)
         except KeyboardInterrupt as error:
@@ -141,7 +141,7 @@ class Compiled:
             return self._function(*args, **kwargs)
         return self._run(entry, call, why)
 
-    def _new_entry(self, key: Any) -> _CacheEntry:
+    def _new_entry(self, key: object) -> _CacheEntry:
         if len(self._entries) >= _MOST_ENTRIES:
             del self._entries[next(iter(self._entries))]
             self._warn_of_change("its arguments' shapes, or arguments that are no tensors,")
@@ -191,7 +191,9 @@ class Compiled:
             flush(outer)
         return result
 
-    def _keep(self, entry: _CacheEntry, call: _CallArguments, capture: FunctionCapture, result: Any, why: str) -> None:
+    def _keep(
+        self, entry: _CacheEntry, call: _CallArguments, capture: FunctionCapture, result: object, why: str
+    ) -> None:
         """Make a replay of a capture, unless it would not do the same as the function."""
         snapshot = capture.snapshot
         if snapshot.opaque:
@@ -278,14 +280,14 @@ class Compiled:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["_function"], name)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         function = self.__dict__.get("_function")
         if name.startswith("__") or function is None or isinstance(function, FunctionType):
             object.__setattr__(self, name, value)
         else:
             setattr(function, name, value)
 
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
+    def __get__(self, instance: object, owner: object = None) -> Any:
         return self if instance is None else _BoundMethod(self, instance)
 
     def __reduce__(self) -> str | tuple[Any, ...]:
@@ -302,11 +304,11 @@ class _BoundMethod:
 
     _read_by_calls = ("_compiled", "_instance")
 
-    def __init__(self, compiled: Compiled, instance: Any) -> None:
+    def __init__(self, compiled: Compiled, instance: object) -> None:
         self._compiled = compiled
         self._instance = instance
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         return self._compiled(self._instance, *args, **kwargs)
 
 
@@ -315,9 +317,9 @@ def compile(
     *,
     fullgraph: bool = False,
     dynamic: bool | None = None,
-    backend: Any = None,
+    backend: object = None,
     mode: str | None = None,
-    options: Any = None,
+    options: object = None,
     disable: bool = False,
 ) -> Any:
     """Capture a function or module once per kind of call, and replay it without running its Python code.
@@ -332,11 +334,11 @@ def compile(
     if model is not None and not callable(model):
         raise PreconditionError(f"A callable function is expected, but {type(model)} is provided.")
     if model is None:
-        return lambda function: compile(function, fullgraph=fullgraph, disable=disable)
+        return partial(compile, fullgraph=fullgraph, disable=disable)
     if disable:
         return model
     around = getattr(type(model), "_compiled", None)  # a replica's own work around its module is not compiled
-    return Compiled(model, fullgraph) if around is None else around(model, lambda inner: Compiled(inner, fullgraph))
+    return Compiled(model, fullgraph) if around is None else around(model, partial(Compiled, fullgraph=fullgraph))
 
 
 _COMPILERS = ("xla", "inductor", "cudagraphs", "openxla", "tvm", "eager", "aot_eager")
@@ -344,7 +346,7 @@ _DEBUGGERS = ("ts", "aot_ts", "eager_debug", "eager_noexcept", "pre_dispatch_eag
 _PRESETS = ("default", "lite", "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune")
 
 
-def _require_options(dynamic: Any, backend: Any, mode: Any, options: Any) -> None:
+def _require_options(dynamic: object, backend: object, mode: object, options: object) -> None:
     """Refuse what PyTorch refuses, as far as it depends on no other compiler's settings."""
     if mode is not None and options is not None:
         raise SettingError(
@@ -372,7 +374,7 @@ def _modes() -> tuple[Any, ...]:
     return *modes, settings()
 
 
-def _refresh(result: Any, capture: FunctionCapture) -> None:
+def _refresh(result: object, capture: FunctionCapture) -> None:
     """Read views that outlive the function, so that what they show after the last write is captured, too."""
     left: list[Tensor] = []
     flatten_result(result, left, [], lambda thing: thing in capture.snapshot)

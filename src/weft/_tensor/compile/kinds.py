@@ -26,7 +26,7 @@ def kind_of(tensor: TensorBase) -> Any:
     return (*own, kind_of(alias.base), alias.tracked, steps)
 
 
-def sharing(tensors: Sequence[TensorBase], outside: Mapping[int, Any]) -> tuple[int, ...]:
+def sharing(tensors: Sequence[TensorBase], outside: Mapping[int, object]) -> tuple[int, ...]:
     """For each tensor, the number of what shares its storage: one that is `outside`, or the first of these tensors."""
     first: dict[int, int] = {}
     roots = [id(owner_of(tensor)) for tensor in tensors]

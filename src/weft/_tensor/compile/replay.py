@@ -125,7 +125,7 @@ class Replay:
     """One captured call: what computes it, the origin of its inputs, and the destination of its outputs."""
 
     def __init__(
-        self, capture: FunctionCapture, arguments: Arguments, results: Sequence[Tensor], picture: Any, name: str
+        self, capture: FunctionCapture, arguments: Arguments, results: Sequence[Tensor], picture: object, name: str
     ) -> None:
         left = _Outputs(capture)
         self._picture = picture
@@ -166,7 +166,7 @@ class Replay:
         """What has changed since the capture, as a text, or ""."""
         for tensor, alias, kind in self._state:
             if tensor._alias is not alias or kind_of(tensor) != kind:
-                return f"the type of a tensor of shape {list(tensor.shape)}"
+                return f"the type of a tensor of shape {list(tensor._read().aval.size)}"
         for name, depends_on, before in self._keys:
             if depends_on() != before:
                 return name

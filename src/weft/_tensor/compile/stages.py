@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from weft._base.state import ambient
+from weft._base.types import Arg
 from weft._lazy.aval import Aval
 from weft._lazy.interpreted import COMPILED_AT_ONCE
 from weft._lazy.outline import outline_later
@@ -123,7 +124,8 @@ class _Link:
         self.inputs, self.outputs = tuple(first.inputs), outputs
         self._signature = first.origin.signature
         self._avals = [value.aval for value in outputs]
-        self._derivative: LinkedDerivative = custom_of(first.role)
+        derivative: Arg = custom_of(first.role)
+        self._derivative: LinkedDerivative = derivative
 
     def run(self, inputs: tuple[Value, ...]) -> Values:
         results = record(self._signature, inputs, ambient())

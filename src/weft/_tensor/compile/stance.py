@@ -34,7 +34,7 @@ class set_stance:
     """
 
     def __init__(
-        self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: Any = None
+        self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: object = None
     ) -> None:
         del skip_guard_eval_unsafe, force_backend
         if stance not in STANCES:
@@ -56,7 +56,7 @@ class set_stance:
         stance = self._stance
 
         @wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
+        def wrapped(*args: object, **kwargs: object) -> Any:
             with set_stance(stance):
                 return function(*args, **kwargs)
 

@@ -18,7 +18,12 @@ import numpy as np
 from weft._tensor.compile.code import runs_library, runs_own
 from weft._tensor.compile.snapshot import Snapshot
 
-_OUTWARD = frozenset({builtins.print, builtins.input, builtins.open, datetime.now, datetime.utcnow, date.today})
+_OUTWARD = frozenset(
+    {
+        *(builtins.print, builtins.input, builtins.open, datetime.now, date.today),
+        datetime.utcnow,  # pyright: ignore[reportDeprecated]  programs still call it
+    }
+)
 
 
 class CallWatch:
@@ -64,7 +69,7 @@ class CallWatch:
                 self._prevent(f"calls `{called.__name__}` at {site}, which a replay would not do again")
 
 
-def _goes_outward(called: Any) -> bool:
+def _goes_outward(called: object) -> bool:
     owner = getattr(called, "__self__", None)
     return owner is time or isinstance(owner, IOBase) or (type(called) is type(print) and called in _OUTWARD)
 

@@ -174,7 +174,7 @@ def mask_bias(padding: Tensor | None, mask: Tensor | None, q: Tensor, heads: int
             "Support for mismatched key_padding_mask and attn_mask is deprecated. Use same type for both instead.",
             stacklevel=6,
         )
-    terms = []
+    terms: list[Tensor] = []
     if mask is not None:
         terms.append(_additive(_by_head(mask, q, heads), q, "attn_mask"))
     if padding is not None:
@@ -254,7 +254,7 @@ def _input_weights(
         if in_proj_weight is None:
             raise PreconditionError("use_separate_proj_weight is False but in_proj_weight is None")
         return in_proj_weight
-    weights = []
+    weights: list[Tensor] = []
     for name, weight in named.items():
         if weight is None:
             raise PreconditionError(f"use_separate_proj_weight is True but {name} is None")
@@ -263,7 +263,7 @@ def _input_weights(
     return query, key, value
 
 
-def _added(bias_k: Tensor | None, bias_v: Tensor | None, static_k: Any, static_v: Any) -> Any:
+def _added(bias_k: Tensor | None, bias_v: Tensor | None, static_k: object, static_v: object) -> Any:
     """The key and the value that are appended to every sequence, or None."""
     if bias_k is None and bias_v is None:
         return None

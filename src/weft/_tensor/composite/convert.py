@@ -35,12 +35,12 @@ from weft.ops._type_names import scalar_name
 
 def _to(
     input: Tensor,
-    device: Any = None,
-    dtype: Any = None,
+    device: object = None,
+    dtype: object = None,
     non_blocking: bool = False,
     copy: bool = False,
     *,
-    memory_format: Any = None,
+    memory_format: object = None,
 ) -> Tensor:
     del non_blocking  # every transfer is asynchronous
     result = input
@@ -78,7 +78,7 @@ def _cast(name: str, dtype: DType) -> None:
     """Define the method `name`, which converts to the type `dtype`."""
 
     @composite(name, doc=f"The same elements as `{dtype.name}`.", public=NO_FUNCTION)
-    def cast(input: Tensor, memory_format: Any = None) -> Tensor:
+    def cast(input: Tensor, memory_format: object = None) -> Tensor:
         return _to(input, dtype=dtype, memory_format=memory_format)
 
 
@@ -110,7 +110,7 @@ TYPE_NAMES = {f"torch.{scalar_name(dtype)}Tensor": dtype for dtype in DTYPES}
 
 
 @composite("type", public=NO_FUNCTION)
-def type_(input: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
+def type_(input: Tensor, dtype: object = None, non_blocking: bool = False) -> Any:
     """The elements as `dtype`; without it, the name of the type.
 
     A class such as `LongTensor` or `cuda.FloatTensor`, or its name, such as "torch.LongTensor", also says on which
@@ -135,13 +135,13 @@ def type_(input: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
 
 
 @composite(public=NO_FUNCTION)
-def cpu(input: Tensor, memory_format: Any = None) -> Tensor:
+def cpu(input: Tensor, memory_format: object = None) -> Tensor:
     """The same elements in the host's memory."""
     return _to(input, CPU, memory_format=memory_format)
 
 
 @composite(public=NO_FUNCTION)
-def cuda(input: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
+def cuda(input: Tensor, device: object = None, non_blocking: bool = False, memory_format: object = None) -> Tensor:
     """The same elements on a GPU; `RuntimeError` if there is none."""
     target = device_class("cuda", device) if isinstance(device, int) else device or "cuda"
     return _to(input, target, non_blocking=non_blocking, memory_format=memory_format)
@@ -176,7 +176,7 @@ def pin_memory(input: Tensor) -> Tensor:
 
 
 @composite("copy_", public=NO_FUNCTION)
-def copy_(input: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
+def copy_(input: Tensor, src: object, non_blocking: bool = False) -> Tensor:
     """Write `src`, cast and expanded to this tensor's type, size and device."""
     del non_blocking
     if src is input:
@@ -190,7 +190,7 @@ def copy_(input: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
 
 
 @composite("resize_", public=NO_FUNCTION)
-def resize_(input: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
+def resize_(input: Tensor, *sizes: object, memory_format: object = None) -> Tensor:
     """Change the tensor's sizes, in place; the storage grows if need be. New elements are 0."""
     del memory_format
     wanted = sizes_of("resize_", sizes)
@@ -218,7 +218,7 @@ def resize_(input: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
 
 
 @composite("resize_as_")
-def resize_as_(input: Tensor, the_template: Tensor, memory_format: Any = None) -> Tensor:
+def resize_as_(input: Tensor, the_template: Tensor, memory_format: object = None) -> Tensor:
     """Change the tensor's sizes to those of another one, in place."""
     check_names(input._read().aval.names, names_of(the_template))
     resized = resize_(input, the_template.shape, memory_format=memory_format)

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from math import floor, isfinite
 from typing import Any
 
+from weft._base.guards import SEQUENCE, is_list_or_tuple
 from weft._base.state import default_dtype
+from weft._base.types import Arg
 from weft._tensor.arguments import AnyDims, combination
 from weft._tensor.codegen import op
 from weft._tensor.composite.create import number_of, refuse_bool
@@ -45,7 +47,7 @@ def _edges(input: Tensor, bins: int, range: Any, dim: int = 0) -> Tensor:
     return op.linspace((bins + 1,), low, high, dtype=input.dtype).to(input.device)
 
 
-def _given_edges(input: Tensor, bins: Tensor, range: Any, dim: int = 0) -> Tensor:
+def _given_edges(input: Tensor, bins: Tensor, range: object, dim: int = 0) -> Tensor:
     """The user's edges; there must be no range then."""
     if range is not None:
         raise combination("histogramdd" if dim else "histogram", input, bins, range)
@@ -146,7 +148,7 @@ def _part(x: Tensor, dim: int, start: int, stop: int | None = None) -> Tensor:
 
 def _ends(input: Tensor, dim: int, steps: Tensor, edge_order: int) -> tuple[Tensor, Tensor]:
     """The slopes at both ends, from the two or three outermost elements."""
-    ends = []
+    ends: list[Tensor] = []
     for near, next_, third, first, second in ((0, 1, 2, 0, 1), (-1, -2, -3, -1, -2)):
         a, b = (select(input, dim, at) for at in (near, next_))
         h = select(steps, 0, first)
@@ -171,9 +173,9 @@ def _slope(input: Tensor, dim: int, steps: Tensor, edge_order: int) -> Tensor:
     return op.cat([first, inside, last], dim)
 
 
-def _spacings(input: Tensor, spacing: Any, dims: Sequence[int], is_explicit: bool) -> list[Any]:
+def _spacings(input: Tensor, spacing: object, dims: Sequence[int], is_explicit: bool) -> list[Any]:
     """One spacing for each dim: a number, or a tensor of coordinates."""
-    if not isinstance(spacing, list | tuple):
+    if not is_list_or_tuple(spacing):
         return [1 if spacing is None else spacing] * len(dims)
     if len(spacing) != len(dims):
         if is_explicit:
@@ -188,7 +190,7 @@ def _spacings(input: Tensor, spacing: Any, dims: Sequence[int], is_explicit: boo
 
 
 @composite(public=NO_METHOD)
-def gradient(input: Tensor, *, spacing: Any = None, dim: AnyDims = None, edge_order: int = 1) -> tuple[Tensor, ...]:
+def gradient(input: Tensor, *, spacing: object = None, dim: AnyDims = None, edge_order: int = 1) -> tuple[Tensor, ...]:
     """Derivatives along each of `dim` (by default all), from a function's values on a grid.
 
     `spacing` is the distance of neighbours (by default 1) or the coordinates along a dim; for several dims, one for
@@ -203,7 +205,7 @@ def gradient(input: Tensor, *, spacing: Any = None, dim: AnyDims = None, edge_or
             raise ShapeError(f"dim {d} appears multiple times in the list of dims")
         if input.shape[d] < edge_order + 1:
             raise ShapeError("torch.gradient expected each dimension size to be at least edge_order+1")
-    slopes = []
+    slopes: list[Tensor] = []
     for d, space in zip(over, _spacings(input, spacing, over, dim is not None), strict=True):
         count = input.shape[d] - 1
         real = input.dtype.to_real() if input.dtype.is_differentiable else default_dtype()
@@ -219,13 +221,13 @@ def gradient(input: Tensor, *, spacing: Any = None, dim: AnyDims = None, edge_or
 
 
 @composite(public=NO_METHOD)
-def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
+def unravel_index(indices: Tensor, shape: Arg) -> tuple[Tensor, ...]:
     """The indices along each dim of a tensor of this shape, from indices into the flat tensor."""
     if indices.is_floating_point() or indices.is_complex() or indices.dtype.name == "bool":
         raise ArgumentError(f"expected 'indices' to be integer dtype, but got {indices.dtype}")
-    if not isinstance(shape, int | Sequence):
+    if not isinstance(shape, (int, *SEQUENCE)):
         raise ArgumentError(f"expected 'shape' to be int or sequence of ints, but got {type(shape)}")
-    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    sizes: tuple[Arg, ...] = (shape,) if isinstance(shape, int) else tuple(shape)
     for n in sizes:
         if not isinstance(n, int):
             raise ArgumentError(f"expected 'shape' sequence to only contain ints, but got {type(n)}")

@@ -39,7 +39,7 @@ from weft.ops._type_names import c_name, scalar_name
 def create(
     row: str,
     size: tuple[int, ...],
-    *args: Any,
+    *args: object,
     dtype: DType,
     options: Kwargs,
     like: Tensor | None = None,
@@ -99,7 +99,7 @@ def order_by_name(format: Any) -> tuple[int, ...] | None:
     return order
 
 
-def order_of(format: Any, ndim: int) -> tuple[int, ...] | None:
+def order_of(format: object, ndim: int) -> tuple[int, ...] | None:
     """The order of dims of a memory format, None for row-major; `RuntimeError` for another number of dims."""
     order = order_by_name(format)
     if order is not None and ndim != len(order):
@@ -134,7 +134,7 @@ def _by_size(name: str, doc: str, row: str = "") -> Callable[..., Tensor]:
     """A factory whose only argument is the size."""
 
     @composite(name, doc=doc)
-    def make(*size: Any, out: Tensor | None = None, dtype: DType | None = None, **options: Any) -> Tensor:
+    def make(*size: object, out: Tensor | None = None, dtype: DType | None = None, **options: object) -> Tensor:
         sizes = sizes_of(name, size, options)
         return create(row or name, sizes, dtype=type_for(out, dtype, default_dtype()), options=options, out=out)
 
@@ -145,7 +145,7 @@ def _by_like(name: str, doc: str, row: str) -> Callable[..., Tensor]:
     """A factory that takes size, type and device from a tensor."""
 
     @composite(name, doc=doc, public=NO_METHOD)
-    def make(input: Tensor, *, dtype: DType | None = None, **options: Any) -> Tensor:
+    def make(input: Tensor, *, dtype: DType | None = None, **options: object) -> Tensor:
         return named_like(
             create(row, tuple(input.shape), dtype=dtype or input.dtype, options=options, like=input), input
         )
@@ -157,7 +157,7 @@ def _by_new(name: str, doc: str, row: str) -> Callable[..., Tensor]:
     """A method that takes a size; type and device are those of its tensor."""
 
     @composite(name, doc=doc, public=NO_FUNCTION)
-    def make(input: Tensor, *size: Any, dtype: DType | None = None, **options: Any) -> Tensor:
+    def make(input: Tensor, *size: object, dtype: DType | None = None, **options: object) -> Tensor:
         sizes = sizes_of(name, size, options)
         return create(row, sizes, dtype=dtype or input.dtype, options=options, like=input)
 
@@ -184,7 +184,7 @@ new_empty = _by_new("new_empty", "Elements of no particular value, as `new_zeros
 # A single number
 
 
-def _type_of(value: Any) -> DType:
+def _type_of(value: object) -> DType:
     """The type of new tensors of this number, given as a tensor or a Python number."""
     return value.dtype if isinstance(value, Tensor) else as_dtype(type(value), default_dtype())
 
@@ -196,7 +196,7 @@ def _filled(size: tuple[int, ...], fill_value: Any, dtype: DType, **how: Any) ->
 
 @composite()
 def full(
-    size: Any, fill_value: Number, *, out: Tensor | None = None, dtype: DType | None = None, **options: Any
+    size: object, fill_value: Number, *, out: Tensor | None = None, dtype: DType | None = None, **options: object
 ) -> Tensor:
     """`fill_value` everywhere; its type is that of the result unless `dtype` is given."""
     if hasattr(size, "__index__"):
@@ -206,20 +206,22 @@ def full(
 
 
 @composite(public=NO_METHOD)
-def full_like(input: Tensor, fill_value: Number, *, dtype: DType | None = None, **options: Any) -> Tensor:
+def full_like(input: Tensor, fill_value: Number, *, dtype: DType | None = None, **options: object) -> Tensor:
     """`fill_value` everywhere, with the sizes, type, device and names of `input`."""
     return named_like(_filled(tuple(input.shape), fill_value, dtype or input.dtype, options=options, like=input), input)
 
 
 @composite(public=NO_FUNCTION)
-def new_full(input: Tensor, size: Any, fill_value: Number, *, dtype: DType | None = None, **options: Any) -> Tensor:
+def new_full(
+    input: Tensor, size: object, fill_value: Number, *, dtype: DType | None = None, **options: object
+) -> Tensor:
     """`fill_value` everywhere, with this tensor's type and device."""
     return _filled(sizes_of("new_full", (size,)), fill_value, dtype or input.dtype, options=options, like=input)
 
 
 @composite()
 def eye(
-    n: int, m: int | None = None, *, out: Tensor | None = None, dtype: DType | None = None, **options: Any
+    n: int, m: int | None = None, *, out: Tensor | None = None, dtype: DType | None = None, **options: object
 ) -> Tensor:
     """A matrix of `n` by `m`, or by `n`, with ones on the diagonal."""
     size = (n, n if m is None else m)
@@ -232,7 +234,7 @@ def eye(
 # Sequences
 
 
-def _bounds_type(*bounds: Any) -> DType:
+def _bounds_type(*bounds: object) -> DType:
     """The default type, complex if a bound is."""
     return default_dtype().to_complex() if any(_type_of(b).is_complex for b in bounds) else default_dtype()
 
@@ -270,7 +272,7 @@ def arange(
     *,
     out: Tensor | None = None,
     dtype: DType | None = None,
-    **options: Any,
+    **options: object,
 ) -> Tensor:
     """Numbers from `start`, 0 if there is one bound, up to `end`, left out; integers if all three are."""
     if end is None:
@@ -303,7 +305,7 @@ def _in_order(row: str, count: int, *args: Any, out: Tensor | None, **how: Any) 
 
 def _spaced(
     name: str,
-    ends: tuple[Any, Any],
+    ends: tuple[object, object],
     steps: int,
     *base: float,
     out: Tensor | None,
@@ -364,7 +366,7 @@ def logspace(
 # Windows
 
 
-def _window(name: str, row: str, length: int, *shape: Any, dtype: DType | None, options: Kwargs) -> Tensor:
+def _window(name: str, row: str, length: int, *shape: object, dtype: DType | None, options: Kwargs) -> Tensor:
     if length < 0:
         raise OutOfRangeError(f"{name} requires non-negative window_length, got window_length={length}")
     settled = dtype or default_dtype()
@@ -377,7 +379,7 @@ def _plain_window(name: str, doc: str, coefficients: tuple[float, ...] = ()) -> 
     """A window with no parameters: a sum of cosines, or Bartlett's."""
 
     @composite(name, doc=doc)
-    def make(window_length: int, periodic: bool = True, *, dtype: DType | None = None, **options: Any) -> Tensor:
+    def make(window_length: int, periodic: bool = True, *, dtype: DType | None = None, **options: object) -> Tensor:
         row, shape = ("cosine_window", (coefficients, periodic)) if coefficients else (name, (periodic,))
         return _window(name, row, window_length, *shape, dtype=dtype, options=options)
 
@@ -397,7 +399,7 @@ def hamming_window(
     beta: float = 0.46,
     *,
     dtype: DType | None = None,
-    **options: Any,
+    **options: object,
 ) -> Tensor:
     """The window `alpha - beta cos(2 pi x)`."""
     shape = ((alpha, -beta), periodic)
@@ -411,7 +413,7 @@ def kaiser_window(
     beta: float = 12.0,
     *,
     dtype: DType | None = None,
-    **options: Any,
+    **options: object,
 ) -> Tensor:
     """Kaiser's window with shape parameter `beta`."""
     shape = (periodic, beta)

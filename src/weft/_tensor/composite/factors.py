@@ -36,9 +36,9 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
     if compute_uv:
         U, S, Vh = op.svd(input, not some)
         return _SVD(U, S, op.adjoint(Vh))
-    S = op.svdvals(input)
+    values = op.svdvals(input)
     zeros = [op.zeros((*input.shape[:-2], n, n), dtype=input.dtype, device=input.device) for n in input.shape[-2:]]
-    return _SVD(zeros[0], S, zeros[1])
+    return _SVD(zeros[0], values, zeros[1])
 
 
 @composite(public=Public(out=OTHER_OUT), cast=CPU_FLOAT32)
@@ -78,9 +78,8 @@ def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpos
         )
     missing = op.zeros((*input.shape[:-2], rows, max(rows - columns, 0)), dtype=input.dtype, device=input.device)
     Q = op.householder_product(op.cat([input, missing], -1)[..., :rows], tau)
-    if transpose:
-        Q = op.adjoint(Q)
-    return op.matmul(Q, other) if left else op.matmul(other, Q)
+    factor = op.adjoint(Q) if transpose else Q
+    return op.matmul(factor, other) if left else op.matmul(other, factor)
 
 
 # ---- approximations
@@ -128,7 +127,7 @@ def _removed(name: str, advice: str, method: bool = True) -> None:
     text = f"{name}: this function was deprecated since version 1.9 and is now removed; {advice}"
 
     @composite(name, doc=f"Raises `RuntimeError`: {advice}.", public=PLAIN if method else NO_METHOD)
-    def removed(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def removed(input: Tensor, *args: object, **kwargs: object) -> Any:
         require_not_overridden(input)
         raise NotDefinedError(text)
 

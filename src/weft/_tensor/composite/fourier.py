@@ -186,7 +186,7 @@ def fftfreq(
     out: Tensor | None = None,
     dtype: DType | None = None,
     requires_grad: bool = False,
-    **options: Any,
+    **options: object,
 ) -> Tensor:
     """Frequencies of the elements of a transform of size `n`, for a signal sampled every `d`."""
     bounds = -(n // 2), (n + 1) // 2
@@ -201,7 +201,7 @@ def rfftfreq(
     out: Tensor | None = None,
     dtype: DType | None = None,
     requires_grad: bool = False,
-    **options: Any,
+    **options: object,
 ) -> Tensor:
     """Frequencies of the elements of `rfft` of `n` numbers, for a signal sampled every `d`."""
     bounds = 0, n // 2 + 1

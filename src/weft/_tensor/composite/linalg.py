@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft._base.dtype import DType, float32
+from weft._base.guards import is_list_or_tuple
 from weft._base.types import Args
 from weft._tensor.arguments import Dim, dim_list
 from weft._tensor.codegen import op
@@ -42,12 +43,12 @@ def _without_operands() -> ValueRangeError:
 
 def _operands_apart(args: Args) -> tuple[Any, ...]:
     """`("ij,jk", [a, b])` as `("ij,jk", a, b)`."""
-    is_list = len(args) == 2 and isinstance(args[0], str) and isinstance(args[1], list | tuple)
+    is_list = len(args) == 2 and isinstance(args[0], str) and is_list_or_tuple(args[1])
     return (args[0], *args[1]) if is_list else args
 
 
 @composite(rest=_operands_apart)
-def einsum(*args: Any) -> Tensor:
+def einsum(*args: object) -> Tensor:
     """Sum of products by an equation.
 
     The equation is a text, as in `einsum("ij,jk->ik", a, b)`, or numbers, as in `einsum(a, [0, 1], b, [1, 2], [0, 2])`.
@@ -70,7 +71,7 @@ def _contracted(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:
         if dims > min(a.ndim, b.ndim):
             raise ShapeError(f"tensordot expects dims < ndim_a or ndim_b, but got dims={dims}")
         return list(range(a.ndim - dims, a.ndim)), list(range(dims))
-    if not isinstance(dims, list | tuple) or len(dims) != 2:
+    if not is_list_or_tuple(dims) or len(dims) != 2:
         raise ShapeError(
             "tensordot expects dims to be int or tuple[list[int], list[int]] or list[list[int]] containing two lists, "
             f"but got dims={dims}"
@@ -82,7 +83,7 @@ def _contracted(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:
 
 
 @composite(public=Public(out=OTHER_OUT))
-def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
+def tensordot(a: Tensor, b: Tensor, dims: object = 2) -> Tensor:
     """Sum of products over the last `dims` dims of `a` and the first of `b`, or over two lists of dims."""
     dims_a, dims_b = _contracted(a, b, dims)
     return op.tensordot(a, b, tuple(dims_a), tuple(dims_b))

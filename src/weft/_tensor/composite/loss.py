@@ -149,7 +149,7 @@ def linear_cross_entropy(
     reduction: str = "mean",
     ignore_index: int | None = None,
     label_smoothing: float = 0.0,
-    options: Any = None,
+    options: object = None,
 ) -> Tensor:
     """`cross_entropy` of `linear(input, linear_weight, linear_bias)`, with weights of (classes, ..., features).
 

@@ -53,7 +53,7 @@ def _extreme(input: Tensor, name: str, infinite: float, at: int) -> Any:
     return limits(input.dtype)[at]
 
 
-def _filled(input: Tensor, mask: Tensor | None, number: Any) -> Tensor:
+def _filled(input: Tensor, mask: Tensor | None, number: object) -> Tensor:
     return input if mask is None else op.masked_fill(input, op.logical_not(mask), number)
 
 
@@ -79,7 +79,7 @@ def _widened(dtype: DType) -> DType:
 
 @masked("sum")
 def sum(
-    input: Any,
+    input: object,
     dim: AnyDims = None,
     *,
     keepdim: bool | None = False,
@@ -93,7 +93,7 @@ def sum(
 
 @masked("prod")
 def prod(
-    input: Any,
+    input: object,
     dim: AnyDims = None,
     *,
     keepdim: bool | None = False,
@@ -110,7 +110,7 @@ def prod(
 
 @masked("amax")
 def amax(
-    input: Any,
+    input: object,
     dim: AnyDims = None,
     *,
     keepdim: bool | None = False,
@@ -125,7 +125,7 @@ def amax(
 
 @masked("amin")
 def amin(
-    input: Any,
+    input: object,
     dim: AnyDims = None,
     *,
     keepdim: bool | None = False,
@@ -140,7 +140,7 @@ def amin(
 
 @masked("argmax")
 def argmax(
-    input: Any,
+    input: object,
     dim: Dim | None = None,
     *,
     keepdim: bool | None = False,
@@ -155,7 +155,7 @@ def argmax(
 
 @masked("argmin")
 def argmin(
-    input: Any,
+    input: object,
     dim: Dim | None = None,
     *,
     keepdim: bool | None = False,
@@ -168,7 +168,7 @@ def argmin(
     return op.to_dtype(op.argmin(filled, dim, bool(keepdim)), dtype or x.dtype)
 
 
-def _count(x: Tensor, mask: Tensor | None, dim: Any, keepdim: bool) -> Tensor:
+def _count(x: Tensor, mask: Tensor | None, dim: object, keepdim: bool) -> Tensor:
     """The number of elements that take part."""
     present = op.ones(x.shape, dtype=bool_, device=x.device) if mask is None else mask
     return op.sum(present, dims_of(dim, x.ndim), keepdim)
@@ -176,7 +176,7 @@ def _count(x: Tensor, mask: Tensor | None, dim: Any, keepdim: bool) -> Tensor:
 
 @masked("mean")
 def mean(
-    input: Any,
+    input: object,
     dim: AnyDims = None,
     *,
     keepdim: bool | None = False,
@@ -196,7 +196,7 @@ def mean(
 
 @masked("median")
 def median(
-    input: Any, dim: Dim = -1, *, keepdim: bool = False, dtype: DType | None = None, mask: Tensor | None = None
+    input: object, dim: Dim = -1, *, keepdim: bool = False, dtype: DType | None = None, mask: Tensor | None = None
 ) -> Tensor:
     """The median along `dim` of the elements where `mask` is true; NaN where there are none.
 
@@ -215,7 +215,7 @@ def median(
 
 @masked("logsumexp")
 def logsumexp(
-    input: Any, dim: AnyDims = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Tensor | None = None
+    input: object, dim: AnyDims = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Tensor | None = None
 ) -> Tensor:
     """The logarithm of the sum over `dim` of exponentials where `mask` is true."""
     x, mask = parts(input, mask)
@@ -225,7 +225,7 @@ def logsumexp(
 
 @masked("norm")
 def norm(
-    input: Any,
+    input: object,
     ord: float | None = 2.0,
     dim: AnyDims = None,
     *,
@@ -242,7 +242,7 @@ def norm(
 
 
 def _variance(
-    input: Any,
+    input: object,
     dim: AnyDims,
     unbiased: bool | None,
     correction: float | None,
@@ -271,7 +271,7 @@ def _variance(
 
 @masked("var")
 def var(
-    input: Any,
+    input: object,
     dim: AnyDims = None,
     unbiased: bool | None = None,
     *,
@@ -286,7 +286,7 @@ def var(
 
 @masked("std")
 def std(
-    input: Any,
+    input: object,
     dim: AnyDims = None,
     unbiased: bool | None = None,
     *,
@@ -303,7 +303,7 @@ def std(
 
 
 @masked("cumsum")
-def cumsum(input: Any, dim: Dim, *, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
+def cumsum(input: object, dim: Dim, *, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
     """Sums along `dim` up to each element, of the elements where `mask` is true."""
     x, mask = parts(input, mask)
     settled = dtype or x.dtype
@@ -311,7 +311,7 @@ def cumsum(input: Any, dim: Dim, *, dtype: DType | None = None, mask: Tensor | N
 
 
 @masked("cumprod")
-def cumprod(input: Any, dim: Dim, *, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
+def cumprod(input: object, dim: Dim, *, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
     """Products along `dim` up to each element, of the elements where `mask` is true."""
     x, mask = parts(input, mask)
     settled = dtype or x.dtype
@@ -322,7 +322,7 @@ def _normalising(name: str, doc: str, hidden: Callable[[Tensor, str], Any]) -> N
     """Define a function of the softmax family; `hidden` gives the number that takes no part."""
 
     @masked(name)
-    def normalised(input: Any, dim: Dim, *, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
+    def normalised(input: object, dim: Dim, *, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
         x, mask = parts(input, mask)
         filled = x if mask is None else _filled(x, mask, hidden(x, name))
         return getattr(op, name)(filled, dims_of(dim, x.ndim)[0], dtype=dtype or x.dtype)
@@ -338,7 +338,7 @@ _normalising("softmin", f"The softmax of the negative elements {_ALONG}", _most)
 
 @masked("normalize")
 def normalize(
-    input: Any, ord: float, dim: Dim, *, eps: float = 1e-12, dtype: DType | None = None, mask: Tensor | None = None
+    input: object, ord: float, dim: Dim, *, eps: float = 1e-12, dtype: DType | None = None, mask: Tensor | None = None
 ) -> Tensor:
     """The elements where `mask` is true, else 0, divided by their norm along `dim`, or by `eps` if that is larger."""
     x, mask = parts(input, mask)

@@ -166,14 +166,19 @@ def norm_except_dim(v: Tensor, pow: int = 2, dim: Dim = 0) -> Tensor:
 
 
 @composite(public=NO_METHOD)
-def adaptive_max_pool1d(input: Tensor, output_size: Any) -> Any:
+def adaptive_max_pool1d(input: Tensor, output_size: object) -> Any:
     """The largest element of each of `output_size` windows, and its position."""
     return op.adaptive_max_pool1d_with_indices(input, output_size)
 
 
 @composite(public=NO_METHOD)
 def max_pool1d_with_indices(
-    input: Tensor, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+    input: Tensor,
+    kernel_size: object,
+    stride: object = (),
+    padding: object = 0,
+    dilation: object = 1,
+    ceil_mode: bool = False,
 ) -> Any:
     """The largest element of each window, and its position."""
     return op.max_pool1d_with_indices(input, kernel_size, stride or None, padding, dilation, ceil_mode)
@@ -189,7 +194,7 @@ def _method(name: str) -> None:
     """Define the function `name`, which calls the method."""
 
     @composite(name, doc=f"The method `{name}` as a function.", public=NO_METHOD)
-    def function(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def function(input: Tensor, *args: object, **kwargs: object) -> Tensor:
         return getattr(input, name)(*args, **kwargs)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft._base.dtype import QUANTIZED, DType, float32, float64, int64
+from weft._base.guards import is_list_or_tuple
 from weft._base.layout import qscheme
 from weft._base.state import using
 from weft._tensor.arguments import Dim, refuse_of_other_library
@@ -71,7 +72,7 @@ def quantize_per_tensor(input: Any, scale: Any, zero_point: Any, dtype: Any) -> 
     """
     require_not_overridden(input)
     refuse_of_other_library(input, "input", "quantize_per_tensor")
-    if isinstance(input, list | tuple):
+    if is_list_or_tuple(input):
         several = zip(input, scale, zero_point, strict=True)
         return tuple([quantize_per_tensor(x, s, z, dtype) for x, s, z in several])
     if is_quantized(input):
@@ -81,7 +82,7 @@ def quantize_per_tensor(input: Any, scale: Any, zero_point: Any, dtype: Any) -> 
 
 
 @composite(public=NO_METHOD)
-def quantize_per_channel(input: Tensor, scales: Tensor, zero_points: Tensor, axis: Dim, dtype: Any) -> Tensor:
+def quantize_per_channel(input: Tensor, scales: Tensor, zero_points: Tensor, axis: Dim, dtype: object) -> Tensor:
     """As `quantize_per_tensor`, with a scale and a zero point for each index along `axis`.
 
     Zero points of a floating type need not be on the grid; they are added before rounding.
@@ -142,7 +143,7 @@ def covering(least: Tensor, most: Tensor, low: int, high: int, *, symmetric: boo
 @composite()
 def dequantize(input: Any) -> Any:
     """The float32 numbers of a quantized tensor, or of each tensor of a list; others as float32."""
-    if isinstance(input, list | tuple):
+    if is_list_or_tuple(input):
         return tuple([dequantize(x) for x in input])
     encoding = encoding_of(input)
     return encoding.whole_array() if isinstance(encoding, Quantized) else input.to(float32)

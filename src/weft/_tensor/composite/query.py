@@ -7,8 +7,10 @@ from typing import Any
 from weft._base import dtype as dtypes
 from weft._base.device import device
 from weft._base.dtype import DType
+from weft._base.guards import LIST_OR_TUPLE
 from weft._base.size import Size
 from weft._base.state import default_dtype
+from weft._base.types import Arg
 from weft._tensor.alias import shows_changed
 from weft._tensor.arguments import operand_or_number
 from weft._tensor.codegen import op
@@ -34,7 +36,7 @@ for _name in ("numel", "is_floating_point", "is_complex", "is_signed"):
 
 
 @composite()
-def is_tensor(obj: Any) -> bool:
+def is_tensor(obj: object) -> bool:
     """Whether `obj` is a tensor."""
     return isinstance(obj, Tensor)
 
@@ -76,14 +78,14 @@ def allclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-
 
 
 @composite()
-def broadcast_shapes(*shapes: Any) -> Size:
+def broadcast_shapes(*shapes: Arg) -> Size:
     """The size of a pointwise operator's result on tensors of these sizes; each is a sequence or an int.
 
     `ValueError` for a negative size, `RuntimeError` for other types and for sizes that do not broadcast.
     """
     inputs: list[Size] = []
     for shape in shapes:
-        if not isinstance(shape, int | tuple | list):
+        if not isinstance(shape, (int, *LIST_OR_TUPLE)):
             raise ShapeError(f"Input shapes should be of type ints, a tuple of ints, or a list of ints, got {shape}")
         inputs.append(Size((shape,) if isinstance(shape, int) else shape))
         if min(inputs[-1], default=0) < 0:
@@ -144,7 +146,7 @@ def typename(obj: Any) -> str:
 
 
 @composite()
-def result_type(tensor1: Any, tensor2: Any) -> DType:
+def result_type(tensor1: object, tensor2: object) -> DType:
     """The type of an operator's result on two tensors or numbers."""
     avals = [operand_or_number(x, name, "result_type").aval for x, name in ((tensor1, "tensor1"), (tensor2, "tensor2"))]
     return dtypes.result_type(tuple([(a.dtype, len(a.shape), a.weak) for a in avals]), default_dtype())

@@ -48,7 +48,7 @@ def run(
     for at in range(0, len(weights), directions):
         if at and dropout:
             input = drop(input, dropout)
-        outputs = []
+        outputs: list[Tensor] = []
         for direction in range(directions):
             start = (state[at + direction] for state in states)
             y, *end = ROWS[kind](input, *start, *weights[at + direction], lengths=lengths, reverse=direction == 1)

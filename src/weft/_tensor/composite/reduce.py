@@ -95,7 +95,7 @@ std_mean = _moment("std_mean", method=False)
 
 @composite(public=Public(out=OTHER_OUT))
 def norm(
-    input: Tensor, p: Any = "fro", dim: AnyDims = None, keepdim: bool = False, dtype: DType | None = None
+    input: Tensor, p: object = "fro", dim: AnyDims = None, keepdim: bool = False, dtype: DType | None = None
 ) -> Tensor:
     """The `p`-norm over `dim`: of vectors for a number, "fro" or None, of matrices for "nuc"."""
     if isinstance(p, str) and p != "fro":

@@ -9,7 +9,6 @@ import numpy as np
 
 from weft._base.dtype import bool_, float32
 from weft._lazy.precision import is_half
-from weft._lazy.refusal import wrap_dim
 from weft._tensor.arguments import AnyDims
 from weft._tensor.codegen import op
 from weft._tensor.convert import from_host
@@ -18,7 +17,7 @@ from weft._tensor.functions import composite
 from weft._tensor.subscript import getitem, nonzero_dims
 from weft._tensor.tensor import Tensor, placed_with
 from weft.errors import DimError, DTypeError, ShapeError, UnsupportedDTypeError
-from weft.ops._dims import broadcast_shapes
+from weft.ops._dims import broadcast_shapes, wrap_dim
 from weft.ops._table import Public
 from weft.ops._type_names import scalar_name
 

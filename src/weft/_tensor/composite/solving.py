@@ -6,6 +6,7 @@ from math import prod
 from typing import Any
 
 from weft._base.dtype import DType, int64
+from weft._base.guards import is_list
 from weft._tensor.arguments import AnyDims, Dim
 from weft._tensor.codegen import op
 from weft._tensor.composite.names import diagonals
@@ -189,14 +190,16 @@ def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     return op.eigh(A, UPLO).eigenvalues
 
 
-def _require_real(name: str, **tolerances: Any) -> None:
+def _require_real(name: str, **tolerances: object) -> None:
     for which, x in tolerances.items():
         if isinstance(x, Tensor) and x.is_complex():
             raise DTypeError(f"{name}: {which} tensor of complex type is not supported. Got {scalar_name(x.dtype)}")
 
 
 @composite(public=Public(module=_LINALG, out=""))
-def pinv(A: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
+def pinv(
+    A: Tensor, rcond: object = None, hermitian: bool = False, *, atol: object = None, rtol: object = None
+) -> Tensor:
     """The Moore-Penrose inverse; singular values up to `max(atol, rtol * the largest)` count as zero.
 
     `rtol` defaults to the type's epsilon times the larger size; `rcond` is its former name.
@@ -212,7 +215,9 @@ def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
 
 
 @composite(public=Public(module=_LINALG, out=""))
-def matrix_rank(A: Tensor, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
+def matrix_rank(
+    A: Tensor, tol: object = None, hermitian: bool = False, *, atol: object = None, rtol: object = None
+) -> Tensor:
     """The number of singular values above `max(atol, rtol * the largest)`; `tol` is an older name of `atol`."""
     _require_real("torch.linalg.matrix_rank", tol=tol, atol=atol, rtol=rtol)
     if tol is not None:
@@ -224,7 +229,7 @@ _CONDITIONS = ("fro", "nuc", float("inf"), float("-inf"), 1, -1, 2, -2)
 
 
 @composite(public=Public(module=_LINALG, out=""))
-def cond(A: Tensor, p: Any = None) -> Tensor:
+def cond(A: Tensor, p: object = None) -> Tensor:
     """The condition number in the `p`-norm; by default the ratio of the largest and smallest singular values."""
     if A.ndim < 2:
         raise ShapeError("linalg.cond: The input tensor must have at least 2 dimensions.")
@@ -246,7 +251,7 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
 
 @composite("norm", public=Public(module=_LINALG, out=OTHER_OUT))
 def linalg_norm(
-    A: Tensor, ord: Any = None, dim: AnyDims = None, keepdim: bool = False, *, dtype: DType | None = None
+    A: Tensor, ord: object = None, dim: AnyDims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
     """A norm of vectors over one dim or of matrices over two dims, depending on `ord` and the number of dims."""
     over = (dim,) if isinstance(dim, int) else dim
@@ -262,7 +267,7 @@ def linalg_norm(
 @composite(public=NO_METHOD)
 def frobenius_norm(input: Tensor, dim: AnyDims, keepdim: bool = False) -> Tensor:
     """The 2-norm of all elements over `dim`."""
-    return op.vector_norm(input, 2, tuple(dim) if isinstance(dim, list) else dim, keepdim)
+    return op.vector_norm(input, 2, tuple(dim) if is_list(dim) else dim, keepdim)
 
 
 @composite(public=NO_METHOD)

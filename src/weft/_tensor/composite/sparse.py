@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from weft._base.dtype import DType
+from weft._base.guards import is_list_or_tuple
 from weft._base.layout import layout, sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr, strided
 from weft._base.state import default_dtype
 from weft._tensor.arguments import Dim, Dims, ints, sizes
@@ -35,12 +36,12 @@ RULES = (_pointwise, _products, _structure)
 
 @composite()
 def sparse_coo_tensor(
-    indices: Any = None,
-    values: Any = None,
-    size: Any = None,
+    indices: object = None,
+    values: object = None,
+    size: object = None,
     *,
     dtype: DType | None = None,
-    device: Any = None,
+    device: object = None,
     pin_memory: bool = False,
     requires_grad: bool = False,
     check_invariants: bool | None = None,
@@ -66,14 +67,14 @@ def sparse_coo_tensor(
 
 @composite()
 def sparse_compressed_tensor(
-    compressed_indices: Any,
-    plain_indices: Any,
-    values: Any,
-    size: Any = None,
+    compressed_indices: object,
+    plain_indices: object,
+    values: object,
+    size: object = None,
     *,
     dtype: DType | None = None,
     layout: layout | None = None,
-    device: Any = None,
+    device: object = None,
     pin_memory: bool = False,
     requires_grad: bool = False,
     check_invariants: bool | None = None,
@@ -98,14 +99,14 @@ def _compressed_factory(target: layout, doc: str) -> None:
 
     @composite(name, doc=doc)
     def make(
-        compressed_indices: Any,
-        plain_indices: Any,
-        values: Any,
-        size: Any = None,
+        compressed_indices: object,
+        plain_indices: object,
+        values: object,
+        size: object = None,
         *,
         dtype: DType | None = None,
-        layout: Any = None,
-        device: Any = None,
+        layout: object = None,
+        device: object = None,
         pin_memory: bool = False,
         requires_grad: bool = False,
         check_invariants: bool | None = None,
@@ -142,7 +143,7 @@ def to_sparse(
     sparse_dim: int | None = None,
     *,
     layout: layout | None = None,
-    blocksize: Any = None,
+    blocksize: object = None,
     dense_dim: int | None = None,
 ) -> Tensor:
     """The elements that are not zero, in coordinate format or in another layout. Waits for them.
@@ -197,7 +198,7 @@ def _to_blocks(target: layout) -> None:
     name = f"to_{repr(target).removeprefix('torch.')}"
 
     @composite(name, doc=f"The blocks that are not zero, with layout `{target!r}`.", public=NO_FUNCTION)
-    def convert(input: Tensor, blocksize: Any, dense_dim: int | None = None) -> Tensor:
+    def convert(input: Tensor, blocksize: object, dense_dim: int | None = None) -> Tensor:
         return input.to_sparse(layout=target, blocksize=blocksize, dense_dim=dense_dim)
 
 
@@ -332,15 +333,15 @@ def as_sparse_gradcheck(gradcheck: Any) -> Any:
 
     def checked(func: Any, inputs: Any, **options: Any) -> bool:
         options.pop("masked", None)
-        originals = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
+        originals = list(inputs) if is_list_or_tuple(inputs) else [inputs]
 
         def on_values(*values: Tensor) -> Any:
             several = zip(originals, values, strict=True)
             arguments = [encoding_of(x).with_values(v) if is_sparse(x) else v for x, v in several]
             results = func(*arguments)
-            outputs = results if isinstance(results, (tuple, list)) else (results,)
+            outputs = results if is_list_or_tuple(results) else (results,)
             dense = tuple([x.to_dense() if isinstance(x, Tensor) and is_sparse(x) else x for x in outputs])
-            return dense if isinstance(results, (tuple, list)) else dense[0]
+            return dense if is_list_or_tuple(results) else dense[0]
 
         parts = [encoding_of(x).values if isinstance(x, Tensor) and is_sparse(x) else x for x in originals]
         return gradcheck(on_values, parts, **options)

@@ -15,7 +15,7 @@ from weft._base.dtype import BOOL, FLOAT, INTEGER, DType
 from weft._base.layout import contiguous_format, memory_format, preserve_format
 from weft._base.size import Size
 from weft._base.state import ambient, using
-from weft._base.types import AnyCallable, Args
+from weft._base.types import AnyCallable, Arg, Args
 from weft._lazy.refusal import require_dim
 from weft._tensor.alias import layout_of, owner_of
 from weft._tensor.arguments import Dim, refuse_of_other_library, sizes
@@ -38,7 +38,7 @@ from weft.ops._type_names import c_name, scalar_name
 
 
 @composite(public=NO_FUNCTION)
-def as_subclass(input: Tensor, cls: Any) -> Tensor:
+def as_subclass(input: Tensor, cls: object) -> Tensor:
     """A view of all elements, as a tensor of a subclass of `Tensor`."""
     if not (isinstance(cls, type) and issubclass(cls, Tensor)):
         raise ArgumentError(
@@ -154,7 +154,9 @@ def set_(input: Tensor, source: Any = None, storage_offset: int = 0, size: Any =
     return input
 
 
-def _on_storage(input: Tensor, source: UntypedStorage | TypedStorage, offset: int, size: Any, stride: Any) -> Tensor:
+def _on_storage(
+    input: Tensor, source: UntypedStorage | TypedStorage, offset: int, size: object, stride: object
+) -> Tensor:
     """Places in a storage as elements of the type of `input`; by default all."""
     if isinstance(source, TypedStorage) and source.dtype is not input.dtype:
         raise DTypeError(
@@ -174,17 +176,18 @@ def _on_storage(input: Tensor, source: UntypedStorage | TypedStorage, offset: in
     if prod(shape) and needed > storage.nbytes():
         storage.resize_(needed)
     with using(grad=False):
-        return strided_view(storage._owner, shape, strides, offset, dtype=input.dtype)
+        owner = storage._owner  # pyright: ignore[reportPrivateUsage]  users have this class, and their names no underscore
+        return strided_view(owner, shape, strides, offset, dtype=input.dtype)
 
 
-def _places(size: Any, stride: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _places(size: object, stride: object) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Sizes and strides, by default row-major."""
     shape = sizes(size, "size", "set_")
     return shape, row_major(shape) if stride is None else sizes(stride, "stride", "set_")
 
 
 @composite(public=NO_METHOD)
-def is_storage(obj: Any) -> bool:
+def is_storage(obj: object) -> bool:
     """Whether `obj` is a storage."""
     return isinstance(obj, UntypedStorage | TypedStorage)
 
@@ -196,7 +199,7 @@ def dim_order(input: Tensor) -> tuple[int, ...]:
 
 
 @composite(public=NO_FUNCTION)
-def is_pinned(input: Tensor, device: Any = None) -> bool:
+def is_pinned(input: Tensor, device: object = None) -> bool:
     """False: XLA manages transfers by itself."""
     return False
 
@@ -217,7 +220,7 @@ def share_memory_(input: Tensor) -> Tensor:
 
 
 @composite(public=NO_FUNCTION)
-def record_stream(input: Tensor, stream: Any) -> None:
+def record_stream(input: Tensor, stream: object) -> None:
     """Does nothing: XLA knows how long memory is in use."""
 
 
@@ -257,7 +260,7 @@ def tensor_of(dtype: DType, home: device_class, args: Args, device: Any = None, 
 
 
 @composite(public=NO_FUNCTION)
-def new(input: Tensor, *args: Any, device: Any = None) -> Tensor:
+def new(input: Tensor, *args: object, device: object = None) -> Tensor:
     """A tensor of the same type: of the given sizes, with the elements of one sequence or array, or empty."""
     return tensor_of(input.dtype, input.device, args, device, _LEGACY_NEW)
 
@@ -284,11 +287,14 @@ def _by_python(name: str, input: Tensor, function: AnyCallable, *others: Tensor)
     return write(input, from_host(elements.reshape(input.shape), input.device)._read())
 
 
-def _element(x: Any, dtype: DType) -> Any:
+_REALS: tuple[type, ...] = (numbers.Real, np.bool_, Tensor)
+
+
+def _element(x: Arg, dtype: DType) -> Arg:
     """A Python function's result as an element of a type; `TypeError` if it is no such number."""
-    if dtype.category == INTEGER and not isinstance(x, numbers.Real | np.bool_ | Tensor):
+    if dtype.category == INTEGER and not isinstance(x, _REALS):
         raise ArgumentError(f"'{type(x).__name__}' object cannot be interpreted as an integer")
-    if dtype.category == FLOAT and not isinstance(x, numbers.Real | np.bool_ | Tensor):
+    if dtype.category == FLOAT and not isinstance(x, _REALS):
         raise ArgumentError(f"must be real number, not {type(x).__name__}")
     x = x.item() if isinstance(x, Tensor) else x
     return x if dtype.category == BOOL else fitting(x, dtype)
@@ -316,7 +322,7 @@ def map2_(input: Tensor, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any
 
 
 @composite("fill_diagonal_", public=NO_FUNCTION)
-def fill_diagonal_(input: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
+def fill_diagonal_(input: Tensor, fill_value: object, wrap: bool = False) -> Tensor:
     """Write a number where all indices are equal; with `wrap`, a tall matrix's diagonal starts again below its end."""
     if isinstance(fill_value, Tensor) and (fill_value.ndim or fill_value.requires_grad):
         raise ArgumentError("fill_diagonal_(): argument 'fill_value' (position 1) must be Number, not Tensor")
@@ -333,7 +339,7 @@ def fill_diagonal_(input: Tensor, fill_value: Any, wrap: bool = False) -> Tensor
 
 
 @composite(public=NO_FUNCTION)
-def sum_to_size(input: Tensor, *size: Any) -> Tensor:
+def sum_to_size(input: Tensor, *size: object) -> Tensor:
     """The tensor summed over the dims along which a tensor of this size would have been expanded."""
     wanted = sizes_of("sum_to_size", size)
     if not wanted:

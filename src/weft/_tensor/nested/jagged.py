@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from weft._base.guards import is_list, is_tuple
 from weft._base.layout import jagged
 from weft._base.size import size_of
 from weft._base.types import Kwargs
@@ -108,7 +109,7 @@ class Jagged(Nested):
             return jagged_from(components, self.ragged)
         return self.like(rows.cat(list(components), self.ragged - 1), self.ragged)
 
-    def derived(self, op: OpDef, args: Sequence[Any], kwargs: Kwargs) -> Any:
+    def derived(self, op: OpDef, args: Sequence[object], kwargs: Kwargs) -> Any:
         """The row on all values at once, if its rule for dims says that it treats components one by one."""
         if reduces_all(op, args, kwargs):
             values = encoding_of(contiguous(composed(self))).values
@@ -124,11 +125,11 @@ class Jagged(Nested):
             results = self.row_of_components(op, positional, keywords)
             return self.joined(results) if op.dims is along else rows.stack(results)
         result = getattr(rows, op.name)(*on_values, **named)
-        if isinstance(result, tuple):
+        if is_tuple(result):
             return tuple([self.like(x, at + 1) for x in result])
         return self.like(result, at + 1)
 
-    def _require_same_sizes(self, op: OpDef, args: Sequence[Any], kwargs: Kwargs) -> None:
+    def _require_same_sizes(self, op: OpDef, args: Sequence[object], kwargs: Kwargs) -> None:
         for other in nested_among(args, kwargs):
             encoding = encoding_of(other)
             if not isinstance(encoding, Jagged) or encoding.size[encoding.ragged] is not self.size[self.ragged]:
@@ -142,7 +143,7 @@ class Jagged(Nested):
 
     def _on_values(self, op: OpDef, x: Any) -> Any:
         """An argument as it is beside values: a dense tensor with a dim for components has one row for each place."""
-        if isinstance(x, list):
+        if is_list(x):
             return [self._on_values(op, part) for part in x]
         if is_nested(x):
             return encoding_of(x).values
@@ -173,11 +174,11 @@ class Jagged(Nested):
         names = [p.name for p in op.params if not p.keyword_only][: len(args)] + list(kwargs)
         kinds = {p.name: p.kind for p in op.params}
         for name, (x, before) in zip(names, pairs, strict=True):
-            several = x if isinstance(x, list) else [x]
+            several = x if is_list(x) else [x]
             if not all(isinstance(part, Tensor) for part in several):
                 static[name] = (x,) if kinds[name] is Kind.DIMS and isinstance(x, int) else x
                 continue
-            originals = before if isinstance(before, list) else [before]
+            originals = before if is_list(before) else [before]
             flat += [(part, part is not own) for part, own in zip(several, originals, strict=True)]
         factors = op.dims([tuple(x.shape) for x, _ in flat], static)
         letters = [dims[form_place(self, x)] for dims, (x, own) in zip(factors.ins, flat, strict=True) if own]
@@ -202,7 +203,7 @@ def form_place(encoding: Jagged, values: Tensor) -> int:
     return encoding.ragged - 1 - (encoding.values.ndim - values.ndim)
 
 
-def _text(size: Sequence[Any]) -> str:
+def _text(size: Sequence[object]) -> str:
     return f"({', '.join(map(str, size))})"
 
 
@@ -232,12 +233,12 @@ def contiguous(x: Tensor) -> Tensor:
 
 def padded(x: Tensor, padding: float, output_size: Sequence[int] | None = None) -> Tensor:
     """A dense tensor in which components end with `padding`; longer ones are cut. Waits for the offsets."""
-    encoding = encoding_of(x)
+    encoding: Jagged = encoding_of(x)
     spans = encoding.spans()
     longest = int((spans[:, 1] - spans[:, 0]).max(initial=0))
-    size = [encoding.shape[0], *encoding.values.shape]
+    size: list[int] = [encoding.shape[0], *encoding.values.shape]
     size[encoding.ragged] = longest
-    target = size if output_size is None else list(output_size)
+    target: Sequence[int] = size if output_size is None else list(output_size)
     if len(target) != len(size) or any(
         a != b for d, (a, b) in enumerate(zip(target, size, strict=False)) if d != encoding.ragged
     ):
@@ -264,20 +265,20 @@ def padded(x: Tensor, padding: float, output_size: Sequence[int] | None = None) 
 
 
 @rule(Jagged, "sum")
-def _sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def _sum(input: Tensor, dim: object = None, keepdim: bool = False, *, dtype: object = None) -> Any:
     return _total(input, dim, keepdim, dtype, mean=False)
 
 
 @rule(Jagged, "mean")
-def _mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def _mean(input: Tensor, dim: object = None, keepdim: bool = False, *, dtype: object = None) -> Any:
     return _total(input, dim, keepdim, dtype, mean=True)
 
 
-def _total(x: Tensor, dim: Any, keepdim: bool, dtype: Any, *, mean: bool) -> Any:
+def _total(x: Tensor, dim: Any, keepdim: bool, dtype: object, *, mean: bool) -> Any:
     """Sums or means over the ragged dim, or over it and that of components."""
     encoding = encoding_of(x)
     ndim = len(encoding.shape)
-    dims = () if dim is None else tuple([d % ndim for d in (dim if isinstance(dim, tuple) else (dim,))])
+    dims = () if dim is None else tuple([d % ndim for d in (dim if is_tuple(dim) else (dim,))])
     if 0 in dims and encoding.ragged not in dims:
         name = "mean" if mean else "sum"
         raise UnsupportedShapeError(
@@ -315,7 +316,7 @@ def _select(input: Tensor, dim: int, index: Any) -> Tensor:
 
 
 @rule(Jagged, "slice_dim")
-def _slice_dim(input: Tensor, dim: int, start: Any, length: int, step: int = 1) -> Tensor:
+def _slice_dim(input: Tensor, dim: int, start: object, length: int, step: int = 1) -> Tensor:
     encoding = encoding_of(input)
     if dim % len(encoding.shape) or (length, step) != (1, 1):
         raise LayoutError(f"slice(): not supported for NestedTensor on dim={dim}; {encoding.advice}")
@@ -323,7 +324,7 @@ def _slice_dim(input: Tensor, dim: int, start: Any, length: int, step: int = 1) 
 
 
 @rule(Jagged, "attention")
-def _attention(query: Tensor, key: Tensor, value: Tensor, mask: Any, *options: Any) -> Tensor:
+def _attention(query: Tensor, key: Tensor, value: Tensor, mask: object, *options: object) -> Tensor:
     encoding = encoding_of(query)
     if mask is not None or not (is_nested(key) and is_nested(value)):
         raise encoding.refusal("scaled_dot_product_attention", " with a mask, or beside dense ones")
@@ -338,7 +339,7 @@ def _clone(input: Tensor) -> Tensor:
 
 
 @rule(Jagged, "reshape", "view")
-def _reshape(input: Tensor, shape: Sequence[Any]) -> Tensor:
+def _reshape(input: Tensor, shape: Sequence[object]) -> Tensor:
     encoding = encoding_of(input)
     same = (
         len(shape) > encoding.ragged

@@ -46,7 +46,7 @@ class Strided(Nested):
         pieces = self.values.split([prod(size) for size in self.sizes])
         return tuple([x.reshape(size) for x, size in zip(pieces, self.sizes, strict=True)])
 
-    def derived(self, op: OpDef, args: Sequence[Any], kwargs: Kwargs) -> Any:
+    def derived(self, op: OpDef, args: Sequence[object], kwargs: Kwargs) -> Any:
         """A pointwise row on all values at once; others on the components, one by one."""
         tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
         others = nested_among(args, kwargs)
@@ -102,7 +102,7 @@ def padded(x: Tensor, padding: float, output_size: Sequence[int] | None = None) 
             "Value in output_size is less than NestedTensor padded size. Truncation is not supported: got "
             f"{list(output_size or ())}, and the padded size is {[len(encoding.sizes), *least]}"
         )
-    pieces = []
+    pieces: list[Tensor] = []
     for component in encoding.components():
         ends = [n for own, whole in zip(component.shape[::-1], target[::-1], strict=True) for n in (0, whole - own)]
         pieces.append(rows.pad(component, tuple(ends), "constant", float(padding)))
@@ -133,7 +133,7 @@ def _select(input: Tensor, dim: int, index: Any) -> Tensor:
 
 
 @rule(Strided, "attention")
-def _attention(query: Tensor, key: Tensor, value: Tensor, mask: Any, *options: Any) -> Tensor:
+def _attention(query: Tensor, key: Tensor, value: Tensor, mask: object, *options: object) -> Tensor:
     encoding = encoding_of(query)
     if mask is not None or not (is_nested(key) and is_nested(value)):
         raise encoding.refusal("scaled_dot_product_attention", " with a mask, or beside dense ones")

@@ -30,7 +30,7 @@ class QuantizedTensor(ComposedTensor):
         """True."""
         return True
 
-    def _set_requires_grad(self, requires_grad: bool, refusal: str) -> Self:
+    def _set_requires_grad(self, requires_grad: object, refusal: str) -> Self:
         if requires_grad:
             raise DTypeError(
                 refusal or "only Tensors of floating point dtype can require gradients; use x.dequantize()"
@@ -66,12 +66,12 @@ class QuantizedTensor(ComposedTensor):
 
     # --- what has another meaning than for arrays -----------------------------------------------------------------
 
-    def contiguous(self, memory_format: Any = None) -> Tensor:
+    def contiguous(self, memory_format: object = None) -> Tensor:
         """The tensor itself: elements are row-major."""
         del memory_format
         return self
 
-    def is_contiguous(self, memory_format: Any = None) -> bool:
+    def is_contiguous(self, memory_format: object = None) -> bool:
         """True: elements are row-major."""
         del memory_format
         return True

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from weft._base.dtype import DType, int64
+from weft._base.guards import is_list
 from weft._base.layout import layout, sparse_bsc, sparse_bsr, sparse_csc, sparse_csr
 from weft._base.size import size_of
 from weft._base.types import Kwargs
@@ -58,7 +59,7 @@ class Compressed(Sparse):
         """All elements, zero where none is stored."""
         return encoding_of(coordinates_of(composed(self))).whole_array()
 
-    def derived(self, op: OpDef, args: Sequence[Any], kwargs: Kwargs) -> Any:
+    def derived(self, op: OpDef, args: Sequence[object], kwargs: Kwargs) -> Any:
         """What the values alone determine; else what the rule for coordinates gives, with the layout of the input."""
         if op.name not in Coo.rules:
             return super().derived(op, args, kwargs)
@@ -76,7 +77,7 @@ class Compressed(Sparse):
 
 
 def _in_coordinates(x: Any) -> Any:
-    if isinstance(x, list):
+    if is_list(x):
         return [_in_coordinates(part) for part in x]
     return coordinates_of(x) if isinstance(x, Tensor) and isinstance(encoding_of(x), Compressed) else x
 
@@ -224,7 +225,7 @@ def _to_dtype(input: Tensor, dtype: DType) -> Tensor:
 
 
 @rule(COMPRESSED, "sum")
-def _sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None) -> Any:
+def _sum(input: Tensor, dim: object = None, keepdim: bool = False, *, dtype: DType | None = None) -> Any:
     if keepdim or dim not in (None, (), (0, 1)):
         return NotImplemented
     return rows.sum(encoding_of(input).values, dtype=dtype)

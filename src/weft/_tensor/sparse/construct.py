@@ -69,7 +69,7 @@ def _elements(values: Any, dtype: DType | None, device: Any) -> Tensor:
     return tensor(values, dtype=dtype, device=device)
 
 
-def _index(indices: Any, like: Tensor, *, narrow: bool = False) -> Tensor:
+def _index(indices: object, like: Tensor, *, narrow: bool = False) -> Tensor:
     """Indices as a tensor of integers on the device of the values."""
     if not isinstance(indices, Tensor):
         indices = tensor(indices, device=like.device)
@@ -90,11 +90,11 @@ def _checks(check_invariants: bool | None) -> bool:
 
 
 def made_of_coordinates(
-    indices: Any,
-    values: Any,
+    indices: object,
+    values: object,
     size: Any,
     dtype: DType | None,
-    device: Any,
+    device: object,
     requires_grad: bool,
     check_invariants: bool | None,
     is_coalesced: bool | None,
@@ -178,11 +178,11 @@ def new_in_layout(layout: layout, row: str, size: Sequence[int], dtype: DType, o
 def made_of_compressed(
     name: str,
     target: layout | None,
-    indices: tuple[Any, Any],
-    values: Any,
-    size: Any,
+    indices: tuple[object, object],
+    values: object,
+    size: object,
     dtype: DType | None,
-    device: Any,
+    device: object,
     requires_grad: bool,
     check_invariants: bool | None,
 ) -> Tensor:

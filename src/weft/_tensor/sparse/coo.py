@@ -112,7 +112,7 @@ def host_index(indices: Tensor, sizes: Sequence[int]) -> np.ndarray:
 
 def unflat(places: np.ndarray, sizes: Sequence[int], like: Tensor) -> Tensor:
     """The indices with these numbers, on the device of `like`."""
-    index = np.unravel_index(places, tuple(sizes)) if sizes else []
+    index: Sequence[np.ndarray] = np.unravel_index(places, tuple(sizes)) if sizes else []
     return from_host(np.array(index, np.int64).reshape(len(sizes), len(places)), like.device)
 
 

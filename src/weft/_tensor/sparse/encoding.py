@@ -7,8 +7,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from weft._base.autocast import NO_AUTOCAST
 from weft._base.dtype import DType
-from weft._base.state import NO_AUTOCAST, Pending, using
+from weft._base.guards import is_tuple
+from weft._base.pending import Pending
+from weft._base.state import using
 from weft._base.types import Kwargs
 from weft._lazy.infer import Call
 from weft._lazy.value import Value
@@ -84,7 +87,7 @@ def is_number(x: Tensor) -> bool:
     return x._read().aval.weak
 
 
-def number_of(x: Any) -> Any:
+def number_of(x: object) -> Any:
     """The Python number of an argument that is one; anything else as it is."""
     return operand(x).number if isinstance(x, Tensor) and is_number(x) else x
 
@@ -96,7 +99,7 @@ def is_sparse(x: Tensor) -> bool:
 
 def _typed(xs: Any) -> tuple[Any, ...]:
     """A key that tells 2 from 2.0."""
-    return tuple([(type(x[1]), *x) if isinstance(x, tuple) else (type(x), x) for x in xs])
+    return tuple([(type(x[1]), *x) if is_tuple(x) else (type(x), x) for x in xs])
 
 
 @lru_cache(1024)

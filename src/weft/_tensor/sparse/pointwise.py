@@ -17,7 +17,7 @@ from weft.ops._dims import broadcast_shapes
 
 
 @rule(Coo, "add")
-def _add(input: Tensor, other: Tensor, *, alpha: Any = 1) -> Tensor:
+def _add(input: Tensor, other: Tensor, *, alpha: object = 1) -> Tensor:
     if not (is_sparse(input) and is_sparse(other)):
         return _beside_dense(input, other, alpha)
     a, b = encoding_of(input), encoding_of(other)
@@ -33,7 +33,7 @@ def _add(input: Tensor, other: Tensor, *, alpha: Any = 1) -> Tensor:
     return coalesced(result) if a.is_coalesced and b.is_coalesced else result
 
 
-def _beside_dense(input: Tensor, other: Tensor, alpha: Any) -> Tensor:
+def _beside_dense(input: Tensor, other: Tensor, alpha: object) -> Tensor:
     """The dense sum of a sparse and a dense tensor, which adds only what is stored."""
     dense, sparse = (other, input) if is_sparse(input) else (input, other)
     if is_number(dense) or dense.shape != sparse.shape:
@@ -46,12 +46,12 @@ def _beside_dense(input: Tensor, other: Tensor, alpha: Any) -> Tensor:
 
 
 @rule(Coo, "sub")
-def _sub(input: Tensor, other: Tensor, *, alpha: Any = 1) -> Tensor:
+def _sub(input: Tensor, other: Tensor, *, alpha: object = 1) -> Tensor:
     return _add(input, op.neg(other), alpha=alpha)
 
 
 @rule(Coo, "rsub")
-def _rsub(input: Tensor, other: Tensor, *, alpha: Any = 1) -> Tensor:
+def _rsub(input: Tensor, other: Tensor, *, alpha: object = 1) -> Tensor:
     return _add(other, op.neg(input), alpha=alpha)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from weft._base.dtype import DType
+from weft._base.guards import is_tuple
 from weft._tensor.codegen import op
 from weft._tensor.composed import encoding_of, rule
 from weft._tensor.sparse.coo import Coo, coalesced, coo, host_index, on_device, summed_at
@@ -43,8 +44,10 @@ def _type(x: Tensor, dtype: DType | None) -> DType:
 
 
 @rule(Coo, "vector_norm")
-def _vector_norm(x: Tensor, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    if ord <= 0 or (dim not in (None, ()) and len(dim if isinstance(dim, tuple) else (dim,)) != x.ndim):
+def _vector_norm(
+    x: Tensor, ord: float = 2, dim: object = None, keepdim: bool = False, *, dtype: object = None
+) -> Tensor:
+    if ord <= 0 or (dim not in (None, ()) and len(dim if is_tuple(dim) else (dim,)) != x.ndim):
         raise UnsupportedCallError(
             f"norm: of a sparse tensor, norms of positive order over all dims can be computed, but got p={ord} and "
             f"dim={dim}; use x.to_dense() first"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -105,7 +105,7 @@ def _rows(x: Tensor, dim: int) -> np.ndarray:
     return encoding_of(x).indices.detach()._host()[dim]
 
 
-def _on_values(x: Tensor, dim: int, function: Any) -> Tensor | None:
+def _on_values(x: Tensor, dim: int, function: Callable[[Tensor, int], Tensor]) -> Tensor | None:
     """The result of a function (values, dim) for a dense dim, with the sizes that follow; None for a sparse dim."""
     encoding = encoding_of(x)
     if dim < encoding.sparse_dim:
@@ -143,11 +143,11 @@ def _sliced(x: Tensor, dim: int, start: Any, length: int, step: int = 1) -> Tens
 
 
 @rule(Coo, "slice_dim")
-def _slice_dim(input: Tensor, dim: int, start: Any, length: int, step: int = 1) -> Tensor:
+def _slice_dim(input: Tensor, dim: int, start: object, length: int, step: int = 1) -> Tensor:
     return _sliced(input, wrap_dim(dim, input.ndim), start, length, step)
 
 
-def _selected(x: Tensor, dim: int, index: Any) -> Tensor:
+def _selected(x: Tensor, dim: int, index: object) -> Tensor:
     """The slice at an index, without that dim; dense if there is no other sparse dim."""
     piece = coalesced(_sliced(x, dim, index, 1))
     encoding = encoding_of(piece)
@@ -161,7 +161,7 @@ def _selected(x: Tensor, dim: int, index: Any) -> Tensor:
 
 
 @rule(Coo, "select")
-def _select(input: Tensor, dim: int, index: Any) -> Tensor:
+def _select(input: Tensor, dim: int, index: object) -> Tensor:
     return _selected(input, wrap_dim(dim, input.ndim), index)
 
 
@@ -187,7 +187,7 @@ def _cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     size = [*tensors[0].shape[:at], sum(x.shape[at] for x in tensors), *tensors[0].shape[at + 1 :]]
     if at >= first.sparse_dim:
         return _cat_dense(tensors, at, size)
-    shifted = []
+    shifted: list[Tensor] = []
     start = 0
     for x, encoding in zip(tensors, encodings, strict=True):
         rows = [encoding.indices[d] + (start if d == at else 0) for d in range(encoding.sparse_dim)]
@@ -199,7 +199,7 @@ def _cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 def _cat_dense(tensors: Sequence[Tensor], dim: int, size: Sequence[int]) -> Tensor:
     """Joined along a dense dim: the values of each tensor have zeros beside them."""
-    pieces = []
+    pieces: list[tuple[Tensor, Tensor]] = []
     start = 0
     for x in tensors:
         encoding = encoding_of(x)

@@ -120,7 +120,7 @@ class SparseTensor(ComposedTensor):
         sparse_dim: int | None = None,
         *,
         layout: layout | None = None,
-        blocksize: Any = None,
+        blocksize: object = None,
         dense_dim: int | None = None,
     ) -> Tensor:
         """The same elements in coordinate format, or in another layout."""
@@ -196,7 +196,7 @@ class SparseTensor(ComposedTensor):
             "by element_size()"
         )
 
-    def is_contiguous(self, memory_format: Any = None) -> bool:
+    def is_contiguous(self, memory_format: object = None) -> bool:
         """False: elements have no order in memory."""
         del memory_format
         return False
@@ -205,7 +205,7 @@ class SparseTensor(ComposedTensor):
         """Zeros: elements have no order in memory."""
         return (0,) * self.ndim if dim is None else 0
 
-    def contiguous(self, memory_format: Any = None) -> Tensor:
+    def contiguous(self, memory_format: object = None) -> Tensor:
         """Raises: elements have no order in memory."""
         raise self._encoding.refusal("contiguous")
 
