@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
-from weft._base.types import AnyCallable
+from weft._base.types import AnyCallable, Result
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -128,7 +128,7 @@ class Registry(OrderedDict[K, V]):
 def _noting(name: str) -> AnyCallable:
     change = getattr(OrderedDict, name)
 
-    def changed(self: Registry[Any, Any], *args: object, **kwargs: object) -> Any:
+    def changed(self: Registry[Any, Any], *args: object, **kwargs: object) -> Result:
         try:
             return change(self, *args, **kwargs)
         finally:

@@ -127,7 +127,7 @@ DTYPES = (
 _BY_NAME = {d.name: d for d in (*DTYPES, *QUANTIZED)}
 _BY_NUMPY = {d.numpy: d for d in DTYPES}
 _REAL = {complex64: float32, complex128: float64}
-_BY_PYTHON: dict[Any, DType] = {bool: bool_, int: int64}
+_BY_PYTHON: dict[object, DType] = {bool: bool_, int: int64}
 
 
 def dtype_named(name: str) -> DType:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-from weft._base.types import AnyCallable
+from weft._base.types import AnyCallable, Arg
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Overrides:
     by_classes: bool = True
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Arg:
         """The mode that is asked first, or None."""
         return self.modes[-1] if self.modes and self.by_modes else None
 

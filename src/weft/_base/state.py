@@ -18,7 +18,7 @@ from weft._base.of_pytorch import way_from_pytorch
 from weft._base.overriding import Overrides, raise_overridden
 from weft._base.pending import Pending
 from weft._base.site import Noting
-from weft._base.types import AnyCallable, Arg
+from weft._base.types import AnyCallable, Arg, AttributeValue
 from weft.errors import ArgumentError
 
 
@@ -137,10 +137,10 @@ class Ambient:
 _COUNT = 8  # of the fields that are not derived
 
 
-def _for_modes(slot: Any) -> Any:
+def _for_modes(slot: Any) -> property:
     """An attribute of `Ambient` that a public function cannot read, because a mode is asked instead."""
 
-    def read(state: Ambient) -> Any:
+    def read(state: Ambient) -> AttributeValue:
         raise_overridden()
         return slot.__get__(state)
 

@@ -51,7 +51,7 @@ class Span(NamedTuple):
     thread: int
     start: int
     end: int
-    work: Any = None
+    work: object = None
 
 
 Listener = Callable[[Span], None]
@@ -74,7 +74,7 @@ class Exchange:
     shapes: Sequence[Sequence[int]] = ()
     caller: int = -1
     worker: int = -1
-    events: list[Any] = field(default_factory=list[Any])
+    events: list[object] = field(default_factory=list[Any])
 
 
 # no cell: listeners look on

@@ -145,5 +145,5 @@ class _Distribution(importlib.metadata.Distribution):
         header = f"Metadata-Version: 2.1\nName: {self._package}\nVersion: {import_module('weft').__version__}\n"
         return {"METADATA": header, "top_level.txt": f"{self._package}\n"}.get(filename)
 
-    def locate_file(self, path: Any) -> Any:
+    def locate_file(self, path: str | os.PathLike[str]) -> Path:
         return Path(__file__).parents[2] / path

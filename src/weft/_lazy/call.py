@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from weft._base.device import device
+from weft._base.types import Arg
 from weft.ops._dims import Sizes
 from weft.ops._kinds import Kind, Many
 from weft.ops._table import OpDef
@@ -31,7 +32,7 @@ class Exact:
         return repr(self.value)
 
 
-def plain(entry: object) -> Any:
+def plain(entry: object) -> Arg:
     """A static argument as the caller gave it."""
     return entry.value if isinstance(entry, Exact) else entry
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from functools import lru_cache, wraps
 from itertools import count
-from typing import Any
 
 from weft._base.interrupts import uninterrupted
 from weft._base.pending import Pending
 from weft._base.state import Ambient, leave, replace_ambient
-from weft._base.types import AnyCallable
+from weft._base.types import AnyArray, AnyCallable
 from weft._lazy.signature import Signature
 from weft.ops._jax import equations_of
 
@@ -37,7 +36,7 @@ def called_back(function: AnyCallable) -> AnyCallable:
     """
 
     @wraps(function)
-    def call(*arrays: object) -> Any:
+    def call(*arrays: object) -> AnyArray:
         token = replace_ambient(Ambient(Pending(watched=False, within=True), grad=False))
         try:
             with uninterrupted.suspended():

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from jax.sharding import SingleDeviceSharding
 
 from weft._base.device import device
-from weft._base.types import AnyCallable
+from weft._base.types import AnyCallable, Result
 from weft._lazy.precision import compiler_options
 from weft._lazy.runtime import jax_device
 from weft._lazy.sharded import on_one_mesh
@@ -30,7 +29,7 @@ def compiled(body: AnyCallable, target: device, donated: Sequence[int] = ()) -> 
         return single
     partitioned = jit(body, donate_argnums=tuple(donated), compiler_options=options)
 
-    def run(*arguments: object) -> Any:
+    def run(*arguments: object) -> Result:
         on_mesh = on_one_mesh(arguments)
         return single(*arguments) if on_mesh is None else partitioned(*on_mesh)
 

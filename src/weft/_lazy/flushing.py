@@ -22,6 +22,7 @@ from weft._base.interrupts import uninterrupted
 from weft._base.pending import LEAST_LIMIT, Pending
 from weft._base.state import ambient
 from weft._base.timeline import Listeners, Phase, spanned, tell
+from weft._base.types import AnyArray
 from weft._lazy import metrics, refcounts
 from weft._lazy.callbacks import failure_behind
 from weft._lazy.chunks import chunk_sizes
@@ -45,7 +46,7 @@ _planning = threading.RLock()  # a finalizer may compute while this thread inter
 # --- entry points ---------------------------------------------------------------------------------------------
 
 
-def array_of(value: Value) -> Any:
+def array_of(value: Value) -> AnyArray:
     """The jax array of a value, computed now if necessary. Execution is asynchronous; this does not wait."""
     array = value.read()
     if isinstance(array, np.ndarray):

@@ -22,7 +22,7 @@ from typing import Any, TypeVar, cast
 import jax
 from jax.export import symbolic_shape
 
-from weft._base.types import AnyCallable
+from weft._base.types import AnyCallable, Arg
 from weft._lazy.aval import Aval
 from weft._lazy.call import BoundOp
 from weft._lazy.precondition import Precondition
@@ -246,7 +246,7 @@ def static_with(call: BoundOp, sizes: Iterator[SymbolicSize]) -> tuple[Any, ...]
     )
 
 
-def _with_sizes(entry: object, sizes: Iterator[SymbolicSize]) -> Any:
+def _with_sizes(entry: object, sizes: Iterator[SymbolicSize]) -> Arg:
     if type(entry) is int:
         return next(sizes)
     if type(entry) is tuple:
@@ -295,7 +295,7 @@ def form_of(call: BoundOp, avals: Sequence[Aval]) -> tuple[Any, Numbers]:
     return (call.op, call.device, tuple(static), tuple(types)), tuple(numbers)
 
 
-def _without_numbers(entry: object, numbers: list[int]) -> Any:
+def _without_numbers(entry: object, numbers: list[int]) -> Arg:
     """A static argument with a mark for every integer; the integers are appended to `numbers`."""
     if type(entry) is int:
         numbers.append(entry)

@@ -56,7 +56,7 @@ class Call(BoundOp):
 
 
 # no cell: a cache, keyed by all that its entries depend on; another default type clears it
-_calls: dict[Any, Call] = {}
+_calls: dict[object, Call] = {}
 _MOST_CALLS = 65_536
 
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from weft._base.pending import Pending
-from weft._base.types import AnyCallable
+from weft._base.types import AnyCallable, Arg
 from weft._lazy.flushing import escaping
 from weft._lazy.form import Application
 from weft._lazy.outline import form_of
@@ -41,7 +41,7 @@ def bytecode(wanted: Sequence[Value]) -> bytes:
     return file.getvalue()
 
 
-def _lowered(wanted: Sequence[Value]) -> Any:
+def _lowered(wanted: Sequence[Value]) -> Arg:
     """The pending graph of some values in jax's form. Arrays are its parameters, Python numbers its constants."""
     form, numbers, leaves = form_of(wanted, lambda x: x.is_pending)
     sites = {number: site_of(value) for value, number in numbers.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from weft.errors import DimNameError
@@ -38,7 +38,7 @@ def _name(letter: object, carried: Mapping[Any, str]) -> str | None:
     return carried.get(name_letter(letter)) if not isinstance(letter, Else) else carried.get(_chosen(letter, carried))
 
 
-def _chosen(letter: Else, carried: Mapping[Any, str]) -> Any:
+def _chosen(letter: Else, carried: Mapping[Any, str]) -> Hashable:
     return letter.letter if letter.letter in carried else letter.other
 
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft._base.device import CPU
+from weft._base.types import AnyArray
 from weft._lazy.explain import inferring
 from weft._lazy.form import Application, Form, compiled_body
 from weft._lazy.precondition import Precondition
@@ -209,7 +210,7 @@ def with_derivative(signature: Signature) -> Callable[..., Arrays]:
     return run
 
 
-def _cotangent(grad: jax.Array | None, array: jax.Array) -> Any:
+def _cotangent(grad: jax.Array | None, array: jax.Array) -> AnyArray:
     if not jnp.issubdtype(array.dtype, jnp.inexact):
         return np.zeros(array.shape, jax.dtypes.float0)
     return jnp.zeros_like(array) if grad is None else grad

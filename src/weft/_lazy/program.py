@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -86,7 +86,7 @@ class Graph:
         return result
 
     @property
-    def key(self) -> Any:
+    def key(self) -> Hashable:
         """A key that is equal for graphs that compile to the same program."""
         return (*self.steps, tuple(self.wanted), tuple(self.donated))
 

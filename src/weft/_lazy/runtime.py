@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import jax
 import jaxlib.version
@@ -24,6 +24,7 @@ from weft._base.cell import Cell
 from weft._base.device import CPU, META, device
 from weft._base.interrupts import keep_ignored_interrupts
 from weft._base.timeline import Phase, spanned
+from weft._base.types import AnyArray, Arg
 from weft._lazy import compile_cache, metrics
 from weft._lazy.aval import Aval
 from weft._lazy.living import largest_on, needed_for
@@ -36,7 +37,10 @@ from weft.ops._jax import device_put, live_arrays, update_config
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -2, -4, -8
 _PAD = 256 << 20
 
-_config: Any = jax.config  # whose attributes are made at run time
+JaxDevice: TypeAlias = Any
+"""A device of jax's, of whose methods jax's stub lacks some."""
+
+_config: Arg = jax.config  # whose attributes are made at run time
 
 
 def _tune_allocator() -> None:
@@ -71,7 +75,7 @@ _PLATFORMS = {"cpu": "cpu", "cuda": "cuda", "gpu": "gpu", "tpu": "tpu", "mps": "
 
 
 @lru_cache(maxsize=64)
-def jax_device(target: device) -> Any:
+def jax_device(target: device) -> JaxDevice:
     """The jax device with a name; `xla` means the default backend. `RuntimeError` if there is none, and in a process
     that was forked from one that has computed.
     """
@@ -244,7 +248,7 @@ def finish(held: Any) -> None:
                 array.block_until_ready()
 
 
-def default_jax_device() -> Any:
+def default_jax_device() -> JaxDevice:
     """The device of programs without array inputs, by default."""
     return jax_device(device("xla", 0))
 
@@ -277,12 +281,12 @@ def named(held: Any) -> device:
     return device("cuda" if held.platform == "gpu" else held.platform, index)
 
 
-def new_array(aval: Aval, number: complex) -> Any:
+def new_array(aval: Aval, number: complex) -> AnyArray:
     """A new array of this type with one number everywhere."""
     return _filled(aval, number, aval.device is CPU and tier_of(CPU) != "compiled")
 
 
-def filled_array(aval: Aval, number: complex) -> Any:
+def filled_array(aval: Aval, number: complex) -> AnyArray:
     """A shared array of this type with one number everywhere, for constants.
 
     Once XLA runs, it is a jax array, which programs need not move to their device again.
@@ -290,7 +294,7 @@ def filled_array(aval: Aval, number: complex) -> Any:
     return _constant(aval, number, aval.device is CPU and (_Forked.from_started or not _Started.begun))
 
 
-def _filled(aval: Aval, number: complex, on_host: bool) -> Any:
+def _filled(aval: Aval, number: complex, on_host: bool) -> AnyArray:
     if aval.device is META:
         return NO_DATA
     with telling_of_memory(CPU):

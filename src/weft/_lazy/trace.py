@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.export import is_symbolic_dim
 from jax.extend.core import ClosedJaxpr
 
-from weft._base.types import AnyCallable
+from weft._base.types import AnyCallable, Arg
 from weft.ops._replicas import jaxpr_of
 
 SymbolicSize = Any
@@ -59,7 +59,7 @@ class SizeValues:
         """A shape as numbers."""
         return tuple([size if type(size) is int else self.number(size) for size in shape])
 
-    def parameter(self, value: Any) -> Any:
+    def parameter(self, value: Any) -> Arg:
         """A parameter of an equation, with numbers for symbols; a jaxpr becomes a trace with these sizes."""
         if type(value) in _PLAIN:
             return value

@@ -16,11 +16,13 @@ from weft._base.dtype import bool_
 from weft._base.site import user_site
 from weft._base.state import Ambient, ambient
 from weft._base.timeline import Phase, spanned
+from weft._base.types import AnyArray
 from weft._lazy.aval import Aval, aval_of
 from weft._lazy.precondition import ErrorTemplate
 from weft._lazy.role import Freed, Interior, NodeHooks, Role
 from weft._lazy.signature import Output, Signature
 from weft.errors import NoDataError, WeftError
+from weft.ops._kinds import Scalar
 
 Link: TypeAlias = Any
 """An input of a vertex: a value, or after a pass what it has left in its place. Both have a role, and all but leaves
@@ -231,7 +233,7 @@ class Value:
         name = "leaf" if self.origin is None else self.origin.signature.name
         return f"<{name} {self.aval}{' pending' if self.is_pending else ''}>"
 
-    def read(self) -> Any:
+    def read(self) -> AnyArray:
         """The value's array, on the host or on its device, or its number; computed now if necessary.
 
         Execution is asynchronous, and not waited for, but the checks on which the value depends are; raises what they
@@ -258,12 +260,12 @@ class Value:
         return self.content is PENDING
 
     @property
-    def number(self) -> Any:
+    def number(self) -> Scalar:
         """The number of a value whose type is weak."""
         return self.content
 
     @property
-    def available(self) -> Any:
+    def available(self) -> AnyArray:
         """The array in memory, or being computed there by XLA, even if it is in doubt; or None."""
         content = self.content
         return content.array if isinstance(content, StandIn) else content

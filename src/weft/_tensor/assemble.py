@@ -256,7 +256,7 @@ def namespace(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]
     """`__getattr__` and `__dir__` for a public module."""
     functions = PUBLIC[module]
 
-    def look_up(name: str) -> Any:
+    def look_up(name: str) -> AnyCallable:
         try:
             return functions[name]
         except KeyError:

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from weft._base.device import default_device
+from weft._base.device import default_device, device
 from weft._base.generated import execute
 from weft._base.state import ambient
 from weft._base.types import AnyCallable, Arg
@@ -29,7 +29,7 @@ from weft._tensor.numpy_names import numpy_names_of, one_of, with_axis
 from weft._tensor.output import type_of_out, write_out
 from weft._tensor.pieces import shown_in_memory
 from weft._tensor.scalar import number
-from weft._tensor.tensor import Tensor, operand, wrap
+from weft._tensor.tensor import Results, Tensor, operand, wrap
 from weft._tensor.view import make_view
 from weft.ops._autocast import Cast
 from weft.ops._kinds import REQUIRED, Kind, Many, Param
@@ -39,7 +39,7 @@ from weft.ops._table import TABLE, OpDef
 # --- turning arguments into inputs and static entries ---------------------------------------------------------
 
 
-def _device(x: Any) -> Any:
+def _device(x: Any) -> device | None:
     target = default_device() if x is None else x
     return None if target is None else existing(target)
 
@@ -56,7 +56,7 @@ def _draw(generator: Generator | PartOfDraws | None, inputs: list[Value]) -> Man
     return many(2)
 
 
-def _finish(op: OpDef, static: tuple[Any, ...], values: list[Value], device: Any = None) -> Any:
+def _finish(op: OpDef, static: tuple[object, ...], values: list[Value], device: Any = None) -> Results:
     call = call_of(op, static, device)
     results = apply(call, tuple(values))
     if len(results) == 1 and not op.outputs:
@@ -87,7 +87,7 @@ _NOT_CAST = Cast.NONE  # looking up members of enumerations is slow
 
 # --- writing the functions ------------------------------------------------------------------------------------
 
-_SCOPE: dict[str, Any] = {
+_SCOPE: dict[str, object] = {
     **arguments.SCOPE,
     "_ONE": ONE,
     "_required": REQUIRED,

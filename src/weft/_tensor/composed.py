@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, NoReturn, Self, cast
+from typing import Any, ClassVar, NoReturn, Self, TypeAlias, cast
 
 from weft._base.capture import active_capture
 from weft._base.device import device
@@ -17,7 +17,7 @@ from weft._base.guards import TUPLE
 from weft._base.handles import Handle
 from weft._base.layout import layout, strided
 from weft._base.size import Size
-from weft._base.types import AnyCallable, Arg, Kwargs, Result
+from weft._base.types import AnyCallable, Arg, Args, Kwargs, PyTree, Result
 from weft._lazy.aval import AnyOwner, Aval
 from weft._lazy.call import Exact
 from weft._lazy.infer import Call
@@ -28,7 +28,7 @@ from weft._tensor.codegen import op as rows
 from weft._tensor.convert import moved
 from weft._tensor.copying import restored, set_restorer
 from weft._tensor.display import body, place, place_in_graph, type_not_shown, with_suffixes
-from weft._tensor.tensor import Tensor, TensorOwner, wrap
+from weft._tensor.tensor import Results, Tensor, TensorOwner, wrap
 from weft.errors import ArgumentError, GradientError, LayoutError, UnsupportedCallError
 from weft.ops._kinds import Kind, Many
 from weft.ops._table import OpDef
@@ -129,7 +129,7 @@ class Encoding(TensorOwner):
             result = self.derived(call.op, args, kwargs)
         return tuple([x._read() for x in (result if isinstance(result, TUPLE) else (result,))])
 
-    def derived(self, op: OpDef, args: Sequence[object], kwargs: Kwargs) -> Any:
+    def derived(self, op: OpDef, args: Sequence[object], kwargs: Kwargs) -> Results:
         """The result without a rule, from what the row says of itself."""
         del args, kwargs
         raise self.refusal(op.name)
@@ -216,12 +216,12 @@ def rule(encodings: type[Encoding] | Sequence[type[Encoding]], *rows: str) -> Ca
     return add
 
 
-def on_whole(name: str, *args: object, **kwargs: object) -> Any:
+def on_whole(name: str, *args: object, **kwargs: object) -> Results:
     """The result of a row for dense tensors with the elements of the encoded ones."""
     return getattr(rows, name)(*map(_whole, args), **{key: _whole(x) for key, x in kwargs.items()})
 
 
-def _whole(x: object) -> Any:
+def _whole(x: object) -> PyTree:
     if isinstance(x, list):
         return [_whole(one) for one in cast("list[Any]", x)]
     encoding = encoding_of(x) if isinstance(x, Tensor) else None
@@ -246,7 +246,11 @@ def _arguments(call: Call, inputs: Sequence[Value]) -> tuple[list[Any], dict[str
     return args, kwargs
 
 
-def encoding_of(x: Tensor) -> Any:
+AnyEncoding: TypeAlias = Any
+"""An encoding of one layout: whoever asks for it knows the layout, and that its class has the parts of that."""
+
+
+def encoding_of(x: Tensor) -> AnyEncoding:
     """The encoding of a tensor; None for one that is an array."""
     return x._read().aval.owner
 
@@ -359,7 +363,7 @@ class ComposedTensor(Tensor):
         return encoding.values
 
     @property
-    def grad_fn(self) -> Any:
+    def grad_fn(self) -> Arg:
         """The recorded application that has made the values, or None for a leaf."""
         return self._encoding.values.grad_fn
 
@@ -427,7 +431,7 @@ class ComposedTensor(Tensor):
     def __copy__(self) -> Tensor:
         return self.detach().requires_grad_(self.requires_grad)
 
-    def __reduce_ex__(self, protocol: int) -> Any:
+    def __reduce_ex__(self, protocol: int) -> tuple[AnyCallable, Args]:
         encoding = self._encoding
         return rebuilt, (encoding.layout, encoding.facts(), encoding.parts())
 
@@ -435,6 +439,6 @@ class ComposedTensor(Tensor):
 Encoding.tensor_type = ComposedTensor
 
 
-def rebuilt(layout: layout, facts: dict[str, Any], parts: dict[str, Tensor]) -> Tensor:
+def rebuilt(layout: layout, facts: dict[str, object], parts: dict[str, Tensor]) -> Tensor:
     """The tensor that a pickle describes; whether it requires a gradient, its values say."""
     return restored(Stored(str(layout), facts, parts))

@@ -21,7 +21,7 @@ from weft._tensor.convert import from_host
 from weft._tensor.functions import PublicFunction
 from weft._tensor.inplace import inplace_of
 from weft._tensor.overriding import dispatched, twin
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft.ops._kinds import Kind
 
 _ARRAYS = (Tensor, np.ndarray)
@@ -42,7 +42,7 @@ def dunders_of(entry: PublicFunction) -> dict[str, AnyCallable]:
     takes_number = op.params[1].kind is Kind.OPERAND
     others = _OPERANDS if takes_number else _ARRAYS
 
-    def forward(input: Any, other: Any) -> Any:
+    def forward(input: Any, other: Any) -> Results:
         try:
             if not isinstance(other, others):
                 return not_implemented(other, op.name)
@@ -53,7 +53,7 @@ def dunders_of(entry: PublicFunction) -> dict[str, AnyCallable]:
             end_at_user(error)
             raise
 
-    def swapped(input: Any, other: Any) -> Any:
+    def swapped(input: Any, other: Any) -> Results:
         try:
             if not isinstance(other, others):
                 return not_implemented(other, op.name)

@@ -23,7 +23,7 @@ from weft._base.capture import UNCAPTURED
 from weft._base.guards import is_list_or_tuple
 from weft._base.pending import Pending
 from weft._base.state import Ambient, ambient, using
-from weft._base.types import AnyCallable
+from weft._base.types import AnyCallable, AttributeValue
 from weft._dispatch import apply
 from weft._lazy.aval import Aval, aval_of, marked
 from weft._lazy.batched import batched
@@ -35,7 +35,7 @@ from weft._lazy.signature import Signature
 from weft._lazy.value import Absent, Doubt, Shared, Value, inputs_first
 from weft._tensor.generator import Generator
 from weft._tensor.scalar import number
-from weft._tensor.tensor import Tensor, wrap
+from weft._tensor.tensor import Results, Tensor, wrap
 from weft._tensor.view import set_value
 from weft.errors import GradientError, InPlaceError, SettingError, TransformError
 from weft.ops._table import TABLE
@@ -95,7 +95,7 @@ class Examples:
 
     # --- running ------------------------------------------------------------------------------------------------
 
-    def run(self, function: AnyCallable, arguments: Sequence[object]) -> Any:
+    def run(self, function: AnyCallable, arguments: Sequence[object]) -> Results:
         """`function(*arguments)`, recorded as for one example; `result_of` takes its results to the caller."""
         with self._recording():
             results = function(*arguments)
@@ -147,7 +147,7 @@ class Examples:
             return False
         return any(isinstance(x, Tensor) and self.result_of(x)[1] for x in args)
 
-    def by_rule(self, rule: Callable[..., tuple[Any, Any]], args: Sequence[object]) -> Any:
+    def by_rule(self, rule: Callable[..., tuple[Any, Any]], args: Sequence[object]) -> Results:
         """The results of a user's rule for all examples, as tensors that stand for one."""
         pairs = [self.result_of(x) if isinstance(x, Tensor) else (x, False) for x in args]
         dims = tuple([0 if differs else None for _, differs in pairs])
@@ -265,7 +265,7 @@ class Examples:
 
     # --- what the function does ---------------------------------------------------------------------------------
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> AttributeValue:
         """What else captures are told is only for the capture around this one."""
         return getattr(self._around, name)
 

@@ -20,7 +20,7 @@ from weft._lazy.value import PENDING, Value, tick
 from weft._tensor.overriding import dispatched
 from weft._tensor.scalar import number
 from weft._tensor.state import NO_FACTS
-from weft._tensor.tensor import Tensor, operand, wrap
+from weft._tensor.tensor import Results, Tensor, operand, wrap
 
 _new = object.__new__
 _NO_VALUE = (AttributeError, Overridden)
@@ -31,7 +31,7 @@ def unary(call: Call, general: AnyCallable) -> Callable[[Any], Any]:
     """A function of one tensor."""
     lookup = call.signatures.get
 
-    def function(input: Any, *, out: Any = None) -> Any:
+    def function(input: Any, *, out: Any = None) -> Results:
         try:
             try:
                 x = input._value
@@ -73,7 +73,7 @@ def binary(call: Call, general: AnyCallable, takes_number: bool) -> Callable[[An
     lookup = call.signatures.get
     numbers: frozenset[type] = _NUMBERS if takes_number else frozenset()
 
-    def function(input: Any, other: Any, *, out: Any = None) -> Any:
+    def function(input: Any, other: Any, *, out: Any = None) -> Results:
         try:
             try:
                 a = input._value

@@ -45,7 +45,7 @@ class _LegacyType(type):
     dtype: DType
     home: str
 
-    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
+    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _LegacyType:
         if bases:
             raise ArgumentError(f"type 'torch.{bases[0].__name__}' is not an acceptable base type; derive from Tensor")
         return super().__new__(cls, name, bases, namespace)
@@ -70,7 +70,7 @@ def classes_of(home: str, module: str) -> dict[str, type]:
 CLASSES = classes_of("cpu", "torch")
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> type:
     try:
         return CLASSES[name]
     except KeyError:

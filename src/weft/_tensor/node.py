@@ -27,7 +27,7 @@ from weft._base.guards import TUPLE, is_tuple
 from weft._base.handles import Handle
 from weft._base.size import Size
 from weft._base.state import ambient
-from weft._base.types import Arg
+from weft._base.types import Arg, AttributeValue
 from weft._lazy.aval import Aval
 from weft._lazy.call import plain
 from weft._lazy.role import Interior, Leaf, custom_of
@@ -109,7 +109,7 @@ class Node:
         on_values.__name__ = name
         return Handle(node_hooks_of(self._vertex).before, on_values)
 
-    def __call__(self, *grad_outputs: Tensor | None) -> Any:
+    def __call__(self, *grad_outputs: Tensor | None) -> Tensors | Tensor | None:
         """The gradients by `next_functions`, given those of the node's outputs; for a single one, not in a tuple.
 
         Hooks are not called. `RuntimeError` for another number of gradients.
@@ -168,7 +168,7 @@ class Node:
 
     # --- what the derivative reads ------------------------------------------------------------------------------
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> AttributeValue:
         """`_saved_NAME`: what the derivative reads of an argument, or of the "result"; `_raw_saved_NAME`: as saved."""
         for prefix in ("_saved_", "_raw_saved_"):
             if name.startswith(prefix):
@@ -270,7 +270,7 @@ class AccumulateGrad(Node):
         return 2**64 - 1
 
     @property
-    def _vertex(self) -> Any:
+    def _vertex(self) -> Arg:
         return self._role
 
     def _input_types(self) -> list[Aval]:

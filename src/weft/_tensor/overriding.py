@@ -23,7 +23,7 @@ from weft._base.overriding import (
 )
 from weft._base.site import UNTIL_USER, end_at_user
 from weft._base.state import ambient, set_field
-from weft._base.types import AnyCallable, Arg, Args, Kwargs, Result
+from weft._base.types import AnyCallable, Arg, Args, AttributeValue, Kwargs, Result
 from weft._tensor.base import VALUE_SLOT, TensorBase
 from weft.errors import ArgumentError
 
@@ -34,7 +34,7 @@ class _Disabled:
     A function would be bound to the object by which PyTorch finds it, and PyTorch warns of that.
     """
 
-    def __call__(self, func: object, types: Iterable[type], args: object = (), kwargs: object = None) -> Any:
+    def __call__(self, func: object, types: Iterable[type], args: object = (), kwargs: object = None) -> Result:
         _refuse_of_pytorch(func, types)
         return NotImplemented
 
@@ -45,7 +45,7 @@ disabled = _Disabled()
 class _Guarded:
     """The attribute `_value` of an overriding class, which a public function cannot read."""
 
-    def __get__(self, tensor: TensorBase | None, kind: type) -> Any:
+    def __get__(self, tensor: TensorBase | None, kind: type) -> AttributeValue:
         if tensor is None:
             return self
         require_not_overridden(tensor)
@@ -77,7 +77,7 @@ def become_overriding(kind: type[TensorBase]) -> None:
 
 
 @cache
-def _overridable_member(member: Any) -> Any:
+def _overridable_member(member: Any) -> AnyCallable | property:
     if not isinstance(member, property):
         return overridable(member, member)
     public = (member.__get__, member.__set__, member.__delete__)
@@ -86,7 +86,7 @@ def _overridable_member(member: Any) -> Any:
     return property(read, write, delete, member.__doc__)
 
 
-def _inherited(kind: type, name: str) -> Any:
+def _inherited(kind: type, name: str) -> AttributeValue:
     return next((c.__dict__[name] for c in kind.__mro__ if name in c.__dict__), None)
 
 
@@ -108,7 +108,7 @@ def require_not_overridden(x: object) -> None:
 # --- from a signal to a call --------------------------------------------------------------------------------------
 
 
-def dispatched(signal: Overridden) -> Any:
+def dispatched(signal: Overridden) -> Result:
     """What a public function returns that has caught `signal`: the result of `__torch_function__`."""
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  only it gives a frame at once
     if signal.frame is not frame:
@@ -200,7 +200,7 @@ def overriding_among(relevant: Iterable[object]) -> list[Arg]:
 
 
 @acts_for_user
-def _answer(public: object, overriding: list[Any], args: Args, kwargs: Kwargs) -> Any:
+def _answer(public: object, overriding: list[Any], args: Args, kwargs: Kwargs) -> Result:
     """The first answer of the mode and of the overriding objects, or `NotImplemented`."""
     types = tuple(map(type, overriding))
     overrides = ambient().overrides
@@ -216,7 +216,7 @@ def _answer(public: object, overriding: list[Any], args: Args, kwargs: Kwargs) -
     return NotImplemented
 
 
-def handle(public: object, relevant: Iterable[object], args: Args, kwargs: Kwargs) -> Any:
+def handle(public: object, relevant: Iterable[object], args: Args, kwargs: Kwargs) -> Result:
     """The result of `__torch_function__` of the mode or of `relevant` arguments; `TypeError` if none has one."""
     relevant = list(relevant)
     result = _answer(public, overriding_among(relevant), args, kwargs)
@@ -263,7 +263,7 @@ def push_mode(mode: object) -> None:
     set_field(overrides=overrides.replaced(modes=(*overrides.modes, mode)))
 
 
-def pop_mode() -> Any:
+def pop_mode() -> Result:
     """End what `push_mode` began last; returns the mode."""
     overrides = ambient().overrides
     set_field(overrides=overrides.replaced(modes=overrides.modes[:-1]))
@@ -278,7 +278,7 @@ NOT_WRAPPED: list[Any] = []
 
 
 @acts_for_user
-def by_default(cls: Any, func: AnyCallable, types: Iterable[type], args: Args = (), kwargs: Any = None) -> Any:
+def by_default(cls: Any, func: AnyCallable, types: Iterable[type], args: Args = (), kwargs: Any = None) -> Result:
     """Call `func`, and make tensors among its results tensors of this class.
 
     `NotImplemented` if the class of an argument is no base of this one; `TypeError` for a function of PyTorch's, which
@@ -318,11 +318,11 @@ def _converted(result: Result, kind: type) -> Result:
     return result
 
 
-def overridable(function: AnyCallable, public: object = None, *, only_modes: bool = False) -> Any:
+def overridable(function: AnyCallable, public: object = None, *, only_modes: bool = False) -> AnyCallable:
     """A public function that can be overridden, of one that does nothing for it. `public` is what it stands for."""
 
     @wraps(function)
-    def form(*args: object, **kwargs: object) -> Any:
+    def form(*args: object, **kwargs: object) -> Result:
         try:
             _require_none_overriding(args, kwargs)
             return function(*args, **kwargs)

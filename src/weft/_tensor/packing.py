@@ -23,12 +23,12 @@ def conjugate(sizes: Lengths) -> Lengths:
     return (sizes > np.arange(int(sizes[0]))[:, None]).sum(1)
 
 
-def _on_device_of(array: Lengths, tensor: Tensor) -> Any:
+def _on_device_of(array: Lengths, tensor: Tensor) -> Tensor:
     """An array as a tensor on the device of `tensor`."""
     return from_numpy_array(array).to(tensor.device)
 
 
-def lengths_on_device_of(batch_sizes: Any, tensor: Tensor) -> Any:
+def lengths_on_device_of(batch_sizes: Any, tensor: Tensor) -> Tensor:
     """The lengths of sequences as a tensor on the device of `tensor`, from a tensor of batch sizes."""
     return _on_device_of(conjugate(batch_sizes.numpy()), tensor)
 

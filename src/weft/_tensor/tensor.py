@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from math import prod
-from typing import Any, Protocol, Self, cast
+from typing import Any, Protocol, Self, TypeAlias, cast
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user, warn_user
 from weft._base.size import Size
 from weft._base.state import ambient
+from weft._base.types import PyTree
 from weft._lazy.infer import Call
 from weft._lazy.moving import moved_array
 from weft._lazy.owner import Owner
@@ -41,6 +42,10 @@ from weft.errors import (
     SettingError,
     ValueRangeError,
 )
+from weft.ops._kinds import Scalar
+
+Results: TypeAlias = Any
+"""What a row or a composite returns: a tensor, or several in a tuple; the arguments say which. Stubs have overloads."""
 
 _new = object.__new__
 
@@ -75,7 +80,7 @@ class Tensor(TensorBase):
         """Sizes of the dims."""
         return self._read().aval.size
 
-    def size(self, dim: int | str | None = None) -> Any:
+    def size(self, dim: int | str | None = None) -> Size | int:
         """Sizes of the dims, or of one of them."""
         if dim is None:
             return self.shape
@@ -334,7 +339,7 @@ class Tensor(TensorBase):
 
     # --- values -----------------------------------------------------------------------------------------------
 
-    def item(self) -> Any:
+    def item(self) -> Scalar:
         """The only element, as a Python number."""
         try:
             if self.numel() != 1:
@@ -346,7 +351,7 @@ class Tensor(TensorBase):
             end_at_user(error)
             raise
 
-    def tolist(self) -> Any:
+    def tolist(self) -> PyTree:
         """The elements as nested lists of Python numbers."""
         return self._host().tolist()
 
@@ -416,7 +421,7 @@ class Tensor(TensorBase):
     def __hash__(self) -> int:
         return id(self)
 
-    def __reversed__(self) -> Any:
+    def __reversed__(self) -> Tensor:
         return self.flip(0)
 
     __array_priority__ = 1000  # NumPy leaves mixed arithmetic to the tensor

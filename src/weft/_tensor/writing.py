@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from weft._base.types import AnyCallable
+from weft._base.types import AnyArray, AnyCallable
 from weft._lazy.aval import Aval
 from weft._lazy.call import ONE
 from weft._lazy.infer import Call, call_of
@@ -50,7 +49,7 @@ def _type_of_the_base(avals: Sequence[Aval], *rest: object) -> Aval:
     return avals[0]
 
 
-def _write_on_host(view: AnyCallable, base: object, value: object, *numbers: object, **static: object) -> Any:
+def _write_on_host(view: AnyCallable, base: object, value: object, *numbers: object, **static: object) -> AnyArray:
     view(base, *numbers, **static)[...] = value
     return base
 
@@ -63,7 +62,9 @@ def _like_the_base(shapes: Sequence[Sizes], static: Mapping[str, object]) -> Fac
     return Factors((letters[0], *[tuple(map(PartOf, dims)) for dims in letters[1:]]), (letters[0],), whole)
 
 
-def _write_by_transpose(view: AnyCallable, base: jax.Array, value: jax.Array, *rest: object, **static: object) -> Any:
+def _write_by_transpose(
+    view: AnyCallable, base: jax.Array, value: jax.Array, *rest: object, **static: object
+) -> AnyArray:
     """Write through any view operator by its linear transpose, which puts the elements back."""
     if is_float8(base.dtype):  # whose bytes are moved, since one of these types has no zero
         as_bytes = partial(jax.lax.bitcast_convert_type, new_dtype=jnp.uint8)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from weft._lazy.interpreter.table import Array, Binary, Bind, Function, MissingPrimitive, Params, Type, Types, primitive
+from weft.ops._kinds import Scalar
 
 # --- one place ------------------------------------------------------------------------------------------------
 
@@ -118,7 +119,7 @@ def _windows(
     return _Windows(operand.shape, tuple(sizes), tuple(indexed), along, indices.shape[:-1])
 
 
-def _fill_value(params: Params, dtype: np.dtype) -> Any:
+def _fill_value(params: Params, dtype: np.dtype) -> Scalar:
     """The value that `jax.lax.gather` gives for windows that do not lie inside of the operand."""
     value = params.get("fill_value")
     if value is not None:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from weft._base.types import AnyCallable
+from weft._base.types import AnyCallable, Arg
 from weft._lazy.precision import is_half
 
 Array = np.ndarray
@@ -127,6 +127,6 @@ def read_only(array: Array) -> Array:
 
 
 @lru_cache
-def library(name: str) -> Any:
+def library(name: str) -> Arg:
     """A module, imported at the first call, since the import of SciPy's modules takes long."""
     return import_module(name)

@@ -14,6 +14,7 @@ from weft._lazy.interpreter.evaluate import interpreted
 from weft._lazy.interpreter.products import matmul_of
 from weft._lazy.interpreter.reduction import highest, lowest
 from weft._lazy.interpreter.table import Array, Function, MissingPrimitive, Params, Types, computed_in, primitive, wide
+from weft.ops._kinds import Scalar
 
 
 class _Grid(NamedTuple):
@@ -128,7 +129,7 @@ def _reduction_grid(params: Params) -> _Grid:
     )
 
 
-def _start(name: str, dtype: np.dtype) -> Any:
+def _start(name: str, dtype: np.dtype) -> Scalar:
     """The neutral element of a reduction, with which windows are padded."""
     return 0 if name == "sum" else {"max": lowest, "min": highest}[name](dtype)
 

@@ -23,7 +23,7 @@ from weft._base.cell import Contents, settings
 from weft._base.logs import ARTIFACTS
 from weft._base.site import end_at_user, line_of, warn_user
 from weft._base.state import Ambient, ambient, enter, leave, set_field
-from weft._base.types import AnyCallable, Args, Kwargs
+from weft._base.types import AnyCallable, Args, AttributeValue, Kwargs, Result
 from weft._base.usage import log_api_usage_once
 from weft._lazy.flushing import escaping, flush
 from weft._lazy.outline import has_user_derivatives
@@ -100,14 +100,14 @@ class Compiled:
         update_wrapper(self, function, updated=())
         functions.add(self)
 
-    def __call__(self, *args: object, **kwargs: object) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Result:
         try:
             return self._called(args, kwargs)
         except KeyboardInterrupt as error:
             end_at_user(error)
             raise
 
-    def _called(self, args: Args, kwargs: Kwargs) -> Any:
+    def _called(self, args: Args, kwargs: Kwargs) -> Result:
         state = ambient()
         if _sees_operators(state) or Stance.current == "force_eager":
             return self._function(*args, **kwargs)
@@ -149,7 +149,7 @@ class Compiled:
 
     # --- capturing ----------------------------------------------------------------------------------------------
 
-    def _run(self, entry: _CacheEntry, call: _CallArguments, why: str) -> Any:
+    def _run(self, entry: _CacheEntry, call: _CallArguments, why: str) -> Result:
         """Run the function, and capture it if that is possible; `why` is what has changed since the last capture."""
         self.__dict__["_runs"] += 1
         if entry.failures >= _MOST_FAILURES:
@@ -277,7 +277,7 @@ class Compiled:
         """The function or module itself, by PyTorch's name for it."""
         return self._function
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> AttributeValue:
         return getattr(self.__dict__["_function"], name)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -287,7 +287,7 @@ class Compiled:
         else:
             setattr(function, name, value)
 
-    def __get__(self, instance: object, owner: object = None) -> Any:
+    def __get__(self, instance: object, owner: object = None) -> Result:
         return self if instance is None else _BoundMethod(self, instance)
 
     def __reduce__(self) -> str | tuple[Any, ...]:
@@ -308,7 +308,7 @@ class _BoundMethod:
         self._compiled = compiled
         self._instance = instance
 
-    def __call__(self, *args: object, **kwargs: object) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Result:
         return self._compiled(self._instance, *args, **kwargs)
 
 
@@ -321,7 +321,7 @@ def compile(
     mode: str | None = None,
     options: object = None,
     disable: bool = False,
-) -> Any:
+) -> Result:
     """Capture a function or module once per kind of call, and replay it without running its Python code.
 
     State that it reads and writes (parameters, buffers, optimizer state, random generators, learning rates) is read

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Mapping, Sequence
 
 from weft._lazy.role import Leaf
 from weft._tensor.alias import owner_of
@@ -11,7 +10,7 @@ from weft._tensor.base import TensorBase
 from weft.errors import ValueRangeError
 
 
-def kind_of(tensor: TensorBase) -> Any:
+def kind_of(tensor: TensorBase) -> Hashable:
     """A key that is equal for tensors which a captured program can take for each other."""
     try:
         value = tensor._read()

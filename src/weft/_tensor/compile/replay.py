@@ -9,6 +9,7 @@ from typing import Any
 
 from weft._base.interrupts import uninterrupted
 from weft._base.state import ambient
+from weft._base.types import Result
 from weft._lazy.flushing import flush
 from weft._lazy.role import Leaf
 from weft._lazy.value import Value, is_taped
@@ -180,7 +181,7 @@ class Replay:
         changed = self._snapshot.difference()
         return changed and f"`{changed}`"
 
-    def run(self, arguments: Arguments) -> Any:
+    def run(self, arguments: Arguments) -> Result:
         """Record the operators with the current values, and distribute their outputs.
 
         Either all tensors that the function writes get their new values, or none, whatever signals come.
@@ -188,7 +189,7 @@ class Replay:
         with uninterrupted:
             return self._distributed(arguments)
 
-    def _distributed(self, arguments: Arguments) -> Any:
+    def _distributed(self, arguments: Arguments) -> Result:
         state = ambient()
         drawn = [number(x) for generator in self._generators for x in generator.draw()]  # also draws that nobody uses
         inputs = [source(arguments) for source in self._sources]

@@ -390,7 +390,7 @@ def _contents(cells: Iterable[CellType]) -> list[Any]:
     return [_content(cell) for cell in cells]
 
 
-def _content(cell: CellType) -> Any:
+def _content(cell: CellType) -> object:
     try:
         return cell.cell_contents
     except ValueError:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from functools import wraps
-from typing import Any
 
 from weft._base.state import ambient
-from weft._base.types import AnyCallable
+from weft._base.types import AnyCallable, Result
 from weft.errors import OptionError
 
 STANCES = (
@@ -56,7 +55,7 @@ class set_stance:
         stance = self._stance
 
         @wraps(function)
-        def wrapped(*args: object, **kwargs: object) -> Any:
+        def wrapped(*args: object, **kwargs: object) -> Result:
             with set_stance(stance):
                 return function(*args, **kwargs)
 

@@ -92,7 +92,7 @@ def _is_callback_of_collector(code: CodeType) -> bool:
     return any(getattr(callback, "__code__", None) is code for callback in gc.callbacks)
 
 
-def _draws() -> Any:
+def _draws() -> tuple[object, ...]:
     """The states of the process-wide generators that tensors do not use."""
     kind, words, at, *_ = tuple[Any, ...](np.random.get_state())
     return random.getstate(), kind, words.tobytes(), at

@@ -6,7 +6,6 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from weft._base.dtype import bool_
 from weft._base.state import ambient
@@ -15,7 +14,7 @@ from weft._tensor.composite.neural import dropout, scaled_dot_product_attention
 from weft._tensor.composite.neural import pad as padded
 from weft._tensor.dim_names import names_of, unnamed, with_names
 from weft._tensor.functions import composite
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft.errors import DimNameError, PreconditionError, ShapeError, UnsupportedError
 from weft.ops._dims import Names
 from weft.ops._table import IN_FUNCTIONAL
@@ -263,7 +262,7 @@ def _input_weights(
     return query, key, value
 
 
-def _added(bias_k: Tensor | None, bias_v: Tensor | None, static_k: object, static_v: object) -> Any:
+def _added(bias_k: Tensor | None, bias_v: Tensor | None, static_k: object, static_v: object) -> Results:
     """The key and the value that are appended to every sequence, or None."""
     if bias_k is None and bias_v is None:
         return None

@@ -22,7 +22,7 @@ from weft._tensor.dim_names import label_of, names_of, take_names
 from weft._tensor.functions import composite
 from weft._tensor.storage import storage_of
 from weft._tensor.strided import strided_view
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft._tensor.view import check_names, check_overlap, check_shape, check_writable, write
 from weft.errors import DimNameError, DTypeError, GradientError, OutOfRangeError, ValueRangeError
 from weft.ops._memory import require_addressable
@@ -110,7 +110,7 @@ TYPE_NAMES = {f"torch.{scalar_name(dtype)}Tensor": dtype for dtype in DTYPES}
 
 
 @composite("type", public=NO_FUNCTION)
-def type_(input: Tensor, dtype: object = None, non_blocking: bool = False) -> Any:
+def type_(input: Tensor, dtype: object = None, non_blocking: bool = False) -> Results:
     """The elements as `dtype`; without it, the name of the type.
 
     A class such as `LongTensor` or `cuda.FloatTensor`, or its name, such as "torch.LongTensor", also says on which

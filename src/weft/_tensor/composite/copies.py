@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from weft._base.dtype import DType, int32, int64
 from weft._base.guards import TUPLE
@@ -17,7 +16,7 @@ from weft._tensor.composite.create import new_empty
 from weft._tensor.functions import FUNCTIONS, composite
 from weft._tensor.sharing import rebind
 from weft._tensor.strided import strided_view
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft._tensor.view import write
 from weft.errors import DistError, DTypeError, OutOfRangeError, ShapeError
 from weft.ops._dims import wrap_dim
@@ -167,7 +166,7 @@ def _copying(name: str, view: View) -> None:
     """Define `<name>_copy`, which copies what a view shows."""
 
     @composite(f"{name}_copy", doc=f"What `{name}` gives, as a copy.", public=PLAIN if name == "narrow" else NO_METHOD)
-    def copied(input: Tensor, *args: object, **kwargs: object) -> Any:
+    def copied(input: Tensor, *args: object, **kwargs: object) -> Results:
         result = view(input, *args, **kwargs)
         return tuple([op.clone(x) for x in result]) if isinstance(result, TUPLE) else op.clone(result)
 

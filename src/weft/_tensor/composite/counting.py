@@ -17,7 +17,7 @@ from weft._tensor.composite.create import number_of, refuse_bool
 from weft._tensor.composite.shape import select
 from weft._tensor.functions import composite
 from weft._tensor.named_results import named_result
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._dims import wrap_dim
 from weft.ops._table import NO_METHOD, Public
@@ -76,7 +76,7 @@ def _given_edges(input: Tensor, bins: Tensor, range: object, dim: int = 0) -> Te
 )
 def histogram(
     input: Tensor, bins: Any = 100, *, range: Any = None, weight: Tensor | None = None, density: bool = False
-) -> Any:
+) -> Results:
     """The number of elements in each bin, or the sum of their weights, and the edges of the bins.
 
     `bins` is the number of equal bins over `range` (by default from the smallest element to the largest), or their
@@ -112,7 +112,7 @@ def histogramdd(
     range: Sequence[float] | None = None,
     weight: Tensor | None = None,
     density: bool = False,
-) -> Any:
+) -> Results:
     """The number of points in each cell of a grid, or the sum of their weights, and for each dim the edges of its bins.
 
     The points are the vectors in the innermost dim. `bins` is one number for all dims, a number for each, or the edges

@@ -32,6 +32,7 @@ from weft.errors import (
     UnsupportedDTypeError,
 )
 from weft.ops._dims import require_sizes
+from weft.ops._kinds import Scalar
 from weft.ops._table import NO_FUNCTION, NO_METHOD, TABLE
 from weft.ops._type_names import c_name, scalar_name
 
@@ -125,7 +126,7 @@ def sizes_of(name: str, size: Any, options: Kwargs | None = None) -> tuple[int, 
     return sizes
 
 
-def number_of(value: Any) -> Any:
+def number_of(value: Any) -> Scalar:
     """A Python number, from a number or from a tensor of one element."""
     return value.item() if hasattr(value, "item") else value
 

@@ -15,7 +15,7 @@ from weft._base.types import AnyCallable, Arg
 from weft._tensor.codegen import op
 from weft._tensor.functions import composite
 from weft._tensor.kind_names import kind_and_advice, kind_of
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft.errors import ArgumentError, ShapeError
 from weft.ops._table import NO_METHOD
 
@@ -70,7 +70,7 @@ def _define(name: str, call: AnyCallable, doc: str, *, in_place: bool = False) -
     public = f"_foreach_{name}"
 
     @composite(public, doc=doc, public=NO_METHOD)
-    def function(self: object, *operands: object, **options: object) -> Any:
+    def function(self: object, *operands: object, **options: object) -> Results:
         tensors = _checked(public, self)
         operands = (*operands, *[options.pop(key) for key in _OPERANDS if key in options])
         columns = [_for_each(operand, len(tensors)) for operand in operands]

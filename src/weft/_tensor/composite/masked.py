@@ -14,6 +14,7 @@ from weft._tensor.functions import composite
 from weft._tensor.tensor import Tensor
 from weft.errors import DimError, NotDefinedError, ShapeError, ValueRangeError
 from weft.ops._dims import wrap_dim
+from weft.ops._kinds import Scalar
 from weft.ops._table import Public
 
 
@@ -36,16 +37,16 @@ def parts(input: Any, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
     return input, op.broadcast_to(op.to_dtype(mask, bool_), input.shape)
 
 
-def _least(input: Tensor, name: str) -> Any:
+def _least(input: Tensor, name: str) -> Scalar:
     """The number that is no larger than any other of the type."""
     return _extreme(input, name, -inf, 0)
 
 
-def _most(input: Tensor, name: str) -> Any:
+def _most(input: Tensor, name: str) -> Scalar:
     return _extreme(input, name, inf, 1)
 
 
-def _extreme(input: Tensor, name: str, infinite: float, at: int) -> Any:
+def _extreme(input: Tensor, name: str, infinite: float, at: int) -> Scalar:
     if input.dtype.category == FLOAT:
         return infinite
     if input.dtype.category in (BOOL, COMPLEX):

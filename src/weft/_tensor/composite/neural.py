@@ -17,7 +17,7 @@ from weft._tensor.codegen import op
 from weft._tensor.convert import from_host
 from weft._tensor.functions import composite
 from weft._tensor.sparse.gradients import embedded
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft._tensor.view import write
 from weft.errors import DTypeError, OutOfRangeError, PreconditionError, ShapeError, ValueRangeError
 from weft.ops._autocast import CPU_FLOAT32
@@ -220,13 +220,13 @@ def _max_pools(n: int) -> None:
         dilation: object = 1,
         ceil_mode: bool = False,
         return_indices: bool = False,
-    ) -> Any:
+    ) -> Results:
         """The largest element of each window, and its flat position in the plane if `return_indices`."""
         row = f"max_pool{n}d_with_indices" if return_indices else f"max_pool{n}d_values"
         return getattr(op, row)(input, kernel_size, stride, padding, dilation, ceil_mode)
 
     @composite(f"adaptive_max_pool{n}d", public=IN_FUNCTIONAL)
-    def adaptive_max_pool(input: Tensor, output_size: object, return_indices: bool = False) -> Any:
+    def adaptive_max_pool(input: Tensor, output_size: object, return_indices: bool = False) -> Results:
         """The largest element of each of `output_size` windows, and its position if `return_indices`."""
         row = f"adaptive_max_pool{n}d_with_indices" if return_indices else f"adaptive_max_pool{n}d_values"
         return getattr(op, row)(input, output_size)

@@ -14,7 +14,7 @@ from weft._tensor.functions import composite
 from weft._tensor.inplace import inplace_of
 from weft._tensor.scalar import Number
 from weft._tensor.sparse.gradients import embedded
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft._tensor.view import write
 from weft.errors import OutOfRangeError, ShapeError
 from weft.ops._dims import wrap_dim
@@ -166,7 +166,7 @@ def norm_except_dim(v: Tensor, pow: int = 2, dim: Dim = 0) -> Tensor:
 
 
 @composite(public=NO_METHOD)
-def adaptive_max_pool1d(input: Tensor, output_size: object) -> Any:
+def adaptive_max_pool1d(input: Tensor, output_size: object) -> Results:
     """The largest element of each of `output_size` windows, and its position."""
     return op.adaptive_max_pool1d_with_indices(input, output_size)
 
@@ -179,7 +179,7 @@ def max_pool1d_with_indices(
     padding: object = 0,
     dilation: object = 1,
     ceil_mode: bool = False,
-) -> Any:
+) -> Results:
     """The largest element of each window, and its position."""
     return op.max_pool1d_with_indices(input, kernel_size, stride or None, padding, dilation, ceil_mode)
 

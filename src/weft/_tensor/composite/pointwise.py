@@ -12,7 +12,7 @@ from weft._tensor.composite.create import ones_like
 from weft._tensor.functions import composite
 from weft._tensor.output import write_out
 from weft._tensor.scalar import Number
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft._tensor.view import write
 from weft.errors import ArgumentError, DTypeError, UnsupportedDTypeError
 from weft.ops._table import IN_PLACE, NO_FUNCTION, NO_METHOD, Public
@@ -41,7 +41,7 @@ composite("divide", public=IN_PLACE)(div)
 
 
 @composite("__rtruediv__", public=NO_FUNCTION)
-def reflected_division(input: Tensor, dividend: object) -> Any:
+def reflected_division(input: Tensor, dividend: object) -> Results:
     """`dividend / input`, computed as in PyTorch: the rounded reciprocal times the number."""
     return op.reciprocal(input).__mul__(dividend)
 
@@ -131,19 +131,19 @@ def invert(input: Tensor) -> Tensor:
 
 
 @composite("__pow__", public=NO_FUNCTION)
-def power(input: Tensor, exponent: object) -> Any:
+def power(input: Tensor, exponent: object) -> Results:
     """`input ** exponent`."""
     return pow(input, exponent) if _is_operand(exponent) else not_implemented(exponent, "pow")
 
 
 @composite("__rpow__", public=NO_FUNCTION)
-def reflected_power(input: Tensor, base: object) -> Any:
+def reflected_power(input: Tensor, base: object) -> Results:
     """`base ** input`."""
     return pow(base, input) if _is_operand(base) else not_implemented(base, "pow")
 
 
 @composite("__ipow__", public=NO_FUNCTION)
-def inplace_power(input: Any, exponent: Any) -> Any:
+def inplace_power(input: Any, exponent: Any) -> Results:
     """`input **= exponent`."""
     return input.pow_(exponent) if _is_operand(exponent) else not_implemented(exponent, "pow_")
 
@@ -183,7 +183,7 @@ def _is_complex(value: object) -> bool:
 
 
 @composite(public=NO_METHOD)
-def where(condition: Tensor, input: object = None, other: object = None, *, out: Tensor | None = None) -> Any:
+def where(condition: Tensor, input: object = None, other: object = None, *, out: Tensor | None = None) -> Results:
     """`input` where `condition` is true, else `other`; without these, the indices of the true elements."""
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)

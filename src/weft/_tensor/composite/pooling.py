@@ -9,7 +9,7 @@ from typing import Any
 from weft._base.determinism import refuse_undetermined
 from weft._tensor.codegen import op
 from weft._tensor.functions import composite
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft.errors import IndexRangeError, ShapeError, ValueRangeError
 from weft.ops._autocast import CPU_FLOAT32
 from weft.ops._dims import wrap_dim
@@ -181,7 +181,7 @@ def _fractional_max_pool(n: int) -> None:
         output_ratio: object = None,
         return_indices: bool = False,
         _random_samples: Tensor | None = None,
-    ) -> Any:
+    ) -> Results:
         """The largest element of each of `output_size` windows, or of `output_ratio` times the input's size.
 
         With `return_indices`, also its flat position in the plane.

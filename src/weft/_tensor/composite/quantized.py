@@ -20,7 +20,7 @@ from weft._tensor.overriding import require_not_overridden
 from weft._tensor.quantized import rules as _rules
 from weft._tensor.quantized.encoding import Quantized, grid_tensor, is_quantized, quantized_encoding, quantized_with
 from weft._tensor.quantized.tensor import QuantizedTensor
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft._tensor.view import write
 from weft.errors import DTypeError, LayoutError, OutOfRangeError, UnsupportedCallError
 from weft.ops._dims import wrap_dim
@@ -65,7 +65,7 @@ def _grids(scales: Tensor, zero_points: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @composite(public=NO_METHOD)
-def quantize_per_tensor(input: Any, scale: Any, zero_point: Any, dtype: Any) -> Any:
+def quantize_per_tensor(input: Any, scale: Any, zero_point: Any, dtype: Any) -> Results:
     """The quantized tensor nearest to float32 numbers, on one grid: `(q - zero_point) * scale` with integers `q`.
 
     For a list of tensors, scales and zero points are tensors with one entry for each, and the result is a tuple.
@@ -141,7 +141,7 @@ def covering(least: Tensor, most: Tensor, low: int, high: int, *, symmetric: boo
 
 
 @composite()
-def dequantize(input: Any) -> Any:
+def dequantize(input: Any) -> Results:
     """The float32 numbers of a quantized tensor, or of each tensor of a list; others as float32."""
     if is_list_or_tuple(input):
         return tuple([dequantize(x) for x in input])

@@ -10,7 +10,7 @@ from weft._base.dtype import DType
 from weft._base.guards import LIST_OR_TUPLE
 from weft._base.size import Size
 from weft._base.state import default_dtype
-from weft._base.types import Arg
+from weft._base.types import Arg, Result
 from weft._tensor.alias import shows_changed
 from weft._tensor.arguments import operand_or_number
 from weft._tensor.codegen import op
@@ -27,7 +27,7 @@ def _fact(name: str) -> None:
     """Define the function `name`, which calls the method of that name."""
 
     @composite(name, doc=getattr(Tensor, name).__doc__, public=NO_METHOD)
-    def fact(input: Tensor) -> Any:
+    def fact(input: Tensor) -> Result:
         return getattr(Tensor, name)(input)
 
 

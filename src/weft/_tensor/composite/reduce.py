@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft._base.dtype import DType
 from weft._base.types import AnyCallable
 from weft._tensor.arguments import AnyDims
 from weft._tensor.codegen import op
 from weft._tensor.functions import composite
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft.errors import ArgumentError
 from weft.ops._table import NO_METHOD, OTHER_OUT, Public
 
@@ -22,7 +20,9 @@ def _extreme(name: str, whole: str, along: str, pair: str) -> AnyCallable:
         public=Public(out=OTHER_OUT),
         doc=f"The {name}imum of all elements, along `dim` with its indices, or of two tensors.",
     )
-    def extreme(input: Tensor, dim: AnyDims = None, keepdim: bool | None = None, *, other: Tensor | None = None) -> Any:
+    def extreme(
+        input: Tensor, dim: AnyDims = None, keepdim: bool | None = None, *, other: Tensor | None = None
+    ) -> Results:
         other = dim if isinstance(dim, Tensor) else other
         if other is not None:
             return getattr(op, pair)(input, other)
@@ -45,7 +45,7 @@ def _median(name: str) -> AnyCallable:
     @composite(
         name, public=Public(out=OTHER_OUT), doc=f"The {name} of all elements, or of those along `dim` with its indices."
     )
-    def median(input: Tensor, dim: AnyDims = None, keepdim: bool = False) -> Any:
+    def median(input: Tensor, dim: AnyDims = None, keepdim: bool = False) -> Results:
         if dim is None:
             return getattr(op, f"{name}_all")(input)
         return getattr(op, f"{name}_dim")(input, dim, keepdim)
@@ -72,7 +72,7 @@ def _moment(name: str, *, method: bool) -> AnyCallable:
         keepdim: bool = False,
         *,
         correction: float | None = None,
-    ) -> Any:
+    ) -> Results:
         if isinstance(dim, bool):
             dim, unbiased = None, dim
         if unbiased is not None:

@@ -15,7 +15,7 @@ from weft._tensor.codegen import op
 from weft._tensor.dim_names import names_of, unnamed, with_names
 from weft._tensor.functions import composite
 from weft._tensor.pieces import slices_along
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft.errors import (
     ArgumentError,
     DimError,
@@ -65,7 +65,7 @@ def rot90(input: Tensor, k: int = 1, dims: Dims = (0, 1)) -> Tensor:
 
 
 @composite(public=Public(out=OTHER_OUT))
-def kthvalue(input: Tensor, k: int, dim: Dim = -1, keepdim: bool = False) -> Any:
+def kthvalue(input: Tensor, k: int, dim: Dim = -1, keepdim: bool = False) -> Results:
     """The `k`-th smallest element along `dim`, counted from one, and its index."""
     at = wrap_dim(dim, input.ndim)
     if not 1 <= k <= (input.shape[at] if input.ndim else 1):
@@ -316,7 +316,7 @@ def _to_columns(x: Tensor) -> Tensor:
 
 def _at_least(name: str, lift: Callable[[Tensor], Tensor]) -> None:
     @composite(name, doc="Each tensor with dims of size one added until it has enough; one tensor gives one back.")
-    def body(*tensors: object) -> Any:
+    def body(*tensors: object) -> Results:
         lifted = tuple(lift(x) for x in _unpacked(tensors))
         return lifted[0] if len(tensors) == 1 and not isinstance(tensors[0], list | tuple) else lifted
 

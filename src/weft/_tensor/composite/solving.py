@@ -14,7 +14,7 @@ from weft._tensor.composite.pointwise import conj
 from weft._tensor.dim_names import names_of, with_names
 from weft._tensor.functions import composite
 from weft._tensor.named_results import named_result
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft.errors import DTypeError, LinAlgError, OutOfRangeError, ShapeError
 from weft.ops._autocast import CPU_FLOAT32
 from weft.ops._findings import Failures
@@ -50,7 +50,7 @@ _Unpacked = named_result("lu_unpack", ("P", "L", "U"))
 
 
 @composite(public=Public(module=_LINALG, out=OTHER_OUT))
-def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> Any:
+def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> Results:
     """Packed LU factors, the pivots counted from 1, and the place of the first zero on U's diagonal, or 0."""
     if not pivot:
         raise _without_pivots("linalg.lu_factor")
@@ -61,7 +61,7 @@ def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -
 
 
 @composite(public=Public(module=_LINALG, out=OTHER_OUT))
-def lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
+def lu_factor(A: Tensor, *, pivot: bool = True) -> Results:
     """Packed LU factors, and the pivots: row i, counted from 1, was exchanged with row `pivots[i]`."""
     if not pivot:
         raise _without_pivots("linalg.lu_factor")
@@ -69,7 +69,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
 
 
 @composite(public=Public(module=_LINALG, out=OTHER_OUT))
-def lu(A: Tensor, *, pivot: bool = True) -> Any:
+def lu(A: Tensor, *, pivot: bool = True) -> Results:
     """Permutation, unit lower triangular and upper triangular factor with `A = P L U`."""
     if not pivot:
         raise _without_pivots("linalg.lu_factor")
@@ -77,13 +77,13 @@ def lu(A: Tensor, *, pivot: bool = True) -> Any:
 
 
 @composite("lu", public=Public(method="lu"))
-def packed_lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:
+def packed_lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> Results:
     """`linalg.lu_factor`, or `linalg.lu_factor_ex` with `get_infos`, as plain tuples."""
     return tuple(lu_factor_ex(A, pivot=pivot) if get_infos else lu_factor(A, pivot=pivot))
 
 
 @composite(public=Public(method="", out=OTHER_OUT))
-def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True) -> Any:
+def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True) -> Results:
     """The factors P, L and U with `A = P L U` of a packed decomposition; those not requested are empty."""
     if LU_pivots.dtype.name != "int32":
         raise DTypeError("torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype.")
@@ -127,7 +127,7 @@ _SymmetricEx = named_result("linalg_ldl_factor_ex", ("LD", "pivots", "info"))
 
 
 @composite(public=Public(module=_LINALG, out=OTHER_OUT))
-def ldl_factor(A: Tensor, *, hermitian: bool = False) -> Any:
+def ldl_factor(A: Tensor, *, hermitian: bool = False) -> Results:
     """The factors of symmetric, or Hermitian, matrices that `ldl_solve` takes; the lower triangle is read.
 
     `LinAlgError` where a block of D is zero.
@@ -136,7 +136,7 @@ def ldl_factor(A: Tensor, *, hermitian: bool = False) -> Any:
 
 
 @composite(public=Public(module=_LINALG, out=OTHER_OUT))
-def ldl_factor_ex(A: Tensor, *, hermitian: bool = False, check_errors: bool = False) -> Any:
+def ldl_factor_ex(A: Tensor, *, hermitian: bool = False, check_errors: bool = False) -> Results:
     """`ldl_factor`, and the place of the first block of zeros of D, or 0."""
     factors = op.ldl_factors(A, hermitian=hermitian)
     if check_errors:
@@ -152,7 +152,7 @@ _Solution = named_result("linalg_solve_ex", ("result", "info"))
 
 
 @composite(public=Public(module=_LINALG, out=OTHER_OUT))
-def inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
+def inv_ex(A: Tensor, *, check_errors: bool = False) -> Results:
     """The inverse, and 0 or the place of the zero on U's diagonal that makes a matrix singular."""
     inverse = op.inverse_or_nan(A)
     info = op.lu_factors(A).info
@@ -162,7 +162,7 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
 
 
 @composite(public=Public(module=_LINALG, out=OTHER_OUT))
-def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
+def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = False) -> Results:
     """The Cholesky factor, NaN if there is none, and 0 or the size of the first leading block without one."""
     factor = op.factor_or_nan(input, upper=upper)
     info = op.cholesky_info(input)
@@ -172,7 +172,7 @@ def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = Fals
 
 
 @composite(public=Public(module=_LINALG, out=OTHER_OUT))
-def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
+def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Results:
     """The X with `A X = B`, or with `X A = B` if not `left`, and 0 unless A is singular."""
     result = op.solution_or_nan(A, B, left=left)
     info = op.lu_factors(A).info
@@ -283,7 +283,7 @@ _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
 @composite(public=IN_LINALG, cast=CPU_FLOAT32)
-def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:
+def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Results:
     """The X of smallest norm that minimises the distance of `A X` and B, the squared distances, rank, singular values.
 
     It is always computed from singular values. The driver determines the other results: "gels" assumes full rank,

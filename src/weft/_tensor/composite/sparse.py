@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from weft._base.dtype import DType
 from weft._base.guards import is_list_or_tuple
 from weft._base.layout import layout, sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr, strided
 from weft._base.state import default_dtype
+from weft._base.types import AnyCallable
 from weft._tensor.arguments import Dim, Dims, ints, sizes
 from weft._tensor.codegen import op
 from weft._tensor.composed import ENCODINGS, encoding_of
@@ -24,7 +25,7 @@ from weft._tensor.sparse.coo import Coo, coo, elements_at, empty_coo, on_device,
 from weft._tensor.sparse.encoding import is_sparse
 from weft._tensor.sparse.reductions import require_sparse, softmax_of
 from weft._tensor.sparse.tensor import masked_to
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft.errors import ArgumentError, LayoutError, ShapeError, UnsupportedCallError, UnsupportedShapeError
 from weft.ops._table import NO_FUNCTION, Public
 
@@ -219,7 +220,7 @@ def sparse_mask(input: Tensor, mask: Tensor) -> Tensor:
 
 def _for_sparse(name: str, what: str) -> None:
     @composite(name, doc="Of a sparse tensor only: see `weft.sparse`. `RuntimeError` for others.", public=NO_FUNCTION)
-    def refuse(input: Tensor) -> Any:
+    def refuse(input: Tensor) -> NoReturn:
         raise LayoutError(f"{name} expected sparse {what}tensor layout but got Strided; use to_sparse() first")
 
 
@@ -328,14 +329,14 @@ def spdiags(diagonals: Tensor, offsets: Tensor, shape: Any, layout: layout | Non
 
 
 @composite(public=Public(module="sparse"))
-def as_sparse_gradcheck(gradcheck: Any) -> Any:
+def as_sparse_gradcheck(gradcheck: Any) -> AnyCallable:
     """A `gradcheck` that takes sparse inputs and outputs: the elements that are stored are varied."""
 
     def checked(func: Any, inputs: Any, **options: Any) -> bool:
         options.pop("masked", None)
         originals = list(inputs) if is_list_or_tuple(inputs) else [inputs]
 
-        def on_values(*values: Tensor) -> Any:
+        def on_values(*values: Tensor) -> Results:
             several = zip(originals, values, strict=True)
             arguments = [encoding_of(x).with_values(v) if is_sparse(x) else v for x, v in several]
             results = func(*arguments)

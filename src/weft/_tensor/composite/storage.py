@@ -63,7 +63,7 @@ def storage(input: Tensor) -> TypedStorage:
 
 
 @composite(public=NO_FUNCTION)
-def storage_type(input: Tensor) -> Any:
+def storage_type(input: Tensor) -> type:
     """The class of storages of this type, such as `FloatStorage`."""
     return storage_class(input.dtype)
 
@@ -75,7 +75,7 @@ def storage_offset(input: Tensor) -> int:
 
 
 @composite(public=NO_FUNCTION)
-def stride(input: Tensor, dim: Dim | None = None) -> Any:
+def stride(input: Tensor, dim: Dim | None = None) -> tuple[int, ...] | int:
     """The distance of neighbouring elements in the storage, for each dim or for one."""
     strides = layout_of(input).strides
     return strides if dim is None else strides[require_dim(dim, input.ndim)]

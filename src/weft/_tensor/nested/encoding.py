@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from weft._base.guards import is_list, is_tuple
-from weft._base.types import Kwargs
+from weft._base.types import Kwargs, PyTree
 from weft._lazy.aval import AnyOwner
 from weft._lazy.value import Value
 from weft._tensor.codegen import op as rows
@@ -62,7 +62,7 @@ class Nested(Encoding):
             if by_name[name].kind is not Kind.KEY
         }
 
-    def _shifted(self, op: OpDef, param: Any, x: Any) -> Any:
+    def _shifted(self, op: OpDef, param: Any, x: Any) -> tuple[int, ...] | int | None:
         is_dim = param.kind in (Kind.DIM, Kind.DIMS) or param.text in ("DimList", "OwnDim")
         if not (is_dim or (op.name == "unsqueeze" and param.name == "dim")) or x is None:
             return x
@@ -114,7 +114,7 @@ def _at_each(kwargs: Kwargs, at: int) -> dict[str, Any]:
     return {name: _component(x, at) for name, x in kwargs.items()}
 
 
-def _component(x: Any, at: int) -> Any:
+def _component(x: Any, at: int) -> PyTree:
     if is_list(x):
         return [_component(part, at) for part in x]
     return encoding_of(x).components()[at] if is_nested(x) else x

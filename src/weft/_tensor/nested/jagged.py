@@ -18,7 +18,7 @@ from weft._tensor.codegen import op as rows
 from weft._tensor.composed import composed, encoding_of, rule
 from weft._tensor.nested.encoding import Nested, is_nested, nested_among, reduces_all
 from weft._tensor.sparse.coo import on_device, summed_at
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft.errors import LayoutError, ShapeError, UnsupportedShapeError
 from weft.ops._dims import along, pointwise, reduces, shared_letter
 from weft.ops._kinds import Kind
@@ -109,7 +109,7 @@ class Jagged(Nested):
             return jagged_from(components, self.ragged)
         return self.like(rows.cat(list(components), self.ragged - 1), self.ragged)
 
-    def derived(self, op: OpDef, args: Sequence[object], kwargs: Kwargs) -> Any:
+    def derived(self, op: OpDef, args: Sequence[object], kwargs: Kwargs) -> Results:
         """The row on all values at once, if its rule for dims says that it treats components one by one."""
         if reduces_all(op, args, kwargs):
             values = encoding_of(contiguous(composed(self))).values
@@ -141,7 +141,7 @@ class Jagged(Nested):
             if (encoding.lengths is None) is not (self.lengths is None):
                 raise ShapeError(f"{op.name}: one nested tensor has gaps between components; call contiguous() first")
 
-    def _on_values(self, op: OpDef, x: Any) -> Any:
+    def _on_values(self, op: OpDef, x: Any) -> Results:
         """An argument as it is beside values: a dense tensor with a dim for components has one row for each place."""
         if is_list(x):
             return [self._on_values(op, part) for part in x]
@@ -265,16 +265,16 @@ def padded(x: Tensor, padding: float, output_size: Sequence[int] | None = None) 
 
 
 @rule(Jagged, "sum")
-def _sum(input: Tensor, dim: object = None, keepdim: bool = False, *, dtype: object = None) -> Any:
+def _sum(input: Tensor, dim: object = None, keepdim: bool = False, *, dtype: object = None) -> Results:
     return _total(input, dim, keepdim, dtype, mean=False)
 
 
 @rule(Jagged, "mean")
-def _mean(input: Tensor, dim: object = None, keepdim: bool = False, *, dtype: object = None) -> Any:
+def _mean(input: Tensor, dim: object = None, keepdim: bool = False, *, dtype: object = None) -> Results:
     return _total(input, dim, keepdim, dtype, mean=True)
 
 
-def _total(x: Tensor, dim: Any, keepdim: bool, dtype: object, *, mean: bool) -> Any:
+def _total(x: Tensor, dim: Any, keepdim: bool, dtype: object, *, mean: bool) -> Results:
     """Sums or means over the ragged dim, or over it and that of components."""
     encoding = encoding_of(x)
     ndim = len(encoding.shape)

@@ -14,7 +14,7 @@ from weft._tensor.codegen import op as rows
 from weft._tensor.composed import composed, encoding_of, rule
 from weft._tensor.nested.encoding import Nested, arguments_of, is_nested, nested_among, reduces_all
 from weft._tensor.sparse.encoding import is_number
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft.errors import LayoutError, ShapeError
 from weft.ops._dims import pointwise, reduces
 from weft.ops._table import OpDef
@@ -46,7 +46,7 @@ class Strided(Nested):
         pieces = self.values.split([prod(size) for size in self.sizes])
         return tuple([x.reshape(size) for x, size in zip(pieces, self.sizes, strict=True)])
 
-    def derived(self, op: OpDef, args: Sequence[object], kwargs: Kwargs) -> Any:
+    def derived(self, op: OpDef, args: Sequence[object], kwargs: Kwargs) -> Results:
         """A pointwise row on all values at once; others on the components, one by one."""
         tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
         others = nested_among(args, kwargs)
@@ -118,7 +118,7 @@ def _bmm(input: Tensor, mat2: Tensor) -> Tensor:
 
 
 @rule(Strided, "matmul")
-def _matmul(input: Tensor, other: Tensor) -> Any:
+def _matmul(input: Tensor, other: Tensor) -> Results:
     if not (is_nested(input) and is_nested(other)):
         raise LayoutError("Expected both to be nested, but got a nested self and non-nested other")
     return NotImplemented

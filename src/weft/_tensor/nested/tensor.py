@@ -38,7 +38,7 @@ class NestedTensor(ComposedTensor):
             )
         return self._encoding.size
 
-    def size(self, dim: int | str | None = None) -> Any:
+    def size(self, dim: int | str | None = None) -> Size | int:
         """Sizes of the dims, or of one of them."""
         if dim is None or isinstance(dim, str):
             return self.shape

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, cast
+from typing import NoReturn, cast
 
 from weft._base.dtype import QUANTIZED, DType, float32, from_numpy
 from weft._base.guards import is_tuple
@@ -22,7 +22,7 @@ from weft._lazy.infer import Call
 from weft._lazy.value import Value
 from weft._tensor.codegen import op as rows
 from weft._tensor.composed import Encoding, composed, encoding_of
-from weft._tensor.tensor import Tensor, wrap
+from weft._tensor.tensor import Results, Tensor, wrap
 from weft.errors import DTypeError, LayoutError, ShapeError, UnsupportedCallError
 from weft.ops._table import Arithmetic, OpDef
 from weft.ops._type_names import scalar_name
@@ -99,7 +99,7 @@ class Quantized(Encoding):
         integers = [wrap(x) for x in apply(call, (self.values._read(), written.values._read(), *inputs[2:]))]
         return tuple([self.with_values(x)._read() for x in integers])
 
-    def derived(self, op: OpDef, args: Sequence[object], kwargs: Kwargs) -> Any:
+    def derived(self, op: OpDef, args: Sequence[object], kwargs: Kwargs) -> Results:
         """Rows that only move elements move the integers."""
         tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and is_quantized(x)]
         if op.types.arithmetic is not Arithmetic.NONE or len(tensors) != 1 or tensors[0] is not args[0]:

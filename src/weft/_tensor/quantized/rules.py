@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from weft._base.dtype import float64, int64, qint8, quint8
 from weft._base.guards import is_tuple
 from weft._tensor.codegen import op as rows
 from weft._tensor.composed import on_whole, rule
 from weft._tensor.quantized.encoding import Quantized, grid_tensor, is_quantized, quantized_encoding, quantized_with
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft.errors import DTypeError, LayoutError
 from weft.ops._dims import wrap_dim
 from weft.ops._table import TABLE
@@ -72,7 +71,7 @@ def _relu(input: Tensor) -> Tensor:
     return encoding.with_values(rows.maximum(encoding.values, encoding.zero_point.to(encoding.values.dtype)))
 
 
-def _extreme(name: str, input: Tensor, *args: object, **kwargs: object) -> Any:
+def _extreme(name: str, input: Tensor, *args: object, **kwargs: object) -> Results:
     """A row that chooses elements: the largest number has the largest integer."""
     encoding = quantized_encoding(input, name).uniform(name)
     chosen = getattr(rows, name)(encoding.values, *args, **kwargs)

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from typing import Any, NoReturn, Self
 
 from weft._base.layout import layout, strided
+from weft._base.types import Arg
 from weft._tensor.composed import ComposedTensor
 from weft._tensor.display import body, place, with_suffixes
 from weft._tensor.quantized.encoding import Quantized, quantized_encoding
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DTypeError, LayoutError, UnsupportedCallError
+from weft.ops._kinds import Scalar
 
 
 class QuantizedTensor(ComposedTensor):
@@ -44,7 +46,7 @@ class QuantizedTensor(ComposedTensor):
 
     # --- numbers ------------------------------------------------------------------------------------------------
 
-    def item(self) -> Any:
+    def item(self) -> Scalar:
         """The number of a tensor with one element."""
         if self.numel() != 1:
             raise LayoutError(f"a Tensor with {self.numel()} elements cannot be converted to Scalar")
@@ -61,7 +63,7 @@ class QuantizedTensor(ComposedTensor):
             f"Got unsupported ScalarType {self.dtype}: use x.dequantize().numpy(), or x.int_repr().numpy()"
         )
 
-    def _read_concrete(self, *, decides: bool = False) -> Any:
+    def _read_concrete(self, *, decides: bool = False) -> Arg:
         return self._grid.whole_array()._read_concrete(decides=decides)
 
     # --- what has another meaning than for arrays -----------------------------------------------------------------
@@ -76,7 +78,7 @@ class QuantizedTensor(ComposedTensor):
         del memory_format
         return True
 
-    def stride(self, dim: int | None = None) -> Any:
+    def stride(self, dim: int | None = None) -> Arg:
         """How many elements apart neighbours along each dim are."""
         return self._grid.values.stride() if dim is None else self._grid.values.stride(dim)
 

@@ -12,12 +12,12 @@ from weft._base.dtype import DType, int64
 from weft._base.guards import is_list
 from weft._base.layout import layout, sparse_bsc, sparse_bsr, sparse_csc, sparse_csr
 from weft._base.size import size_of
-from weft._base.types import Kwargs
+from weft._base.types import Kwargs, PyTree
 from weft._tensor.codegen import op as rows
 from weft._tensor.composed import ENCODINGS, composed, encoding_of, rule
 from weft._tensor.sparse.coo import Coo, coalesced, coo, counted, masked, on_device, stored
 from weft._tensor.sparse.encoding import Sparse, is_sparse
-from weft._tensor.tensor import Tensor, wrap
+from weft._tensor.tensor import Results, Tensor, wrap
 from weft.errors import ShapeError, UnsupportedCallError, UnsupportedShapeError
 from weft.ops._dims import wrap_dim
 from weft.ops._table import OpDef
@@ -59,7 +59,7 @@ class Compressed(Sparse):
         """All elements, zero where none is stored."""
         return encoding_of(coordinates_of(composed(self))).whole_array()
 
-    def derived(self, op: OpDef, args: Sequence[object], kwargs: Kwargs) -> Any:
+    def derived(self, op: OpDef, args: Sequence[object], kwargs: Kwargs) -> Results:
         """What the values alone determine; else what the rule for coordinates gives, with the layout of the input."""
         if op.name not in Coo.rules:
             return super().derived(op, args, kwargs)
@@ -76,7 +76,7 @@ class Compressed(Sparse):
         return result
 
 
-def _in_coordinates(x: Any) -> Any:
+def _in_coordinates(x: Any) -> PyTree:
     if is_list(x):
         return [_in_coordinates(part) for part in x]
     return coordinates_of(x) if isinstance(x, Tensor) and isinstance(encoding_of(x), Compressed) else x
@@ -225,7 +225,7 @@ def _to_dtype(input: Tensor, dtype: DType) -> Tensor:
 
 
 @rule(COMPRESSED, "sum")
-def _sum(input: Tensor, dim: object = None, keepdim: bool = False, *, dtype: DType | None = None) -> Any:
+def _sum(input: Tensor, dim: object = None, keepdim: bool = False, *, dtype: DType | None = None) -> Results:
     if keepdim or dim not in (None, (), (0, 1)):
         return NotImplemented
     return rows.sum(encoding_of(input).values, dtype=dtype)

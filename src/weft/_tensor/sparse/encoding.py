@@ -17,8 +17,9 @@ from weft._lazy.infer import Call
 from weft._lazy.value import Value
 from weft._tensor.codegen import op as rows
 from weft._tensor.composed import Encoding, composed, encoding_of
-from weft._tensor.tensor import Tensor, operand, wrap
+from weft._tensor.tensor import Results, Tensor, operand, wrap
 from weft.ops._dims import pointwise
+from weft.ops._kinds import Scalar
 from weft.ops._table import OpDef
 
 
@@ -44,7 +45,7 @@ class Sparse(Encoding):
             ]
         )
 
-    def derived(self, op: OpDef, args: Sequence[Any], kwargs: Kwargs) -> Any:
+    def derived(self, op: OpDef, args: Sequence[Any], kwargs: Kwargs) -> Results:
         """The result of a pointwise row of one sparse tensor and numbers, if it is zero where the tensor is."""
         tensors = [at for at, x in enumerate(args) if isinstance(x, Tensor) and not is_number(x)]
         keywords = {name: number_of(x) for name, x in kwargs.items()}
@@ -87,7 +88,7 @@ def is_number(x: Tensor) -> bool:
     return x._read().aval.weak
 
 
-def number_of(x: object) -> Any:
+def number_of(x: object) -> Scalar:
     """The Python number of an argument that is one; anything else as it is."""
     return operand(x).number if isinstance(x, Tensor) and is_number(x) else x
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from weft._base.dtype import DType
@@ -11,7 +9,7 @@ from weft._tensor.codegen import op
 from weft._tensor.composed import encoding_of, rule
 from weft._tensor.sparse.coo import Coo, coalesced, coo, empty_coo, host_index, masked, on_device
 from weft._tensor.sparse.encoding import is_number, is_sparse
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft.errors import ShapeError, UnsupportedShapeError
 from weft.ops._dims import broadcast_shapes
 
@@ -56,7 +54,7 @@ def _rsub(input: Tensor, other: Tensor, *, alpha: object = 1) -> Tensor:
 
 
 @rule(Coo, "mul")
-def _mul(input: Tensor, other: Tensor) -> Any:
+def _mul(input: Tensor, other: Tensor) -> Results:
     if not is_sparse(input):
         input, other = other, input
     encoding = encoding_of(input)
@@ -91,7 +89,7 @@ def _common_product(input: Tensor, other: Tensor) -> Tensor:
 
 
 @rule(Coo, "true_divide")
-def _true_divide(input: Tensor, other: Tensor) -> Any:
+def _true_divide(input: Tensor, other: Tensor) -> Results:
     if is_number(other):
         return NotImplemented
     if is_sparse(other) or other.ndim:

@@ -7,8 +7,9 @@ from typing import Any, NoReturn
 
 from weft._base.dtype import DType
 from weft._base.layout import layout, sparse_coo, sparse_csr
+from weft._base.types import Arg
 from weft._tensor.codegen import op
-from weft._tensor.composed import ComposedTensor, encoding_of
+from weft._tensor.composed import AnyEncoding, ComposedTensor, encoding_of
 from weft._tensor.sparse.compressed import Compressed, compressed_of, coordinates_of, masked_by
 from weft._tensor.sparse.coo import Coo, coalesced, coo, empty_coo, masked
 from weft._tensor.sparse.encoding import Sparse, is_sparse
@@ -31,7 +32,7 @@ class SparseTensor(ComposedTensor):
         """Whether elements are stored in compressed rows."""
         return self.layout is sparse_csr
 
-    def _of(self, kind: type[Any], name: str, what: str) -> Any:
+    def _of(self, kind: type[Any], name: str, what: str) -> AnyEncoding:
         encoding = self._encoding
         if not isinstance(encoding, kind):
             raise LayoutError(f"{name} expected sparse {what} tensor layout but got {encoding.kind}")
@@ -201,7 +202,7 @@ class SparseTensor(ComposedTensor):
         del memory_format
         return False
 
-    def stride(self, dim: int | None = None) -> Any:
+    def stride(self, dim: int | None = None) -> Arg:
         """Zeros: elements have no order in memory."""
         return (0,) * self.ndim if dim is None else 0
 
