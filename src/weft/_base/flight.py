@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TextIO, TypeVar
 
 from weft._base.files import followed, open_own
 from weft.errors import ValueRangeError
@@ -250,7 +250,7 @@ def start_from_environment() -> None:
             _log.warning("there will be no crash report of this process: %s", error)
 
 
-def fatal_signal_file() -> object:
+def fatal_signal_file() -> TextIO | int:
     """Where the stacks of a process go that a fatal signal ends."""
     return sys.stderr if Flight.stacks is None else Flight.stacks
 

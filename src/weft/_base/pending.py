@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
+from weft._base.types import Arg
+
 LEAST_LIMIT = 1024
 
 
@@ -22,7 +24,7 @@ class Watcher(Protocol):
 
     distance: Callable[[], int]
 
-    def show(self, value: object) -> None:
+    def show(self, value: Arg) -> None:
         """Look at an operator; must not raise."""
         ...
 

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import wraps
 from time import perf_counter_ns
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import NamedTuple, ParamSpec, TypeVar
+
+from weft._base.types import Arg
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -51,7 +53,7 @@ class Span(NamedTuple):
     thread: int
     start: int
     end: int
-    work: object = None
+    work: Arg = None
 
 
 Listener = Callable[[Span], None]
@@ -74,7 +76,7 @@ class Exchange:
     shapes: Sequence[Sequence[int]] = ()
     caller: int = -1
     worker: int = -1
-    events: list[object] = field(default_factory=list[Any])
+    events: list[Arg] = field(default_factory=list[Arg])
 
 
 # no cell: listeners look on

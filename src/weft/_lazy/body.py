@@ -12,7 +12,7 @@ import numpy as np
 
 from weft._base import state
 from weft._base.dtype import DType, bool_, float32, result_type
-from weft._base.types import AnyCallable, Kwargs
+from weft._base.types import AnyArray, AnyCallable, Arg, Kwargs
 from weft._lazy.aval import Aval
 from weft._lazy.call import BoundOp, Exact, PartOfDraw, kinds_of, plain
 from weft._lazy.precision import is_half, widened
@@ -108,7 +108,7 @@ def native_body(
 def _unflattener(call: BoundOp, casts: Sequence[Casts]) -> Unflattener:
     """A function that casts flat inputs and arranges them as the body takes them."""
 
-    def unflatten(arrays: Sequence[jax.Array]) -> tuple[list[Any], dict[str, Any]]:
+    def unflatten(arrays: Sequence[jax.Array]) -> tuple[list[AnyArray], dict[str, AnyArray]]:
         return _arguments(call, [reduce(_cast, dtypes, a) for a, dtypes in zip(arrays, casts, strict=True)])
 
     return unflatten
@@ -175,10 +175,10 @@ def _fitted(op: str, grad: jax.Array, array: jax.Array) -> jax.Array:
     return _cast(grad, array.dtype)
 
 
-def _arguments(call: BoundOp, arrays: Sequence[object]) -> tuple[list[Any], dict[str, Any]]:
+def _arguments(call: BoundOp, arrays: Sequence[object]) -> tuple[list[AnyArray], dict[str, AnyArray]]:
     """Flat inputs and static entries, arranged as the body takes them; NumPy arrays include no random key."""
     rest = iter(arrays)
-    args: list[Any] = []
+    args: list[Arg] = []
     kwargs: Kwargs = {}
     for param, entry in zip(call.op.params, call.static, strict=True):
         if not isinstance(entry, Many):
@@ -196,7 +196,7 @@ def _arguments(call: BoundOp, arrays: Sequence[object]) -> tuple[list[Any], dict
     return args, kwargs
 
 
-def _key(entry: Many, numbers: Sequence[Any]) -> jax.Array | None:
+def _key(entry: Many, numbers: Sequence[AnyArray]) -> jax.Array | None:
     """The random key for a draw; None where the numbers are NumPy's, or where structs stand for them."""
     seed, offset, *first = numbers
     if isinstance(seed, (np.ndarray, jax.ShapeDtypeStruct)):
@@ -205,7 +205,7 @@ def _key(entry: Many, numbers: Sequence[Any]) -> jax.Array | None:
     return key_of_part(key, first[0], entry.sizes) if isinstance(entry, PartOfDraw) else key
 
 
-def _cast(array: jax.Array, dtype: Any) -> jax.Array:
+def _cast(array: jax.Array, dtype: Arg) -> jax.Array:
     if array.dtype == dtype:
         return array
     if jnp.issubdtype(array.dtype, jnp.complexfloating) and not jnp.issubdtype(dtype, jnp.complexfloating):
@@ -213,7 +213,7 @@ def _cast(array: jax.Array, dtype: Any) -> jax.Array:
     return converted(array, dtype)
 
 
-def entries_of(value: object) -> Sequence[Any]:
+def entries_of(value: object) -> Sequence[AnyArray]:
     """The entries of a tuple or a list; anything else is the only entry."""
     return cast("Sequence[Any]", value) if isinstance(value, (tuple, list)) else (value,)
 

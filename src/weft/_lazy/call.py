@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 from itertools import islice
-from typing import Any
 
 from weft._base.device import device
-from weft._base.types import Arg
+from weft._base.types import AnyArray, Arg, Args
 from weft.ops._dims import Sizes
 from weft.ops._kinds import Kind, Many
 from weft.ops._table import OpDef
@@ -77,7 +76,7 @@ class BoundOp:
 
     __slots__ = ("device", "op", "static")
 
-    def __init__(self, op: OpDef, static: tuple[object, ...], device: device | None) -> None:
+    def __init__(self, op: OpDef, static: Args, device: device | None) -> None:
         self.op = op
         self.static = static
         self.device = device
@@ -89,10 +88,10 @@ class BoundOp:
         return f"{self.op.name}({', '.join(arguments)})"
 
 
-def arguments_of(call: BoundOp, inputs: Iterable[object]) -> list[Any]:
+def arguments_of(call: BoundOp, inputs: Iterable[object]) -> list[AnyArray]:
     """The arguments of a call, in the order of the row's parameters, with these in the places of its inputs."""
     rest = iter(inputs)
-    args: list[Any] = []
+    args: list[Arg] = []
     for param, entry in zip(call.op.params, call.static, strict=True):
         if isinstance(entry, Many):
             several = list(islice(rest, entry.count))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
 from weakref import WeakValueDictionary
 
 import jax
 
 from weft._base.device import device
 from weft._base.interrupts import uninterrupted
+from weft._base.types import Arg
 from weft._lazy.aval import Aval
 from weft._lazy.compiled import compiled
 from weft._lazy.form import Application, Form
@@ -113,7 +113,7 @@ class CompiledGraph:
 
 
 # no cell: a cache, keyed by all that its entries depend on
-_programs: WeakValueDictionary[Any, Executable] = WeakValueDictionary()
+_programs: WeakValueDictionary[Arg, Executable] = WeakValueDictionary()
 """The programs of segments that are in use, by form, device and donated leaves."""
 on_fork(_programs.clear)
 

@@ -6,7 +6,6 @@ import io
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import FunctionType
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -53,7 +52,7 @@ def _lowered(wanted: Sequence[Value]) -> Arg:
         return function(*[jnp.asarray(leaf.number) if leaf.aval.weak else next(rest) for leaf in leaves])
 
     has_collectives = any(signature.collective for signature, _, _ in form.applications)
-    lowering: Any = jit(of_one_replica(main) if has_collectives else main)
+    lowering: Arg = jit(of_one_replica(main) if has_collectives else main)
     return lowering.lower(*structs_of([leaf.aval for leaf in arrays]))
 
 

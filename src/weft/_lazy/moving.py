@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import jax
 
@@ -23,7 +22,7 @@ from weft._lazy.value import NO_DATA, Value, tick
 from weft.ops._jax import device_put
 
 
-def put(source: Any, target: device) -> AnyArray:
+def put(source: AnyArray, target: device) -> AnyArray:
     """An array that has been on the host or on another device, on a device."""
     if target is META:
         return NO_DATA

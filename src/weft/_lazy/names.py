@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
 
+from weft._base.types import Arg
 from weft.errors import DimNameError
 from weft.ops._dims import Called, Else, Factors, Letters, Names, Sizes, name_letter, pointwise
 from weft.ops._table import OpDef
@@ -32,13 +32,13 @@ def output_names(
     return [_kept(factors, letters, result) for letters, result in zip(factors.outs, results, strict=True)]
 
 
-def _name(letter: object, carried: Mapping[Any, str]) -> str | None:
+def _name(letter: object, carried: Mapping[Arg, str]) -> str | None:
     if isinstance(letter, Called):
         return letter.name
     return carried.get(name_letter(letter)) if not isinstance(letter, Else) else carried.get(_chosen(letter, carried))
 
 
-def _chosen(letter: Else, carried: Mapping[Any, str]) -> Hashable:
+def _chosen(letter: Else, carried: Mapping[Arg, str]) -> Hashable:
     return letter.letter if letter.letter in carried else letter.other
 
 
@@ -56,10 +56,10 @@ def _kept(factors: Factors, letters: Letters, result: Names) -> Names:
     )
 
 
-def _carried(op: OpDef, factors: Factors, names: Sequence[Names]) -> dict[Any, str]:
+def _carried(op: OpDef, factors: Factors, names: Sequence[Names]) -> dict[Arg, str]:
     """The name of each letter that has one."""
-    carried: dict[Any, str] = {}
-    sources: dict[Any, int] = {}  # the input that each of them comes from
+    carried: dict[Arg, str] = {}
+    sources: dict[Arg, int] = {}  # the input that each of them comes from
     for at, (letters, own) in enumerate(zip(factors.ins, names, strict=True)):
         for dim in reversed(range(len(own))):
             letter, name = name_letter(letters[dim]), own[dim]
@@ -76,7 +76,7 @@ def _carried(op: OpDef, factors: Factors, names: Sequence[Names]) -> dict[Any, s
 
 
 def _require_choices(
-    op: OpDef, factors: Factors, names: Sequence[Names], carried: Mapping[Any, str], sources: Mapping[Any, int]
+    op: OpDef, factors: Factors, names: Sequence[Names], carried: Mapping[Arg, str], sources: Mapping[Arg, int]
 ) -> None:
     """Raises where a dim with the letter `Else` has another name than what it chooses."""
     for letters, own in zip(factors.ins, names, strict=True):

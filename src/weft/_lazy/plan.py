@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from sys import getrefcount
-from typing import Any
 
 from weft._base.guards import ARRAY
+from weft._base.types import AnyArray, Arg
 from weft._lazy import refcounts
 from weft._lazy.program import Graph, Program, program_of
 from weft._lazy.role import FREED
@@ -56,7 +56,7 @@ class Batch:
     """What one program will compute."""
 
     __slots__ = ("arrays", "computing", "doubts", "graph", "outputs", "program")
-    arrays: list[Any]
+    arrays: list[AnyArray]
     graph: Graph
     outputs: list[Value]
     program: Program
@@ -189,7 +189,7 @@ class _Numbering:
             nodes.append(value)
             uses.append(0)
 
-    def _shared_inputs(self, origin: Any, inputs: tuple[Value, ...]) -> tuple[int, ...]:
+    def _shared_inputs(self, origin: Arg, inputs: tuple[Value, ...]) -> tuple[int, ...]:
         """Numbers of the inputs shared by an application's outputs; for further outputs, `~` the first one's step."""
         first = self.shared.get(id(inputs))
         if first is not None and self.steps[first][0].signature is origin.signature:
@@ -290,7 +290,7 @@ def _for_derivatives(nodes: list[Value], outside: list[Value]) -> set[int]:
 
 def _donated(leaves: list[Value], uses: list[int], chosen: list[Value]) -> list[int]:
     """Positions of array leaves to which nobody else refers and whose buffer fits a result."""
-    wanted: dict[Any, int] = {}
+    wanted: dict[Arg, int] = {}
     for value in chosen:
         if value.aval.nbytes >= LEAST_DONATION:
             wanted[value.aval] = wanted.get(value.aval, 0) + 1

@@ -107,7 +107,7 @@ def jax_device(target: device) -> JaxDevice:
 
 
 # no cell: a cache, keyed by all that its entries depend on
-_accelerators: dict[int, Any] = {}
+_accelerators: dict[int, Arg] = {}
 """The jax devices other than CPUs that this process has used."""
 
 
@@ -215,13 +215,13 @@ def has_started() -> bool:
     return _Started.begun
 
 
-def xla_devices(*, everywhere: bool = False) -> list[Any]:
+def xla_devices(*, everywhere: bool = False) -> list[AnyArray]:
     """The jax devices that `xla:0`, `xla:1`, … name in this process; or, in order, those of all processes."""
     jax_device(device("xla", 0))
     return jax.devices() if everywhere else jax.local_devices()
 
 
-def memory_of(held: Any) -> tuple[int, int]:
+def memory_of(held: AnyArray) -> tuple[int, int]:
     """The bytes in use on a jax device, and those that it has.
 
     Where jax does not know, as on CPUs, the first are those of the arrays there, and the second the host's memory.
@@ -240,7 +240,7 @@ def accelerator_memory() -> tuple[int, int]:
 
 
 @spanned(Phase.WAITING, "for a device")
-def finish(held: Any) -> None:
+def finish(held: AnyArray) -> None:
     """Wait until a jax device has computed all arrays that somebody holds there."""
     with telling_of_memory(device("cuda" if held.platform == "gpu" else held.platform)):
         for array in live_arrays(held.platform):
@@ -273,7 +273,7 @@ def device_of(array: jax.Array) -> device:
 
 
 @lru_cache(maxsize=64)
-def named(held: Any) -> device:
+def named(held: AnyArray) -> device:
     """The name of a jax device; the devices of this process are counted from 0."""
     index = jax.local_devices(backend=held.platform).index(held) if jax.distributed.is_initialized() else held.id
     if held.platform == "cpu" and index == 0:

@@ -16,7 +16,7 @@ from weft._base.dtype import bool_
 from weft._base.site import user_site
 from weft._base.state import Ambient, ambient
 from weft._base.timeline import Phase, spanned
-from weft._base.types import AnyArray
+from weft._base.types import AnyArray, Arg
 from weft._lazy.aval import Aval, aval_of
 from weft._lazy.precondition import ErrorTemplate
 from weft._lazy.role import Freed, Interior, NodeHooks, Role
@@ -69,7 +69,7 @@ class StandIn:
     """
 
     __slots__ = ()
-    array: Any = None
+    array: AnyArray = None
 
     def wait(self, value: Value, /) -> None:
         """Do what has to happen before the content of `value` changes; called until it is an array."""
@@ -209,13 +209,13 @@ class Value:
     origin: Output | None
     inputs: tuple[Value, ...]
     aval: Aval
-    content: Any
+    content: AnyArray
     role: Role | None
     extras: tuple[Value, ...]
     num: int
     doubt: Doubt | None
     time: int
-    owner: Any
+    owner: Arg
 
     def __init__(self, aval: Aval, content: object = PENDING, *, owner: object = None) -> None:
         """Make a leaf; without a content, one that only stands for others, and is never computed."""

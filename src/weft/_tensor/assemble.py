@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from types import FunctionType
-from typing import Any
 
 import weft._tensor.composite as _composites  # registers the composites
 import weft.ops as _ops  # registers the rows
 from weft._base.exports import missing
 from weft._base.layout import strided
 from weft._base.overriding import acts_for_user, handles, has_handler
-from weft._base.types import AnyCallable
+from weft._base.types import AnyCallable, Arg, Kwargs, Result
 from weft._tensor import copying, dim_names, display, gradients, legacy_types, node, pieces, protocols, subscript
 from weft._tensor.base import TensorBase
 from weft._tensor.convert import as_tensor, tensor
@@ -146,7 +145,7 @@ def _on_device(kind: str) -> property:
     return property(lambda tensor: tensor.device.type == kind, doc=f"Whether the elements are on a {kind} device.")
 
 
-_FIXED: dict[str, tuple[Any, str]] = {
+_FIXED: dict[str, tuple[Arg, str]] = {
     "layout": (strided, "`strided`: each element has a place in memory."),
     "is_sparse": (False, "False: each element is stored."),
     "is_sparse_csr": (False, "False: each element is stored."),
@@ -187,7 +186,7 @@ def _attach_properties() -> None:
         _attach(name, _always(value, doc))
 
 
-_SPECIAL: dict[str, Any] = {
+_SPECIAL: Kwargs = {
     "__new__": staticmethod(legacy_types.new_tensor),
     "_make_subclass": staticmethod(legacy_types.make_subclass),
     "_make_wrapper_subclass": staticmethod(legacy_types.make_wrapper_subclass),
@@ -230,7 +229,7 @@ def _list_overridable_members() -> None:
                 MEMBERS[name] = member
                 if kind is Tensor and has_handler(member):
                     handles(member, member)
-                whole: Any = member.fget if isinstance(member, property) else member
+                whole: Arg = member.fget if isinstance(member, property) else member
                 if not _PUBLIC_HOME.fullmatch(whole.__module__ or ""):
                     _set_home(whole, "weft", f"Tensor.{name}")
     NOT_WRAPPED.extend(vars(Tensor)[name].__get__ for name in ("grad", "_grad", "_base"))
@@ -252,7 +251,7 @@ _attach_rest()
 _list_overridable_members()
 
 
-def namespace(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def namespace(module: str) -> tuple[Callable[[str], Result], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` for a public module."""
     functions = PUBLIC[module]
 

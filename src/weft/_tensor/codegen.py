@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from weft._base.device import default_device, device
 from weft._base.generated import execute
 from weft._base.state import ambient
-from weft._base.types import AnyCallable, Arg
+from weft._base.types import AnyCallable, Arg, Args
 from weft._dispatch import apply
 from weft._lazy.autocast import cast_inputs
 from weft._lazy.call import ONE, Exact, many, part_of_draw
@@ -39,7 +38,7 @@ from weft.ops._table import TABLE, OpDef
 # --- turning arguments into inputs and static entries ---------------------------------------------------------
 
 
-def _device(x: Any) -> device | None:
+def _device(x: Arg) -> device | None:
     target = default_device() if x is None else x
     return None if target is None else existing(target)
 
@@ -56,7 +55,7 @@ def _draw(generator: Generator | PartOfDraws | None, inputs: list[Value]) -> Man
     return many(2)
 
 
-def _finish(op: OpDef, static: tuple[object, ...], values: list[Value], device: Any = None) -> Results:
+def _finish(op: OpDef, static: tuple[object, ...], values: list[Value], device: Arg = None) -> Results:
     call = call_of(op, static, device)
     results = apply(call, tuple(values))
     if len(results) == 1 and not op.outputs:
@@ -278,15 +277,15 @@ def _compiled(op: OpDef, name: str) -> AnyCallable:
 
 def led_to(body: object, function: AnyCallable) -> AnyCallable:
     """A generated function, of which `inspect.getsource` gives the source of `body`; its signature stays its own."""
-    generated: Any = function
+    generated: Arg = function
     generated.__signature__ = inspect.signature(function)
     generated.__wrapped__ = body
     return generated
 
 
-def default_static(op: OpDef, inputs: int) -> tuple[Any, ...] | None:
+def default_static(op: OpDef, inputs: int) -> Args | None:
     """The static part of a call with `inputs` tensors and all other parameters at their defaults; or None."""
-    entries: list[Any] = []
+    entries: list[Arg] = []
     for at, param in enumerate(op.params):
         if at < inputs:
             if param.kind not in (Kind.ARRAY, Kind.OPERAND) or param.keyword_only:
@@ -335,4 +334,4 @@ class _Rows:
 
 
 # no cell: its attributes are the rows; `op.add` is one of them
-op: Any = _Rows()
+op: Arg = _Rows()

@@ -17,7 +17,7 @@ from weft._base.guards import TUPLE
 from weft._base.handles import Handle
 from weft._base.layout import layout, strided
 from weft._base.size import Size
-from weft._base.types import AnyCallable, Arg, Args, Kwargs, PyTree, Result
+from weft._base.types import AnyCallable, Arg, Args, Kwargs, PyTree, Result, SavedState
 from weft._lazy.aval import AnyOwner, Aval
 from weft._lazy.call import Exact
 from weft._lazy.infer import Call
@@ -81,16 +81,16 @@ class Encoding(TensorOwner):
         return self.values.dtype
 
     @classmethod
-    def restored(cls, facts: dict[str, Any], parts: dict[str, Tensor]) -> Encoding:
+    def restored(cls, facts: SavedState, parts: dict[str, Tensor]) -> Encoding:
         """The encoding with these facts and parts."""
-        arguments: dict[str, Any] = {**facts, **parts}
+        arguments: Kwargs = {**facts, **parts}
         return cls(**arguments)
 
     def parts(self) -> dict[str, Tensor]:
         """The tensors, by name."""
         return {field.name: x for field in fields(self) if isinstance(x := getattr(self, field.name), Tensor)}
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> SavedState:
         """What else is to be known, by name."""
         return {field.name: x for field in fields(self) if not isinstance(x := getattr(self, field.name), Tensor)}
 
@@ -228,10 +228,10 @@ def _whole(x: object) -> PyTree:
     return x if encoding is None else encoding.whole_array()
 
 
-def _arguments(call: Call, inputs: Sequence[Value]) -> tuple[list[Any], dict[str, Any]]:
+def _arguments(call: Call, inputs: Sequence[Value]) -> tuple[list[Arg], Kwargs]:
     """The arguments of a call's row, with tensors for its inputs."""
     rest = map(wrap, inputs)
-    args: list[Any] = []
+    args: list[Arg] = []
     kwargs: Kwargs = {}
     for param, entry in zip(call.op.params, call.static, strict=True):
         if isinstance(entry, Many):
@@ -418,7 +418,7 @@ class ComposedTensor(Tensor):
             else f"a tensor with layout {self.layout!r} has no single array; {self._encoding.advice}"
         )
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+    def __deepcopy__(self, memo: dict[int, Arg]) -> Tensor:
         if id(self) not in memo:
             if not self.is_leaf:
                 raise GradientError(

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Sequence
 from functools import reduce
 from math import prod
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +48,7 @@ from weft._tensor.view import check_names, own
 from weft.errors import ArgumentError, DTypeError, IntegerRangeError, ValueRangeError
 
 
-def resolve_device(device: Any) -> device_class:
+def resolve_device(device: Arg) -> device_class:
     """A device from a device, a string, an index, or None for the default."""
     target = default_device() if device is None else device
     return CPU if target is None else existing(target)
@@ -96,7 +95,7 @@ ALIGNMENT = 64
 _LEAST_SHARED = 1 << 12  # bytes from which on a second copy costs more than aligned memory
 
 
-def room(size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def room(size: int) -> np.ndarray[Arg, np.dtype[np.uint8]]:
     """Aligned, uninitialised memory of `size` bytes, which an array may use without a copy."""
     with telling_of_memory(CPU):
         whole = np.empty(size + ALIGNMENT, np.uint8)
@@ -104,7 +103,7 @@ def room(size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     return whole[start : start + size]
 
 
-def room_like(shape: Sequence[int], dtype: Any) -> np.ndarray:
+def room_like(shape: Sequence[int], dtype: Arg) -> np.ndarray:
     """Memory for an array of this shape and NumPy type; aligned by `room` if that pays."""
     if prod(shape) < _LEAST_SHARED:
         return np.empty(shape, dtype)
@@ -207,7 +206,7 @@ def refuse_negative_strides(array: np.ndarray) -> None:
         )
 
 
-def _as_list(data: Any) -> list[Any]:
+def _as_list(data: Arg) -> list[Arg]:
     """The items of an object that can be indexed like a list."""
     try:
         return [data[at] for at in range(len(data))]
@@ -218,7 +217,7 @@ def _as_list(data: Any) -> list[Any]:
 def _nested(data: Sequence[object], wanted: DType | None) -> np.ndarray:
     """An array from nested sequences, whose innermost entries are numbers, one-element tensors, or arrays."""
     shape: list[int] = []
-    level: Any = data
+    level: Arg = data
     while _is_sequence(level):
         shape.append(len(level))
         if not level:
@@ -226,7 +225,7 @@ def _nested(data: Sequence[object], wanted: DType | None) -> np.ndarray:
         if len(shape) > _MOST_DIMS:  # a list that contains itself
             raise ValueRangeError(f"too many dimensions '{type(level).__name__}'")
         level = level[0]
-    flat: list[Any] = []
+    flat: list[Arg] = []
     _flatten(data, shape, 0, flat)
     if not flat:
         return np.zeros(shape, (wanted or default_dtype()).numpy)
@@ -246,7 +245,7 @@ def _element(x: Tensor) -> np.generic:
     return x.detach()._host().reshape(-1)[0]
 
 
-def _flatten(data: Any, shape: list[int], depth: int, out: list[Any]) -> None:
+def _flatten(data: Arg, shape: list[int], depth: int, out: list[Arg]) -> None:
     if depth == len(shape):
         if _is_sequence(data):
             raise ArgumentError(f"expected a number at dim {depth}, got a sequence of length {len(data)}")
@@ -266,7 +265,7 @@ def _flatten(data: Any, shape: list[int], depth: int, out: list[Any]) -> None:
 _WIDEST = {BOOL: bool_, INTEGER: int64, FLOAT: float64, COMPLEX: complex128}
 
 
-def _numbers(data: Any, wanted: DType | None) -> np.ndarray:
+def _numbers(data: Arg, wanted: DType | None) -> np.ndarray:
     """A number, or a list of numbers, with the type `wanted` or the one that PyTorch infers."""
     kinds = set(map(type, data)) if is_list(data) else {type(data)}
     if str in kinds and not isinstance(data[0], str):
@@ -307,7 +306,7 @@ def _cast(array: np.ndarray, dtype: DType) -> np.ndarray:
         return array.astype(dtype.numpy, copy=False)
 
 
-def as_tensor(data: Arg, dtype: DType | None = None, device: Any = None) -> Tensor:
+def as_tensor(data: Arg, dtype: DType | None = None, device: Arg = None) -> Tensor:
     """`data` itself if it is a tensor of that type on that device; `from_numpy(data)` for an array; else a copy."""
     try:
         if isinstance(data, Tensor):

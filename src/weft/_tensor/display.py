@@ -6,13 +6,12 @@ import math
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
 from weft._base.dtype import bool_, int64
 from weft._base.state import ambient, default_dtype
-from weft._base.types import Arg
+from weft._base.types import Arg, SavedState
 from weft._lazy.flushing import report
 from weft._tensor.tensor import Tensor
 
@@ -58,7 +57,7 @@ def set_printoptions(
         setattr(_options, name, value)
 
 
-def get_printoptions() -> dict[str, Any]:
+def get_printoptions() -> SavedState:
     """The current options, as keywords of `set_printoptions`."""
     return asdict(_options)
 
@@ -89,7 +88,7 @@ class _Real:
         for element in elements.ravel().tolist():
             self.width = max(self.width, len(self._bare(element)))
 
-    def _bare(self, element: Any) -> str:
+    def _bare(self, element: Arg) -> str:
         match self.style:
             case "":
                 return str(element)
@@ -158,7 +157,7 @@ def body(tensor: Tensor, indent: int) -> str:
     return _nested(elements.tolist(), cut, indent, spell) if cut else spell(elements.item())
 
 
-def _nested(elements: list[Any], cut: tuple[bool, ...], indent: int, spell: _Real | _Complex) -> str:
+def _nested(elements: list[Arg], cut: tuple[bool, ...], indent: int, spell: _Real | _Complex) -> str:
     edge = _options.edgeitems
     inner = len(cut) == 1
     if not inner:

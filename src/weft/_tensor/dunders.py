@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from types import FunctionType
-from typing import Any
 
 import numpy as np
 
@@ -42,7 +41,7 @@ def dunders_of(entry: PublicFunction) -> dict[str, AnyCallable]:
     takes_number = op.params[1].kind is Kind.OPERAND
     others = _OPERANDS if takes_number else _ARRAYS
 
-    def forward(input: Any, other: Any) -> Results:
+    def forward(input: Arg, other: Arg) -> Results:
         try:
             if not isinstance(other, others):
                 return not_implemented(other, op.name)
@@ -53,7 +52,7 @@ def dunders_of(entry: PublicFunction) -> dict[str, AnyCallable]:
             end_at_user(error)
             raise
 
-    def swapped(input: Any, other: Any) -> Results:
+    def swapped(input: Arg, other: Arg) -> Results:
         try:
             if not isinstance(other, others):
                 return not_implemented(other, op.name)

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from textwrap import indent
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ from weft._base.capture import UNCAPTURED
 from weft._base.guards import is_list_or_tuple
 from weft._base.pending import Pending
 from weft._base.state import Ambient, ambient, using
-from weft._base.types import AnyCallable, AttributeValue
+from weft._base.types import AnyCallable, Arg, AttributeValue
 from weft._dispatch import apply
 from weft._lazy.aval import Aval, aval_of, marked
 from weft._lazy.batched import batched
@@ -90,7 +90,7 @@ class Examples:
 
     def _called_from(self, state: Ambient) -> None:
         """Carry out what follows in the caller's list of pending values."""
-        self._around: Any = state.capture or UNCAPTURED
+        self._around: Arg = state.capture or UNCAPTURED
         self._modes = {"pending": state.pending, "capture": state.capture, "observers": state.watchers.observers}
 
     # --- running ------------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ class Examples:
             return False
         return any(isinstance(x, Tensor) and self.result_of(x)[1] for x in args)
 
-    def by_rule(self, rule: Callable[..., tuple[Any, Any]], args: Sequence[object]) -> Results:
+    def by_rule(self, rule: Callable[..., tuple[Arg, Arg]], args: Sequence[object]) -> Results:
         """The results of a user's rule for all examples, as tensors that stand for one."""
         pairs = [self.result_of(x) if isinstance(x, Tensor) else (x, False) for x in args]
         dims = tuple([0 if differs else None for _, differs in pairs])
@@ -206,7 +206,7 @@ class Examples:
                 self._carried_out(checked)
                 return
 
-    def _applied(self, value: Value, state: Any) -> Value:
+    def _applied(self, value: Value, state: Arg) -> Value:
         """Record the application that has made a value, for all examples; the value is marked if they differ."""
         origin, inputs = value.origin, value.inputs
         assert origin is not None, "what the function has recorded has an origin"
@@ -260,7 +260,7 @@ class Examples:
         result = self._carried_out(grad)
         if (grad in self._batched) is (x in self._batched):
             return result
-        whole: Any = wrap(result)
+        whole: Arg = wrap(result)
         return (whole.sum(0) if grad in self._batched else whole.expand(self.size, *whole.shape))._read()
 
     # --- what the function does ---------------------------------------------------------------------------------

@@ -7,12 +7,11 @@ view, since neither of these has a value with a type.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user
 from weft._base.state import peek
-from weft._base.types import AnyCallable
+from weft._base.types import AnyCallable, Arg, Result
 from weft._dispatch import apply
 from weft._lazy.flushing import at_limit
 from weft._lazy.infer import Call
@@ -27,11 +26,11 @@ _NO_VALUE = (AttributeError, Overridden)
 _NUMBERS = frozenset({bool, int, float, complex})
 
 
-def unary(call: Call, general: AnyCallable) -> Callable[[Any], Any]:
+def unary(call: Call, general: AnyCallable) -> Callable[[Arg], Result]:
     """A function of one tensor."""
     lookup = call.signatures.get
 
-    def function(input: Any, *, out: Any = None) -> Results:
+    def function(input: Arg, *, out: Arg = None) -> Results:
         try:
             try:
                 x = input._value
@@ -68,12 +67,12 @@ def unary(call: Call, general: AnyCallable) -> Callable[[Any], Any]:
     return function
 
 
-def binary(call: Call, general: AnyCallable, takes_number: bool) -> Callable[[Any, Any], Any]:
+def binary(call: Call, general: AnyCallable, takes_number: bool) -> Callable[[Arg, Arg], Result]:
     """A function of two tensors. If `takes_number`, a call with a Python number is recorded here, too."""
     lookup = call.signatures.get
     numbers: frozenset[type] = _NUMBERS if takes_number else frozenset()
 
-    def function(input: Any, other: Any, *, out: Any = None) -> Results:
+    def function(input: Arg, other: Arg, *, out: Arg = None) -> Results:
         try:
             try:
                 a = input._value

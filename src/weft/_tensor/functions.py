@@ -6,10 +6,9 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any
 
 from weft._base.generated import execute
-from weft._base.types import AnyCallable
+from weft._base.types import AnyCallable, Arg, Args, Kwargs
 from weft._tensor import arguments
 from weft._tensor.autocast import casting, not_cast
 from weft._tensor.codegen import HANDLER, led_to, op, read_tensors
@@ -60,10 +59,10 @@ def _bound(
     out: str | None,
     separate: Sequence[str],
     cast: CastClass | PerDevice | None,
-    rest: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None,
+    rest: Callable[[Args], Args] | None,
 ) -> AnyCallable:
     """The public form of a composite; its arguments are converted according to its annotations, as for rows."""
-    scope: dict[str, Any] = {
+    scope: Kwargs = {
         **arguments.SCOPE,
         "_body": body if cast is None else casting(body, cast),
         "_write_out": write_out,
@@ -112,7 +111,7 @@ def _bound(
         f"{HANDLER}"
     )
     execute(source, f"{module}.{name}".lstrip("."), scope)
-    bound: Any = wraps(body)(scope["bound"])
+    bound: Arg = wraps(body)(scope["bound"])
     if out is not None:
         bound.__signature__ = _with_out(inspect.signature(body))
     return bound
@@ -130,7 +129,7 @@ def composite(
     doc: str | None = None,
     public: Public = PLAIN,
     cast: CastClass | PerDevice | None = None,
-    rest: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None,
+    rest: Callable[[Args], Args] | None = None,
 ) -> Callable[[AnyCallable], AnyCallable]:
     """Make the decorated function, which is composed of rows, public in the forms that `public` says.
 
@@ -158,7 +157,7 @@ def with_inplace_argument(row: OpDef, function: AnyCallable, inplace: AnyCallabl
     passed = ", ".join(["input", *(p.name for p in options)])
     source = f"""def {name}(input: Tensor, {head}inplace: bool = False) -> Tensor:
     return (_inplace if inplace else _row)({passed})"""
-    scope: dict[str, Any] = {"_row": function, "_inplace": inplace}
+    scope: Kwargs = {"_row": function, "_inplace": inplace}
     execute(source, f"nn.functional.{name} (inplace)", scope)
     body = documented(scope[name], name, f"`torch.nn.{name}`, written to the input if `inplace`.")
     return _bound(led_to(row.impl, body), name, "nn.functional", None, (), None, None)

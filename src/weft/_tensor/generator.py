@@ -5,13 +5,13 @@ from __future__ import annotations
 import secrets
 import threading
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from weft._base.capture import active_capture
 from weft._base.device import CPU, DeviceLike
 from weft._base.device import device as device_class
+from weft._base.types import SavedState
 from weft._tensor.convert import from_host
 from weft._tensor.kind_names import kind_and_advice
 from weft._tensor.tensor import Tensor
@@ -134,10 +134,10 @@ class Generator:
         self._lock, self._own_state = state._lock, state._own_state
         return self
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> SavedState:
         return {"device": self._device, "state": self.state()}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: SavedState) -> None:
         Generator.__init__(self, state["device"])
         self.restore(state["state"])
 

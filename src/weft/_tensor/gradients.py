@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 from weakref import WeakValueDictionary
 
 from weft._autograd import engine
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user, warn_user
 from weft._base.state import ambient, using
+from weft._base.types import Arg
 from weft._lazy.aval import Aval, owned
 from weft._lazy.role import Leaf, Retained
 from weft._lazy.runtime import filled_array as _filled
@@ -26,7 +26,7 @@ from weft._tensor.view import as_cotangent, as_gradient_of
 from weft.errors import ArgumentError, GradientError, ShapeError, ValueRangeError
 
 # no cell: only texts and reports depend on it
-without_derivative: WeakValueDictionary[str, Any] = WeakValueDictionary()
+without_derivative: WeakValueDictionary[str, Arg] = WeakValueDictionary()
 """Loaded programs that were called where they needed a derivative and have none, by name, while they are alive."""
 
 
@@ -151,9 +151,9 @@ def grad(
     return tuple(result)
 
 
-def _batched_grads(outputs: Any, inputs: Any, grad_outputs: object, *options: bool | None) -> tuple[Tensor | None, ...]:
+def _batched_grads(outputs: Arg, inputs: Arg, grad_outputs: object, *options: bool | None) -> tuple[Tensor | None, ...]:
     """The gradients for several cotangents of each output, along a new first dim."""
-    ends: list[Any] = _as_list(outputs)
+    ends: list[Arg] = _as_list(outputs)
     if any(isinstance(output, GradientEdge) for output in ends):
         raise GradientError("Batched grads are not supported with GradientEdge")
     cotangents = _cotangents_of(ends, grad_outputs)
@@ -248,7 +248,7 @@ def _aval_of(x: Tensor | GradientEdge) -> Aval:
     return x._read().aval if isinstance(x, Tensor) else x.aval
 
 
-def _as_list(tensors: Any) -> list[Tensor | GradientEdge]:
+def _as_list(tensors: Arg) -> list[Tensor | GradientEdge]:
     items = [tensors] if isinstance(tensors, (Tensor, GradientEdge)) else list(tensors)
     for tensor in items:
         if not isinstance(tensor, (Tensor, GradientEdge)):
@@ -265,7 +265,7 @@ def _roots(outputs: list[Tensor | GradientEdge], cotangents: object) -> list[tup
     return [(_place_of(tensor), seed) for tensor, seed in zip(outputs, seeds, strict=True) if seed is not None]
 
 
-def _cotangents_of(outputs: list[Tensor | GradientEdge], cotangents: Any) -> list[Any]:
+def _cotangents_of(outputs: list[Tensor | GradientEdge], cotangents: Arg) -> list[Arg]:
     """The cotangent that a user gives for each output, or None; as in PyTorch, further ones are ignored."""
     if cotangents is None:
         return [None] * len(outputs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -190,7 +190,7 @@ class _Walk:
         del self.sizes[self.dim]
         self.source += 1
 
-    def _select(self, item: Any) -> None:
+    def _select(self, item: Arg) -> None:
         try:
             index = operator.index(item)
         except TypeError:
@@ -246,7 +246,7 @@ class _Walk:
             else:
                 self._select(position)
 
-    def _mask(self, mask: Any) -> None:
+    def _mask(self, mask: Arg) -> None:
         """Replace a mask by the coordinates of its true elements: an integer vector for each of its dims."""
         covered = self.sizes[self.dim : self.dim + len(mask.shape)]
         for offset, (length, size) in enumerate(zip(mask.shape, covered, strict=True)):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any
 
 from weft._base.dtype import bool_
 from weft._base.guards import is_list_or_tuple
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user
 from weft._base.state import ambient
-from weft._base.types import AnyCallable, Kwargs
+from weft._base.types import AnyCallable, Arg, Kwargs
 from weft._tensor.arguments import refusal
 from weft._tensor.autocast import not_cast
 from weft._tensor.dim_names import take_names
@@ -24,7 +23,7 @@ from weft.errors import WeftError
 from weft.ops._rows import documented
 
 
-def _picker(function: AnyCallable, names: Sequence[str]) -> Callable[[Sequence[Any], dict[str, Any]], list[Tensor]]:
+def _picker(function: AnyCallable, names: Sequence[str]) -> Callable[[Sequence[Arg], Kwargs], list[Tensor]]:
     """A function that returns the tensors among its arguments; masks in lists are read before anything is written."""
     places = {name: at for at, name in enumerate(inspect.signature(function).parameters)}
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from weft._base.device import DeviceLike, canonical
 from weft._base.dtype import DType
 from weft._base.state import default_dtype
+from weft._base.types import Kwargs
 from weft._tensor.composite.convert import TYPE_NAMES
 from weft._tensor.composite.storage import tensor_of
 from weft._tensor.convert import resolve_device
@@ -45,7 +46,7 @@ class _LegacyType(type):
     dtype: DType
     home: str
 
-    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _LegacyType:
+    def __new__(cls, name: str, bases: tuple[type, ...], namespace: Kwargs) -> _LegacyType:
         if bases:
             raise ArgumentError(f"type 'torch.{bases[0].__name__}' is not an acceptable base type; derive from Tensor")
         return super().__new__(cls, name, bases, namespace)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from weft._autograd.derive import derivative_of, on_tape, smooth_outputs
 from weft._autograd.engine import gradients_of, output_of
@@ -27,7 +27,7 @@ from weft._base.guards import TUPLE, is_tuple
 from weft._base.handles import Handle
 from weft._base.size import Size
 from weft._base.state import ambient
-from weft._base.types import Arg, AttributeValue
+from weft._base.types import Arg, AttributeValue, Result
 from weft._lazy.aval import Aval
 from weft._lazy.call import plain
 from weft._lazy.role import Interior, Leaf, custom_of
@@ -58,7 +58,7 @@ class Node:
     There is one object for each node, as long as somebody refers to it. It keeps the part of the graph below it alive.
     """
 
-    places: dict[int, Location]
+    _places: dict[int, Location]
 
     def name(self) -> str:
         """The name, such as `AddBackward0`."""
@@ -76,7 +76,7 @@ class Node:
         return tuple([(None, 0) if x.role is None else (node_of(x), index_of(x)) for x in edges])
 
     @property
-    def metadata(self) -> dict[Any, Any]:
+    def metadata(self) -> dict[object, object]:
         """A dict for what users attach to the node."""
         return node_hooks_of(self._vertex).metadata
 
@@ -85,12 +85,12 @@ class Node:
         """True: gradients flow through all nodes."""
         return True
 
-    def register_hook(self, fn: Callable[[Tensors, Tensors], Any]) -> Handle:
+    def register_hook(self, fn: Callable[[Tensors, Tensors], Result]) -> Handle:
         """Call `fn(grad_inputs, grad_outputs)` when a backward pass has executed the node.
 
         If it returns a tuple, that takes the place of `grad_inputs`, the gradients by `next_functions`.
         """
-        inputs, outputs = self._input_types(), self.output_types()  # not the node, to which the hook would refer
+        inputs, outputs = self._input_types(), self._output_types()  # not the node, to which the hook would refer
         name = getattr(fn, "__name__", "<unknown>")
 
         def on_values(grads: Sequence[Value | None], cotangents: Sequence[Value | None]) -> Gradients | None:
@@ -99,9 +99,9 @@ class Node:
         on_values.__name__ = name
         return Handle(node_hooks_of(self._vertex).after, on_values)
 
-    def register_prehook(self, fn: Callable[[Tensors], Any]) -> Handle:
+    def register_prehook(self, fn: Callable[[Tensors], Result]) -> Handle:
         """Call `fn(grad_outputs)` before a backward pass executes the node; a tuple takes the place of them."""
-        types, name = self.output_types(), getattr(fn, "__name__", "<unknown>")
+        types, name = self._output_types(), getattr(fn, "__name__", "<unknown>")
 
         def on_values(cotangents: Sequence[Value | None]) -> Gradients | None:
             return _unwrapped(types, fn(_wrapped(types, cotangents)), name)
@@ -114,7 +114,7 @@ class Node:
 
         Hooks are not called. `RuntimeError` for another number of gradients.
         """
-        vertex, types = self._vertex, self.output_types()
+        vertex, types = self._vertex, self._output_types()
         if len(grad_outputs) != len(types):
             raise GradientError(
                 f"{self.name()}: expected {len(types)} gradients, one for each output, got {len(grad_outputs)}"
@@ -124,7 +124,7 @@ class Node:
         values = [_seed(aval, grad) for aval, grad in zip(types, grad_outputs, strict=True)]
         cotangents = [(index, grad) for index, grad in enumerate(values) if grad is not None]
         need = on_tape(inputs_of(vertex))
-        members = [vertex_of(place) for place in self.places.values()]  # pyright: ignore[reportArgumentType]  no leaf's
+        members = [vertex_of(place) for place in self._places.values()]  # pyright: ignore[reportArgumentType]  no leaf's
         custom = custom_of(vertex.role)
         if custom is not None:
             every = custom(dict(cotangents), members)
@@ -143,11 +143,11 @@ class Node:
 
     @property
     def _input_metadata(self) -> list[InputMetadata]:
-        return [InputMetadata(aval.size, aval.dtype, aval.device) for aval in self.output_types()]
+        return [InputMetadata(aval.size, aval.dtype, aval.device) for aval in self._output_types()]
 
     def place_of(self, index: int) -> Location:
         """Where the output with this number is in the graph; `RuntimeError` if no tensor or node has led there."""
-        place = self.places.get(index)
+        place = self._places.get(index)
         if place is None:
             raise GradientError(
                 f"output {index} of {self.name()} is not known here; take the edge of its tensor by get_gradient_edge()"
@@ -156,13 +156,13 @@ class Node:
 
     @property
     def _vertex(self) -> Vertex:
-        return vertex_of(next(iter(self.places.values())))  # pyright: ignore[reportArgumentType]  no leaf's
+        return vertex_of(next(iter(self._places.values())))  # pyright: ignore[reportArgumentType]  no leaf's
 
     def _input_types(self) -> list[Aval]:
         vertex = self._vertex
         return [_signature_of(vertex).avals[i] for i in edges_of(vertex)]
 
-    def output_types(self) -> list[Aval]:
+    def _output_types(self) -> list[Aval]:
         vertex = self._vertex
         return [output.aval for output in _signature_of(vertex).outputs[: count_outputs(vertex)]]
 
@@ -181,7 +181,7 @@ class Node:
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *[f"_saved_{name}" for name, _ in self._arguments()]]
 
-    def _arguments(self) -> Iterator[tuple[str, Any]]:
+    def _arguments(self) -> Iterator[tuple[str, Arg]]:
         """The arguments of the call by PyTorch's names, with their position, positions, or `_Static` value."""
         vertex = self._vertex
         signature = _signature_of(vertex)
@@ -219,9 +219,9 @@ class Node:
             save_apart((vertex,), SavedTensor)
             vertex = self._vertex
         if isinstance(vertex, Packed):
-            saved: Any = vertex.saved[what]
+            saved: Arg = vertex.saved[what]
         else:
-            members = [vertex_of(place) for place in self.places.values()]  # pyright: ignore[reportArgumentType]  no leaf's
+            members = [vertex_of(place) for place in self._places.values()]  # pyright: ignore[reportArgumentType]  no leaf's
             value = inputs[what] if what < len(inputs) else output_of(members, what - len(inputs), ambient())
             saved = SavedTensor(value, value if value.role is not None else None)
         return saved if raw else saved.unpack()
@@ -276,10 +276,10 @@ class AccumulateGrad(Node):
     def _input_types(self) -> list[Aval]:
         return []
 
-    def output_types(self) -> list[Aval]:
+    def _output_types(self) -> list[Aval]:
         return [self.variable._read().aval]
 
-    def _arguments(self) -> Iterator[tuple[str, Any]]:
+    def _arguments(self) -> Iterator[tuple[str, Arg]]:
         return iter(())
 
 
@@ -291,7 +291,7 @@ class _Static:
 
 
 # no cell: a cache, keyed by all that its entries depend on
-_nodes: weakref.WeakValueDictionary[Any, Node] = weakref.WeakValueDictionary()
+_nodes: weakref.WeakValueDictionary[Arg, Node] = weakref.WeakValueDictionary()
 # no cell: a cache, keyed by all that its entries depend on
 _types: dict[str, type[Node]] = {}
 _making = threading.Lock()
@@ -310,7 +310,7 @@ def node_of(x: Location) -> Node:
         if node is None:
             node = _nodes[key] = AccumulateGrad(x) if isinstance(role, Leaf) else _new_node(x)
         if not isinstance(role, Leaf):
-            node.places.setdefault(index_of(x), x)
+            node._places.setdefault(index_of(x), x)  # pyright: ignore[reportPrivateUsage]  contexts are nodes, and their other names the user's
         return node
 
 
@@ -318,7 +318,7 @@ def _new_node(x: Location) -> Node:
     name = backward_name(x).rpartition("::")[2]  # pyright: ignore[reportArgumentType]  no leaf's role
     node_type = _types.setdefault(name, type(name, (Node,), {"__doc__": f"The node of an application: {name}."}))
     node = node_type()
-    node.places = {}
+    node._places = {}  # pyright: ignore[reportPrivateUsage]  contexts are nodes, and their other names the user's
     return node
 
 
@@ -349,7 +349,7 @@ class GradientEdge(NamedTuple):
     @property
     def aval(self) -> Aval:
         """The type of the gradient."""
-        return self.node.output_types()[self.output_nr]
+        return self.node._output_types()[self.output_nr]  # pyright: ignore[reportPrivateUsage]  contexts are nodes, and their other names the user's
 
 
 def _seed(aval: Aval, grad: Tensor | None) -> Value | None:
@@ -366,7 +366,7 @@ def _wrapped(avals: Sequence[Aval], grads: Sequence[Value | None]) -> Tensors:
     return tuple([None if grad is None else wrap(as_gradient_of(aval, grad)) for aval, grad in pairs])
 
 
-def _unwrapped(avals: Sequence[Aval], results: Any, hook: str) -> Gradients | None:
+def _unwrapped(avals: Sequence[Aval], results: Arg, hook: str) -> Gradients | None:
     """What a hook returns, as values."""
     if results is None:
         return None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
 
 from weft._base.dtype import DType
 from weft._base.guards import is_tuple
 from weft._base.state import ambient
+from weft._base.types import Arg
 from weft._tensor.dim_names import names_of, take_names
 from weft._tensor.kind_names import kind_and_advice
 from weft._tensor.tensor import Results, Tensor
@@ -18,7 +18,7 @@ from weft.ops._type_names import c_name, scalar_name
 
 
 def write_out(
-    out: Any, result: Any, text: str = "", sources: Sequence[Any] = (), separate: Sequence[Any] = ()
+    out: Arg, result: Arg, text: str = "", sources: Sequence[Arg] = (), separate: Sequence[Arg] = ()
 ) -> Results:
     """Write a result to the argument `out`. It was computed from `sources`, and from `separate` tensors.
 

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from functools import cache, wraps
 from types import FrameType, FunctionType
-from typing import Any
 
 from weft._base.call_site import written_arguments
 from weft._base.guards import LIST_OR_TUPLE
@@ -62,7 +61,7 @@ _GUARD = _Guarded()
 _TENSORS: tuple[type, ...] = (TensorBase,)
 
 # no cell: filled when the library is imported
-MEMBERS: dict[str, Any] = {}
+MEMBERS: Kwargs = {}
 """The methods and properties of `Tensor`, by name, of which overriding classes have versions of their own."""
 
 
@@ -77,7 +76,7 @@ def become_overriding(kind: type[TensorBase]) -> None:
 
 
 @cache
-def _overridable_member(member: Any) -> AnyCallable | property:
+def _overridable_member(member: Arg) -> AnyCallable | property:
     if not isinstance(member, property):
         return overridable(member, member)
     public = (member.__get__, member.__set__, member.__delete__)
@@ -121,14 +120,14 @@ def dispatched(signal: Overridden) -> Result:
     return result
 
 
-def _arguments(handler: Handler, frame: FrameType) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _arguments(handler: Handler, frame: FrameType) -> tuple[Args, Kwargs]:
     """The arguments of a handler's call, by position and by keyword as PyTorch's function would pass them on.
 
     Its compiled functions do so as the call is written, those of `nn.functional` by keyword what has a default, also
     where it is not given.
     """
     code, values = frame.f_code, frame.f_locals
-    function: Any = handler.function
+    function: Arg = handler.function
     names = code.co_varnames
     count, only_keywords = code.co_argcount, code.co_kwonlyargcount
     rest = count + only_keywords
@@ -138,7 +137,7 @@ def _arguments(handler: Handler, frame: FrameType) -> tuple[tuple[Any, ...], dic
     written = None if in_full or has_rest else written_arguments(frame.f_back)
     positional, keywords = (0, ()) if written is None else written
     first = count if has_rest else max(positional, code.co_posonlyargcount)
-    args: list[Any] = []
+    args: list[Arg] = []
     kwargs: Kwargs = {}
     for at, name in enumerate(names[:count]):
         value = values[name]
@@ -169,7 +168,7 @@ _COMPILED = frozenset({
 """The functions of `nn.functional` that are compiled ones in PyTorch."""
 
 
-def _is_passed_in_full(public: Any) -> bool:
+def _is_passed_in_full(public: Arg) -> bool:
     return getattr(public, "__module__", "") == "weft.nn.functional" and public.__name__ not in _COMPILED
 
 
@@ -200,7 +199,7 @@ def overriding_among(relevant: Iterable[object]) -> list[Arg]:
 
 
 @acts_for_user
-def _answer(public: object, overriding: list[Any], args: Args, kwargs: Kwargs) -> Result:
+def _answer(public: object, overriding: list[Arg], args: Args, kwargs: Kwargs) -> Result:
     """The first answer of the mode and of the overriding objects, or `NotImplemented`."""
     types = tuple(map(type, overriding))
     overrides = ambient().overrides
@@ -234,7 +233,7 @@ def _no_implementation(public: object, relevant: Iterable[object]) -> ArgumentEr
     )
 
 
-def name_of(public: Any) -> str:
+def name_of(public: Arg) -> str:
     """The name of a public function, such as `torch.Tensor.add`, or of a property's method."""
     if not hasattr(public, "__qualname__"):  # an operator of the user's
         return str(public)
@@ -273,12 +272,12 @@ def pop_mode() -> Result:
 # --- what overriding classes inherit ------------------------------------------------------------------------------
 
 # no cell: filled when the library is imported
-NOT_WRAPPED: list[Any] = []
+NOT_WRAPPED: list[Arg] = []
 """Methods of properties whose results are as they were stored, such as `Tensor.grad.__get__`."""
 
 
 @acts_for_user
-def by_default(cls: Any, func: AnyCallable, types: Iterable[type], args: Args = (), kwargs: Any = None) -> Result:
+def by_default(cls: Arg, func: AnyCallable, types: Iterable[type], args: Args = (), kwargs: Arg = None) -> Result:
     """Call `func`, and make tensors among its results tensors of this class.
 
     `NotImplemented` if the class of an argument is no base of this one; `TypeError` for a function of PyTorch's, which

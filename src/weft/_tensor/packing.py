@@ -7,10 +7,10 @@ sorted, with the longest first. `batch_sizes` has the number of sequences at eac
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from weft._base.types import Arg
 from weft._tensor.codegen import op
 from weft._tensor.convert import from_numpy_array, room_like
 from weft._tensor.tensor import Tensor
@@ -28,7 +28,7 @@ def _on_device_of(array: Lengths, tensor: Tensor) -> Tensor:
     return from_numpy_array(array).to(tensor.device)
 
 
-def lengths_on_device_of(batch_sizes: Any, tensor: Tensor) -> Tensor:
+def lengths_on_device_of(batch_sizes: Arg, tensor: Tensor) -> Tensor:
     """The lengths of sequences as a tensor on the device of `tensor`, from a tensor of batch sizes."""
     return _on_device_of(conjugate(batch_sizes.numpy()), tensor)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import numbers
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -58,7 +57,7 @@ def wrapped(self: Tensor, array: np.ndarray, context: object = None, return_scal
 # --- buffers --------------------------------------------------------------------------------------------------
 
 
-def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:
+def frombuffer(buffer: Arg, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False) -> Tensor:
     """A vector with a copy of a buffer's elements, from byte `offset` on; `count` of them, or all."""
     try:
         content = memoryview(buffer).cast("B")
@@ -118,7 +117,7 @@ def asarray(
     return (result if result.is_leaf and requires_grad else wrap(own(result._read())))._require_grad(requires_grad)
 
 
-def _shared(obj: Any, dtype: DType | None) -> Tensor | None:
+def _shared(obj: Arg, dtype: DType | None) -> Tensor | None:
     """A tensor that shares the elements of an object in memory; None for numbers and sequences."""
     if isinstance(obj, Tensor):
         return obj
@@ -175,7 +174,7 @@ def from_dlpack(ext_tensor: object, *, device: DeviceLike | None = None, copy: b
     return from_jax_array(jnp.array(result._array(), copy=True)) if copy else result
 
 
-def to_dlpack(tensor: Tensor) -> Any:
+def to_dlpack(tensor: Tensor) -> Arg:
     """A DLPack capsule, which `from_dlpack` can consume once. Newer code passes the tensor itself."""
     return tensor.__dlpack__()
 
@@ -194,7 +193,7 @@ class _Capsule:
         if not check(capsule, _UNVERSIONED):
             raise DTypeError(_INVALID)
 
-    def __dlpack__(self, **_: object) -> Any:
+    def __dlpack__(self, **_: object) -> Arg:
         return self._capsule
 
     def __dlpack_device__(self) -> tuple[int, int]:

@@ -63,6 +63,8 @@ _ANNOTATIONS = {
         name: name for name in ("int", "float", "bool", "str", "bytes", "tuple", "list", "dict", "Callable", "Sequence")
     },
     "AnyCallable": "Callable[..., Any]",
+    "Arg": "Any",
+    "Result": "Any",
     "Tensors": "tuple[Tensor, ...]",
     "Dim": "int | str",
     "device": "Device",

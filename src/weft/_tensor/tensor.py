@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from math import prod
-from typing import Any, Protocol, Self, TypeAlias, cast
+from typing import Any, Protocol, Self, TypeAlias, cast, overload
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user, warn_user
 from weft._base.size import Size
 from weft._base.state import ambient
-from weft._base.types import PyTree
+from weft._base.types import Arg, PyTree
 from weft._lazy.infer import Call
 from weft._lazy.moving import moved_array
 from weft._lazy.owner import Owner
@@ -80,6 +80,10 @@ class Tensor(TensorBase):
         """Sizes of the dims."""
         return self._read().aval.size
 
+    @overload
+    def size(self, dim: None = None) -> Size: ...
+    @overload
+    def size(self, dim: int | str) -> int: ...
     def size(self, dim: int | str | None = None) -> Size | int:
         """Sizes of the dims, or of one of them."""
         if dim is None:
@@ -368,18 +372,18 @@ class Tensor(TensorBase):
             raise ArgumentError("can't convert meta device type tensor to numpy: it has no elements")
         return self._host()
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: Arg = None, copy: bool | None = None) -> np.ndarray:
         array = self.numpy()
         if dtype is not None and array.dtype != dtype:
             return array.astype(dtype)
         return array.copy() if copy else array
 
-    def __dlpack__(self, **options: object) -> Any:
+    def __dlpack__(self, **options: object) -> Arg:
         if self.requires_grad:
             raise ExportError("Can't export tensors that require gradient, use tensor.detach()")
         return self._array().__dlpack__(**options)
 
-    def __dlpack_device__(self) -> tuple[Any, int]:
+    def __dlpack_device__(self) -> tuple[Arg, int]:
         return self._array().__dlpack_device__()
 
     def __bool__(self) -> bool:
@@ -388,7 +392,7 @@ class Tensor(TensorBase):
             raise ConversionError(f"Boolean value of Tensor with {kind} is ambiguous")
         return bool(self._host(decides=True).reshape(()).item())
 
-    def _single(self, kind: Any) -> Any:
+    def _single(self, kind: Arg) -> Arg:
         if self.numel() != 1:
             raise ValueRangeError("only one element tensors can be converted to Python scalars")
         item = self.item()
@@ -457,7 +461,7 @@ def placed_with(x: Tensor, new: Tensor) -> Tensor:
     return wrap(distributed.whole(value, new.shape))
 
 
-def operand(x: Any, *, name: str = "", op: str = "") -> Value:
+def operand(x: Arg, *, name: str = "", op: str = "") -> Value:
     """The value of a tensor; `TypeError` for anything else."""
     if isinstance(x, Tensor):
         value = x._read()

@@ -79,12 +79,12 @@ def is_float(dtype: np.dtype) -> bool:
     return dtype.kind == "f" or is_half(dtype)
 
 
-def is_key(dtype: Any) -> bool:
+def is_key(dtype: Arg) -> bool:
     """Whether a type of jax is that of random keys."""
     return jnp.issubdtype(dtype, jax.dtypes.prng_key)
 
 
-def stored_as(dtype: Any) -> np.dtype:
+def stored_as(dtype: Arg) -> np.dtype:
     """The type of the numbers that represent those of a type of jax: for random keys, as many bytes as they have."""
     if not is_key(dtype):
         return np.dtype(dtype)

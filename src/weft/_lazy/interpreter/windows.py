@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
+from weft._base.types import AnyArray
 from weft._lazy.interpreter.evaluate import interpreted
 from weft._lazy.interpreter.products import matmul_of
 from weft._lazy.interpreter.reduction import highest, lowest
@@ -59,7 +60,7 @@ class _Grid(NamedTuple):
         )
         return np.lib.stride_tricks.as_strided(x, (*x.shape[:first], *counts, *self.sizes), strides, writeable=False)
 
-    def offsets(self, x: Array) -> Iterator[tuple[Any, ...]]:
+    def offsets(self, x: Array) -> Iterator[tuple[AnyArray, ...]]:
         """For each position in a window, in order, the key of the elements there of all windows of a padded array."""
         counts = self.counts(x.shape)
         for at in product(*map(range, self.sizes)):

@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from operator import itemgetter
-from typing import Any
 
 from weft._base.capture import Capture
 from weft._base.interrupts import uninterrupted
 from weft._base.pending import Pending
 from weft._base.site import user_site
 from weft._base.state import using
-from weft._base.types import AnyCallable
+from weft._base.types import AnyCallable, Arg, Result
 from weft._dispatch import apply
 from weft._lazy.aval import Aval
 from weft._lazy.call import ONE
@@ -70,7 +69,7 @@ class FunctionCapture(Capture):
         self.written: dict[int, TensorBase] = {}
         self.held: dict[int, tuple[LeafLocator, TensorBase | None]] = {}
         self.left: dict[int, tuple[LeafLocator, Leaf, TensorBase | None, bool]] = {}
-        self.keys: dict[int, tuple[str, Callable[[], Any], Any]] = {}
+        self.keys: dict[int, tuple[str, Callable[[], Result], Arg]] = {}
         self.repeated: list[Callable[[], object]] = []
         self.calls: list[DeferredCall] = []
         self._waiting: list[DeferredCall] = []  # those that have not been made yet
@@ -211,7 +210,7 @@ class FunctionCapture(Capture):
             if thing not in self.snapshot:
                 self._reach(thing, type(thing).__name__)
 
-    def stepped(self, depends_on: Callable[[], Any], *things: object) -> None:
+    def stepped(self, depends_on: Callable[[], Result], *things: object) -> None:
         """Called for an optimizer's step.
 
         A replay is valid while `depends_on` returns an equal result, and `things` contain the same objects. It has made
@@ -222,7 +221,7 @@ class FunctionCapture(Capture):
         for thing in things:
             self._reach(thing, "optimizer.state")
 
-    def depends(self, thing: object, name: str, depends_on: Callable[[], Any]) -> None:
+    def depends(self, thing: object, name: str, depends_on: Callable[[], Result]) -> None:
         """Called before the function reads state of an object of this package that the snapshot does not cover.
 
         A replay is valid while `depends_on` returns an equal result. Only the first call for an object counts: later
@@ -241,7 +240,7 @@ class FunctionCapture(Capture):
         return not self.prevented
 
     def defer(
-        self, function: Callable[[Sequence[Value]], Sequence[Any]], inputs: Sequence[Value], avals: Sequence[Aval]
+        self, function: Callable[[Sequence[Value]], Sequence[Arg]], inputs: Sequence[Value], avals: Sequence[Aval]
     ) -> list[Value]:
         """The results, of these types, of a function that gives arrays for the values `inputs`.
 

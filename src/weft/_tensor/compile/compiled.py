@@ -16,14 +16,13 @@ import sys
 from collections.abc import Sequence
 from functools import partial, update_wrapper
 from types import FunctionType
-from typing import Any
 from weakref import WeakSet
 
 from weft._base.cell import Contents, settings
 from weft._base.logs import ARTIFACTS
 from weft._base.site import end_at_user, line_of, warn_user
 from weft._base.state import Ambient, ambient, enter, leave, set_field
-from weft._base.types import AnyCallable, Args, AttributeValue, Kwargs, Result
+from weft._base.types import AnyCallable, Arg, Args, AttributeValue, Kwargs, Result
 from weft._base.usage import log_api_usage_once
 from weft._lazy.flushing import escaping, flush
 from weft._lazy.outline import has_user_derivatives
@@ -56,7 +55,7 @@ class _CallArguments:
         self.args = args
         self.kwargs = kwargs
         self.tensors: list[Tensor] = []
-        self.objects: list[Any] = []
+        self.objects: list[Arg] = []
         self.picture = flatten((args, kwargs), self.tensors, self.objects)
 
     def is_as_it_was(self) -> bool:
@@ -209,7 +208,7 @@ class Compiled:
         if capture.prevented or has_user_derivatives(others) or capture.trains_what_it_wrote():
             return
         results: list[Tensor] = []
-        others: list[Any] = []
+        others: list[Arg] = []
         picture = flatten_result(result, results, others, lambda thing: thing in snapshot)
         odd = [thing for thing in others if not is_made_anew(thing)]
         if odd:
@@ -290,10 +289,10 @@ class Compiled:
     def __get__(self, instance: object, owner: object = None) -> Result:
         return self if instance is None else _BoundMethod(self, instance)
 
-    def __reduce__(self) -> str | tuple[Any, ...]:
+    def __reduce__(self) -> str | Args:
         """Pickled by name if its module has it under its name, as functions are; otherwise with its function."""
         name = self.__dict__.get("__qualname__", "")
-        value: Any = sys.modules.get(self.__module__)
+        value: Arg = sys.modules.get(self.__module__)
         for part in name.split("."):
             value = getattr(value, part, None)
         return name if value is self else (Compiled, (self._function, self._fullgraph))
@@ -368,7 +367,7 @@ def _sees_operators(state: Ambient) -> bool:
     return state.capture is not None or overridden or watchers.eager or watchers.anomaly or bool(watchers.forward)
 
 
-def _modes() -> tuple[Any, ...]:
+def _modes() -> Args:
     state = ambient()
     modes = (state.grad, state.inference, state.watchers.anomaly, state.watchers.check_nan, state.autocast.apart())
     return *modes, settings()

@@ -5,11 +5,10 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from weft._base.interrupts import uninterrupted
 from weft._base.state import ambient
-from weft._base.types import Result
+from weft._base.types import Arg, Result
 from weft._lazy.flushing import flush
 from weft._lazy.role import Leaf
 from weft._lazy.value import Value, is_taped
@@ -41,7 +40,7 @@ class _Maker:
     leaf: bool
     grad: Reference | None
     base: Reference | None
-    steps: tuple[tuple[Any, tuple[Find, ...]], ...]
+    steps: tuple[tuple[Arg, tuple[Find, ...]], ...]
     tracked: bool
 
     def make(

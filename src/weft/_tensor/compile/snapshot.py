@@ -24,13 +24,14 @@ from types import (
     MethodType,
     ModuleType,
 )
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 import numpy as np
 
 from weft._base.device import device
 from weft._base.dtype import DType
 from weft._base.guards import is_a, is_dict
+from weft._base.types import Arg
 from weft._tensor.compile.code import (
     is_library,
     is_library_module,
@@ -62,7 +63,7 @@ _CONSTRUCTORS = ("__new__", "__init__", "__post_init__")
 _MISSING = object()
 _UNREADABLE = (KeyError, ValueError, RuntimeError, AttributeError)  # removed, or changed by another thread meanwhile
 
-_COPIES: dict[type, Callable[[Any], Any]] = {
+_COPIES: dict[type, Callable[[Arg], object]] = {
     set: frozenset,
     bytearray: bytes,
     np.ndarray: lambda a: (a.shape, a.dtype, a.tobytes()),
@@ -78,7 +79,7 @@ class _Parts:
 
     __slots__ = ("labels", "location", "objects", "read")
 
-    def __init__(self, location: str, labels: list[str], read: Callable[[], Iterable[Any]]) -> None:
+    def __init__(self, location: str, labels: list[str], read: Callable[[], Iterable[object]]) -> None:
         self.location = location
         self.labels = labels
         self.read = read
@@ -99,7 +100,7 @@ class _Parts:
         return ""
 
 
-def _is_same(old: Any, new: Any) -> bool:
+def _is_same(old: Arg, new: Arg) -> bool:
     if old is new:
         return True
     if type(old) is not type(new):
@@ -131,20 +132,20 @@ class Snapshot:
     def __init__(self) -> None:
         self.tensors: dict[int, Tensor] = {}
         self.opaque = ""
-        self._seen: dict[int, Any] = {}  # keeps objects alive, so that identities stay unique
+        self._seen: dict[int, object] = {}  # keeps objects alive, so that identities stay unique
         self._parts: list[_Parts] = []
-        self._reads: list[Callable[[], Iterable[Any]]] = []
-        self._objects: list[Any] = []  # those of all parts
+        self._reads: list[Callable[[], Iterable[object]]] = []
+        self._objects: list[object] = []  # those of all parts
         self._containers: list[Sized] = []  # those whose length matters
         self._places: list[str] = []
         self._lengths: list[int] = []
-        self._copies: list[tuple[str, Callable[[], Any], Any]] = []
+        self._copies: list[tuple[str, Callable[[], object], object]] = []
         self._names: set[str] = {"forward"}
         self._all_names = False
         self._codes: dict[CodeType, None] = {}
         self._picked: dict[tuple[int, int], set[str]] = {}  # names, by object and namespace
-        self._holders: list[tuple[Any, str]] = []  # objects with attributes
-        self._waiting: list[tuple[Any, str, bool]] = []
+        self._holders: list[tuple[object, str]] = []  # objects with attributes
+        self._waiting: list[tuple[object, str, bool]] = []
 
     def __contains__(self, thing: object) -> bool:
         return id(thing) in self._seen
@@ -154,7 +155,7 @@ class Snapshot:
         self._waiting.append((thing, label, False))
         self._reach()
 
-    def add_code(self, code: CodeType, space: dict[str, Any]) -> str:
+    def add_code(self, code: CodeType, space: dict[str, object]) -> str:
         """Add what newly executed code names; returns the closed-over variables that cannot be read, or ""."""
         if code in self._codes:
             return ""
@@ -210,7 +211,7 @@ class Snapshot:
         self._waiting += [(x, label, below_own) for x, label in zip(things, labels, strict=True)]
 
     def _hold(
-        self, location: str, labels: list[str], read: Callable[[], Iterable[Any]], below_own: bool = False
+        self, location: str, labels: list[str], read: Callable[[], Iterable[object]], below_own: bool = False
     ) -> None:
         """Compare what `read` gives from now on, and add it. Its length is fixed, or compared by `_hold_length`."""
         if not labels:
@@ -262,7 +263,7 @@ class Snapshot:
             self._holders.append((thing, label))
             self._later((getattr(thing, "__dict__", {}).get("__wrapped__"),), (label,))
 
-    def _copy(self, thing: object, label: str, copy: Callable[[Any], Any]) -> None:
+    def _copy(self, thing: object, label: str, copy: Callable[[Arg], object]) -> None:
         if isinstance(thing, np.ndarray) and thing.nbytes > _MOST_BYTES:
             self.opaque = f"the NumPy array `{label}` of {thing.nbytes} bytes, too many to compare in every call"
             return
@@ -280,7 +281,7 @@ class Snapshot:
         self._holders.append((function, label))
         self._enter(code, function.__globals__)
 
-    def _enter(self, code: CodeType, space: dict[str, Any]) -> None:
+    def _enter(self, code: CodeType, space: dict[str, object]) -> None:
         """Add what code names in its module, and note the attributes that it names."""
         if code in self._codes:
             return
@@ -295,7 +296,7 @@ class Snapshot:
             self._hold(label, [label], lambda: (space.keys().isdisjoint(absent),))
 
     def _hold_names(
-        self, names: list[str], space: Any, labels: list[str], location: str, below_own: bool = False
+        self, names: list[str], space: Arg, labels: list[str], location: str, below_own: bool = False
     ) -> None:
         if len(names) == len(space):
             self._hold(location, labels, space.values, below_own)
@@ -343,7 +344,7 @@ class Snapshot:
             read = partial(_slots_of, holder, slots)
             self._hold(label, [f"{label}.{name}" for name in slots], read)
 
-    def _new_names(self, holder: object, space: object, wanted: Container[str], present: Iterable[str]) -> list[str]:
+    def _new_names(self, holder: object, space: Arg, wanted: Container[str], present: Iterable[str]) -> list[str]:
         done = self._picked.setdefault((id(holder), id(space)), set())
         names = [n for n in present if n in wanted and n not in done and n not in ("__dict__", "__weakref__")]
         done.update(names)
@@ -381,11 +382,11 @@ def _key_text(key: object) -> str:
     return repr(key) if isinstance(key, _NUMBERS) else "..."
 
 
-def _one(space: Any, name: str) -> tuple[Any]:
+def _one(space: Arg, name: str) -> tuple[object]:
     return (space[name],)
 
 
-def _contents(cells: Iterable[CellType]) -> list[Any]:
+def _contents(cells: Iterable[CellType]) -> list[object]:
     """The contents of closed-over variables, including those that are not assigned yet."""
     return [_content(cell) for cell in cells]
 
@@ -397,5 +398,5 @@ def _content(cell: CellType) -> object:
         return _MISSING
 
 
-def _slots_of(thing: object, names: Iterable[str]) -> list[Any]:
+def _slots_of(thing: object, names: Iterable[str]) -> list[object]:
     return [getattr(thing, name, _MISSING) for name in names]

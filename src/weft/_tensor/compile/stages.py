@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from weft._base.state import ambient
 from weft._base.types import Arg
@@ -38,7 +38,7 @@ class DeferredCall:
     """
 
     position: int
-    function: Callable[[Values], Sequence[Any]]
+    function: Callable[[Values], Sequence[Arg]]
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
 
@@ -179,7 +179,7 @@ class Stages:
             operands = tuple(inputs)
             inputs.clear()
             return self._only.run(operands)
-        entries: list[Any] = [*inputs, *[None] * (self._size - len(inputs))]
+        entries: list[Arg] = [*inputs, *[None] * (self._size - len(inputs))]
         inputs.clear()
         results: Values = ()
         for step, places in self._steps:

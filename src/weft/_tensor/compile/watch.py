@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from weft._base.types import Arg
 from weft._tensor.compile.code import runs_library, runs_own
 from weft._tensor.compile.snapshot import Snapshot
 
@@ -54,7 +55,7 @@ class CallWatch:
         if _draws() != self._draws:
             self._prevent("draws from Python's or NumPy's random numbers, which would be the same in every replay")
 
-    def _on_event(self, frame: FrameType, event: str, called: Any) -> None:
+    def _on_event(self, frame: FrameType, event: str, called: Arg) -> None:
         if event == "call":
             code = frame.f_code
             if code not in self._codes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 from weft._base import dtype as dtypes
 from weft._base.device import CPU
@@ -13,6 +12,7 @@ from weft._base.device import device as device_class
 from weft._base.dtype import DTYPES, DType, as_dtype
 from weft._base.layout import preserve_format
 from weft._base.state import ambient, default_dtype
+from weft._base.types import Arg
 from weft._tensor.alias import layout_of, shows_changed
 from weft._tensor.codegen import op
 from weft._tensor.composite.create import sizes_of
@@ -62,7 +62,7 @@ def _to(
 
 
 @composite(public=NO_FUNCTION)
-def to(input: Tensor, *args: Any, **options: Any) -> Tensor:
+def to(input: Tensor, *args: Arg, **options: Arg) -> Tensor:
     """The elements with another type, on another device, or both; the tensor itself if nothing changes.
 
     `to(dtype)`, `to(device, dtype)` or `to(tensor)`, then `non_blocking` and `copy`, which forces a new tensor.
@@ -148,7 +148,7 @@ def cuda(input: Tensor, device: object = None, non_blocking: bool = False, memor
 
 
 @composite(public=NO_FUNCTION)
-def new_tensor(input: Tensor, data: Any, *, dtype: DType | None = None, device: Any = None, **options: Any) -> Tensor:
+def new_tensor(input: Tensor, data: Arg, *, dtype: DType | None = None, device: Arg = None, **options: Arg) -> Tensor:
     """A copy of `data` with the type and device of this tensor, unless others are given."""
     target = input.device if device is None else device
     return tensor(data, dtype=dtype or input.dtype, device=target, **options)

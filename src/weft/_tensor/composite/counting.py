@@ -6,7 +6,6 @@ import builtins
 import warnings
 from collections.abc import Sequence
 from math import floor, isfinite
-from typing import Any
 
 from weft._base.guards import SEQUENCE, is_list_or_tuple
 from weft._base.state import default_dtype
@@ -26,7 +25,7 @@ from weft.ops._type_names import c_name
 _Histogram = named_result("histogram", ("hist", "bin_edges"))
 
 
-def _edges(input: Tensor, bins: int, range: Any, dim: int = 0) -> Tensor:
+def _edges(input: Tensor, bins: int, range: Arg, dim: int = 0) -> Tensor:
     """The edges of equal bins over a range, by default that of the elements, which it waits for."""
     if bins <= 0:
         raise OutOfRangeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension {dim}")
@@ -75,7 +74,7 @@ def _given_edges(input: Tensor, bins: Tensor, range: object, dim: int = 0) -> Te
     )
 )
 def histogram(
-    input: Tensor, bins: Any = 100, *, range: Any = None, weight: Tensor | None = None, density: bool = False
+    input: Tensor, bins: Arg = 100, *, range: Arg = None, weight: Tensor | None = None, density: bool = False
 ) -> Results:
     """The number of elements in each bin, or the sum of their weights, and the edges of the bins.
 
@@ -107,7 +106,7 @@ _Histograms = named_result("histogramdd", ("hist", "bin_edges"))
 @composite()
 def histogramdd(
     input: Tensor,
-    bins: Any,
+    bins: Arg,
     *,
     range: Sequence[float] | None = None,
     weight: Tensor | None = None,
@@ -173,7 +172,7 @@ def _slope(input: Tensor, dim: int, steps: Tensor, edge_order: int) -> Tensor:
     return op.cat([first, inside, last], dim)
 
 
-def _spacings(input: Tensor, spacing: object, dims: Sequence[int], is_explicit: bool) -> list[Any]:
+def _spacings(input: Tensor, spacing: object, dims: Sequence[int], is_explicit: bool) -> list[Arg]:
     """One spacing for each dim: a number, or a tensor of coordinates."""
     if not is_list_or_tuple(spacing):
         return [1 if spacing is None else spacing] * len(dims)
@@ -243,12 +242,12 @@ def unravel_index(indices: Tensor, shape: Arg) -> tuple[Tensor, ...]:
 
 @composite("range")
 def range_(
-    start: Any = 0,
-    end: Any = None,
-    step: Any = 1,
+    start: Arg = 0,
+    end: Arg = None,
+    step: Arg = 1,
     *,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: Arg = None,
+    device: Arg = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """Numbers from `start` to `end`, which is included if a step ends there. Deprecated: use `arange`."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from weft._base.dtype import DType, as_dtype, float64, int64
 from weft._base.layout import channels_last, channels_last_3d, layout, memory_format, strided
 from weft._base.site import warn_user
 from weft._base.state import default_dtype
-from weft._base.types import Kwargs
+from weft._base.types import Arg, Kwargs
 from weft._lazy.aval import AnyOwner
 from weft._lazy.value import Value
 from weft._tensor.arguments import combination, refusal, sizes_one_by_one
@@ -68,7 +67,7 @@ def create(
     return result if names is None else set_names(result, checked_names(names, result.ndim))
 
 
-def _created(owner: AnyOwner, row: str, size: tuple[int, ...], args: Any, options: Kwargs) -> Tensor:
+def _created(owner: AnyOwner, row: str, size: tuple[int, ...], args: Arg, options: Kwargs) -> Tensor:
     """The result of a factory row, as an owner makes it. Of a distributed tensor, each process makes its part alone.
 
     Random numbers are those that one process would draw.
@@ -92,7 +91,7 @@ ORDERS = {channels_last: (0, 2, 3, 1), channels_last_3d: (0, 2, 3, 4, 1)}
 """The dims from the outermost in memory to the innermost, for formats that are not row-major."""
 
 
-def order_by_name(format: Any) -> tuple[int, ...] | None:
+def order_by_name(format: Arg) -> tuple[int, ...] | None:
     """The order of dims of a memory format, None for row-major; `TypeError` for another object than a format."""
     order = ORDERS.get(format)
     if order is None and format is not None and not isinstance(format, memory_format):
@@ -117,7 +116,7 @@ def type_for(out: Tensor | None, dtype: DType | None, usual: DType) -> DType:
     return out.dtype
 
 
-def sizes_of(name: str, size: Any, options: Kwargs | None = None) -> tuple[int, ...]:
+def sizes_of(name: str, size: Arg, options: Kwargs | None = None) -> tuple[int, ...]:
     """Sizes given separately, as one sequence, or by keyword; `RuntimeError` if one is negative."""
     if options and "size" in options:
         size = (options.pop("size"),)
@@ -126,7 +125,7 @@ def sizes_of(name: str, size: Any, options: Kwargs | None = None) -> tuple[int, 
     return sizes
 
 
-def number_of(value: Any) -> Scalar:
+def number_of(value: Arg) -> Scalar:
     """A Python number, from a number or from a tensor of one element."""
     return value.item() if hasattr(value, "item") else value
 
@@ -190,7 +189,7 @@ def _type_of(value: object) -> DType:
     return value.dtype if isinstance(value, Tensor) else as_dtype(type(value), default_dtype())
 
 
-def _filled(size: tuple[int, ...], fill_value: Any, dtype: DType, **how: Any) -> Tensor:
+def _filled(size: tuple[int, ...], fill_value: Arg, dtype: DType, **how: Arg) -> Tensor:
     """A tensor filled with one number, which must fit its type."""
     return create("full", size, fitting(number_of(fill_value), dtype), dtype=dtype, **how)
 
@@ -247,7 +246,7 @@ def refuse_bool(name: str, dtype: DType) -> DType:
     return dtype
 
 
-def _length(start: Any, end: Any, step: Any, dtype: DType) -> int:
+def _length(start: Arg, end: Arg, step: Arg, dtype: DType) -> int:
     """How many steps fit before `end`; bounds of an int64 sequence are cut to integers first."""
     if not all(math.isfinite(x) for x in (start, end)):
         raise OutOfRangeError(f"unsupported range: {start} -> {end}")
@@ -296,7 +295,7 @@ def arange(
     return _in_order("arange", count, first, by, dtype=dtype, options=options, out=out)
 
 
-def _in_order(row: str, count: int, *args: Any, out: Tensor | None, **how: Any) -> Tensor:
+def _in_order(row: str, count: int, *args: Arg, out: Tensor | None, **how: Arg) -> Tensor:
     """A sequence of so many numbers; an `out` with as many elements keeps its shape."""
     result = create(row, (count,), *args, **how)
     if out is None:
@@ -339,11 +338,11 @@ def _spaced(
 def linspace(
     start: Tensor | Number,
     end: Tensor | Number,
-    steps: Any,
+    steps: Arg,
     *,
     out: Tensor | None = None,
     dtype: DType | None = None,
-    **options: Any,
+    **options: Arg,
 ) -> Tensor:
     """`steps` numbers evenly spaced from `start` to `end`, both included."""
     return _spaced("linspace", (start, end), steps, out=out, dtype=dtype, options=options)
@@ -353,12 +352,12 @@ def linspace(
 def logspace(
     start: Tensor | Number,
     end: Tensor | Number,
-    steps: Any,
+    steps: Arg,
     base: float = 10.0,
     *,
     out: Tensor | None = None,
     dtype: DType | None = None,
-    **options: Any,
+    **options: Arg,
 ) -> Tensor:
     """`base` to the power of `steps` numbers evenly spaced from `start` to `end`."""
     return _spaced("logspace", (start, end), steps, base, out=out, dtype=dtype, options=options)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from weft._base.guards import is_list_or_tuple
 from weft._base.state import using
@@ -40,7 +39,7 @@ _OPERANDS = (
 """The names of operands, in the order of their positions."""
 
 
-def _checked(name: str, tensors: Any) -> Sequence[Tensor]:
+def _checked(name: str, tensors: Arg) -> Sequence[Tensor]:
     if not is_list_or_tuple(tensors):
         raise ArgumentError(f"{name}(): argument 'self' must be tuple of Tensors, not {kind_of(tensors)}")
     if not tensors:
@@ -53,7 +52,7 @@ def _checked(name: str, tensors: Any) -> Sequence[Tensor]:
     return tensors
 
 
-def _for_each(operand: object, count: int) -> Sequence[Any]:
+def _for_each(operand: object, count: int) -> Sequence[Arg]:
     """An operand of each tensor: an entry of a list or of a vector, or what is the same for all."""
     if not is_list_or_tuple(operand) and not (isinstance(operand, Tensor) and operand.ndim):
         return [operand] * count
@@ -115,7 +114,7 @@ _define("powsum", _power_sum, "The sum of the absolute values to the power of `o
 
 
 @composite("_foreach_pow", public=NO_METHOD)
-def foreach_pow(self: Any, exponent: object) -> tuple[Tensor, ...]:
+def foreach_pow(self: Arg, exponent: object) -> tuple[Tensor, ...]:
     """Powers of each tensor of a list, by its exponent; or of one number, by each tensor of a list."""
     if not isinstance(self, list | tuple):
         return tuple([self**x for x in _checked("_foreach_pow", exponent)])
@@ -124,7 +123,7 @@ def foreach_pow(self: Any, exponent: object) -> tuple[Tensor, ...]:
 
 
 @composite("_amp_foreach_non_finite_check_and_unscale_", public=NO_METHOD)
-def amp_foreach_unscale_(self: Any, found_inf: Tensor, inv_scale: Tensor) -> None:
+def amp_foreach_unscale_(self: Arg, found_inf: Tensor, inv_scale: Tensor) -> None:
     """Multiply gradients by `inv_scale`, in place, and set `found_inf` to 1 if one was infinite or NaN."""
     with using(grad=False):
         one = op.ones((), dtype=found_inf.dtype, device=found_inf.device)

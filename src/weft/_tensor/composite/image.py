@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
+from weft._base.types import Arg
 from weft._tensor.codegen import op
 from weft._tensor.composite.neural import interpolate
 from weft._tensor.functions import composite
@@ -50,7 +50,7 @@ def grid_sample(
 
 
 @composite(public=IN_FUNCTIONAL)
-def affine_grid(theta: Tensor, size: Any, align_corners: bool | None = None) -> Tensor:
+def affine_grid(theta: Tensor, size: Arg, align_corners: bool | None = None) -> Tensor:
     """The grid (batch, ..., n) with which `grid_sample` makes images of `size` by affine maps (batch, n, n + 1)."""
     aligned = _aligned(align_corners)
     if not theta.is_floating_point():

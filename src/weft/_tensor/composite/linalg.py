@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from weft._base.dtype import DType, float32
 from weft._base.guards import is_list_or_tuple
-from weft._base.types import Args
+from weft._base.types import Arg, Args
 from weft._tensor.arguments import Dim, dim_list
 from weft._tensor.codegen import op
 from weft._tensor.functions import composite
@@ -17,7 +16,7 @@ from weft.ops._equation import LETTERS
 from weft.ops._table import NO_METHOD, OTHER_OUT, Public
 
 
-def _term(subscripts: Sequence[Any]) -> str:
+def _term(subscripts: Sequence[Arg]) -> str:
     """The letters for a list of numbers and ellipses."""
     for x in subscripts:
         if x is not Ellipsis and not 0 <= x < len(LETTERS):
@@ -27,7 +26,7 @@ def _term(subscripts: Sequence[Any]) -> str:
     return "".join("..." if x is Ellipsis else LETTERS[x] for x in subscripts)
 
 
-def _from_lists(args: Sequence[Any]) -> tuple[str, list[Any]]:
+def _from_lists(args: Sequence[Arg]) -> tuple[str, list[Arg]]:
     """Equation and operands of `operand, subscripts, operand, subscripts, ... [, output subscripts]`."""
     inputs, output = (args[:-1], args[-1:]) if len(args) % 2 else (args, ())
     equation = ",".join(_term(subscripts) for subscripts in inputs[1::2])
@@ -41,7 +40,7 @@ def _without_operands() -> ValueRangeError:
     )
 
 
-def _operands_apart(args: Args) -> tuple[Any, ...]:
+def _operands_apart(args: Args) -> Args:
     """`("ij,jk", [a, b])` as `("ij,jk", a, b)`."""
     is_list = len(args) == 2 and isinstance(args[0], str) and is_list_or_tuple(args[1])
     return (args[0], *args[1]) if is_list else args
@@ -61,7 +60,7 @@ def einsum(*args: object) -> Tensor:
     return op.einsum(operands, equation)
 
 
-def _contracted(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:
+def _contracted(a: Tensor, b: Tensor, dims: Arg) -> tuple[list[int], list[int]]:
     """The contracted dims: the last of `a` and the first of `b`, or two lists."""
     if hasattr(dims, "tolist"):
         dims = dims.tolist()
@@ -90,7 +89,7 @@ def tensordot(a: Tensor, b: Tensor, dims: object = 2) -> Tensor:
 
 
 @composite()
-def chain_matmul(*matrices: Any) -> Tensor:
+def chain_matmul(*matrices: Arg) -> Tensor:
     """Product of a chain of matrices in the cheapest order; one matrix gives itself."""
     if not matrices:
         raise ShapeError("chain_matmul(): Expected one or more matrices")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf, nan
-from typing import Any
 
 from weft._base.dtype import BOOL, COMPLEX, FLOAT, DType, bool_, float32, int64
 from weft._base.limits import limits
+from weft._base.types import Arg, Result
 from weft._tensor.arguments import AnyDims, Dim
 from weft._tensor.codegen import op
 from weft._tensor.functions import composite
@@ -26,7 +26,7 @@ def masked(name: str) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]
 # --- masks ------------------------------------------------------------------------------------------------------
 
 
-def parts(input: Any, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+def parts(input: Arg, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """The elements, and the mask as booleans of the same shape; those of a `MaskedTensor`, which has its own mask."""
     if not isinstance(input, Tensor) and hasattr(input, "get_mask"):
         return input.get_data(), input.get_mask()
@@ -58,7 +58,7 @@ def _filled(input: Tensor, mask: Tensor | None, number: object) -> Tensor:
     return input if mask is None else op.masked_fill(input, op.logical_not(mask), number)
 
 
-def dims_of(dim: Any, ndim: int) -> tuple[int, ...]:
+def dims_of(dim: Arg, ndim: int) -> tuple[int, ...]:
     """Dims in order, counted from the first; all for None and ()."""
     if dim is None or dim == ():
         return tuple(range(ndim))
@@ -319,7 +319,7 @@ def cumprod(input: object, dim: Dim, *, dtype: DType | None = None, mask: Tensor
     return op.to_dtype(op.cumprod(_filled(x, mask, 1), dims_of(dim, x.ndim)[0], dtype=settled), settled)
 
 
-def _normalising(name: str, doc: str, hidden: Callable[[Tensor, str], Any]) -> None:
+def _normalising(name: str, doc: str, hidden: Callable[[Tensor, str], Result]) -> None:
     """Define a function of the softmax family; `hidden` gives the number that takes no part."""
 
     @masked(name)
@@ -350,8 +350,8 @@ def normalize(
 
 @masked("logaddexp")
 def logaddexp(
-    input: Any,
-    other: Any,
+    input: Arg,
+    other: Arg,
     *,
     dtype: DType | None = None,
     input_mask: Tensor | None = None,

@@ -8,9 +8,9 @@ do.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from weft._base.guards import is_list, is_list_or_tuple
+from weft._base.types import Arg
 from weft._tensor.codegen import op
 from weft._tensor.composite.names import align_to, flatten, rename, unflatten
 from weft._tensor.dim_names import label_of, names_of, position
@@ -44,7 +44,7 @@ def _entries(input: Tensor, entries: Sequence[object], function: str) -> list[En
         raise DimNameError(f"{function}(): '...' stands for dims with names, and {label_of(input)} has one without")
     result: list[Entry] = []
     for entry in _with_rest(entries, rest):
-        parts: list[Any] = _with_rest(entry, rest) if is_list_or_tuple(entry) else []
+        parts: list[Arg] = _with_rest(entry, rest) if is_list_or_tuple(entry) else []
         if isinstance(entry, str):
             result.append((None, (entry,)))
         elif len(parts) > 1 and all(isinstance(name, str) for name in parts):
@@ -57,7 +57,7 @@ def _entries(input: Tensor, entries: Sequence[object], function: str) -> list[En
     return result
 
 
-def _with_rest(parts: Sequence[object], rest: Sequence[str | None]) -> list[Any]:
+def _with_rest(parts: Sequence[object], rest: Sequence[str | None]) -> list[Arg]:
     return [name for part in parts for name in (rest if part is ... else (part,))]
 
 
@@ -104,7 +104,7 @@ def _product(x: Tensor, dims: Sequence[int]) -> Tensor:
     return x
 
 
-_REDUCTIONS: dict[str, Callable[[Tensor, Any], Tensor]] = {
+_REDUCTIONS: dict[str, Callable[[Tensor, Arg], Tensor]] = {
     "sum": lambda x, dims: op.sum(x, dims),
     "mean": lambda x, dims: op.mean(x, dims),
     "prod": _product,

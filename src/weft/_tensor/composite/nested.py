@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from weft._base.dtype import DType
 from weft._base.guards import is_list_or_tuple
 from weft._base.layout import jagged, layout, strided
 from weft._base.state import default_dtype
+from weft._base.types import Arg
 from weft._tensor.arguments import sizes
 from weft._tensor.codegen import op
 from weft._tensor.composed import encoding_of
@@ -25,7 +24,7 @@ from weft.errors import ArgumentError, LayoutError, ShapeError
 from weft.ops._table import Public
 
 
-def _components(tensor_list: Any, dtype: DType | None, device: Any) -> list[Tensor]:
+def _components(tensor_list: Arg, dtype: DType | None, device: Arg) -> list[Tensor]:
     """The entries of a list, each as a tensor."""
     if not is_list_or_tuple(tensor_list):
         raise ArgumentError("Only lists (List[Tensor] and List[List...[Scalar]]) are accepted in nested_tensor")
@@ -90,7 +89,7 @@ def nested_tensor(
 
 
 @composite(public=Public(module="nested"))
-def as_nested_tensor(ts: Any, dtype: DType | None = None, device: Any = None, layout: layout | None = None) -> Tensor:
+def as_nested_tensor(ts: Arg, dtype: DType | None = None, device: Arg = None, layout: layout | None = None) -> Tensor:
     """A nested tensor of components, to which gradients flow: a list, or the slices of a tensor."""
     if isinstance(ts, Tensor):
         if is_nested(ts):

@@ -5,12 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from math import prod
-from typing import Any
 
 from weft._base.dtype import DType
 from weft._base.site import warn_user
 from weft._base.state import ambient, using
-from weft._base.types import AnyCallable
+from weft._base.types import AnyCallable, Arg
 from weft._tensor.arguments import Dim
 from weft._tensor.autocast import casting
 from weft._tensor.codegen import op
@@ -368,7 +367,7 @@ def fold(
 
 
 @composite(public=IN_FUNCTIONAL)
-def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = None) -> Tensor:
+def pad(input: Tensor, pad: Arg, mode: str = "constant", value: float | None = None) -> Tensor:
     """The last dims made longer, or shorter by negative amounts; `pad` starts with the last dim."""
     if mode != "constant" and value:
         raise ShapeError(f'Padding mode "{mode}" doesn\'t take in value argument')

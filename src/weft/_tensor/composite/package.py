@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from weft._base.state import using
+from weft._base.types import Arg
 from weft._tensor.arguments import Dim
 from weft._tensor.codegen import op
 from weft._tensor.composite import neural
@@ -185,7 +185,7 @@ def max_pool1d_with_indices(
 
 
 @composite(public=NO_METHOD)
-def constant_pad_nd(input: Tensor, pad: Any, value: Number = 0) -> Tensor:
+def constant_pad_nd(input: Tensor, pad: Arg, value: Number = 0) -> Tensor:
     """The tensor padded with `value`. `pad` has pairs (before, after), last dim first; negative amounts cut off."""
     return op.constant_pad(input, tuple(pad), value)
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft._base.dtype import DType, bool_, complex128, float16, float64, uint8
+from weft._base.types import Arg
 from weft._lazy.precision import is_half
 from weft._tensor.arguments import not_implemented
 from weft._tensor.codegen import op
@@ -143,7 +142,7 @@ def reflected_power(input: Tensor, base: object) -> Results:
 
 
 @composite("__ipow__", public=NO_FUNCTION)
-def inplace_power(input: Any, exponent: Any) -> Results:
+def inplace_power(input: Arg, exponent: Arg) -> Results:
     """`input **= exponent`."""
     return input.pow_(exponent) if _is_operand(exponent) else not_implemented(exponent, "pow_")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf, prod
-from typing import Any
 
 from weft._base.determinism import refuse_undetermined
+from weft._base.types import Arg, Args
 from weft._tensor.codegen import op
 from weft._tensor.functions import composite
 from weft._tensor.tensor import Results, Tensor
@@ -69,7 +69,7 @@ def _lp_pool(n: int) -> None:
 # --- the partial inverse of maximum pooling -------------------------------------------------------------------
 
 
-def _first(name: str, value: object, n: int) -> tuple[Any, ...]:
+def _first(name: str, value: object, n: int) -> Args:
     """The first `n` of several numbers, or `n` times a single number."""
     values = ntuple(value, n)
     if len(values) < n:
@@ -77,7 +77,7 @@ def _first(name: str, value: object, n: int) -> tuple[Any, ...]:
     return values[:n]
 
 
-def _unpooled_size(sizes: Sequence[int], kernel: Any, stride: Any, padding: Any, requested: Any) -> tuple[int, ...]:
+def _unpooled_size(sizes: Sequence[int], kernel: Arg, stride: Arg, padding: Arg, requested: Arg) -> tuple[int, ...]:
     """The size before pooling: the requested one, if it is possible, else the smallest."""
     n = len(sizes)
     kernel = ntuple(kernel, n)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from weft._base.dtype import QUANTIZED, DType, float32, float64, int64
 from weft._base.guards import is_list_or_tuple
 from weft._base.layout import qscheme
 from weft._base.state import using
+from weft._base.types import Arg
 from weft._tensor.arguments import Dim, refuse_of_other_library
 from weft._tensor.codegen import op
 from weft._tensor.composed import encoding_of
@@ -30,7 +30,7 @@ RULES = (_rules, QuantizedTensor)
 """What is registered by import."""
 
 
-def _element(dtype: Any) -> DType:
+def _element(dtype: Arg) -> DType:
     require_not_overridden(dtype)
     if dtype not in QUANTIZED:
         raise DTypeError(
@@ -39,7 +39,7 @@ def _element(dtype: Any) -> DType:
     return dtype
 
 
-def _grid(scale: Any, zero_point: Any, dtype: DType, like: Tensor) -> tuple[Tensor, Tensor]:
+def _grid(scale: Arg, zero_point: Arg, dtype: DType, like: Tensor) -> tuple[Tensor, Tensor]:
     """A scale and a zero point without dims; `RuntimeError` for a zero point outside of the type's range."""
     if not isinstance(zero_point, Tensor):
         levels = np.iinfo(dtype.numpy)
@@ -65,7 +65,7 @@ def _grids(scales: Tensor, zero_points: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @composite(public=NO_METHOD)
-def quantize_per_tensor(input: Any, scale: Any, zero_point: Any, dtype: Any) -> Results:
+def quantize_per_tensor(input: Arg, scale: Arg, zero_point: Arg, dtype: Arg) -> Results:
     """The quantized tensor nearest to float32 numbers, on one grid: `(q - zero_point) * scale` with integers `q`.
 
     For a list of tensors, scales and zero points are tensors with one entry for each, and the result is a tuple.
@@ -96,7 +96,7 @@ def quantize_per_channel(input: Tensor, scales: Tensor, zero_points: Tensor, axi
 
 
 @composite(public=NO_METHOD)
-def quantize_per_tensor_dynamic(input: Tensor, dtype: Any, reduce_range: bool) -> Tensor:
+def quantize_per_tensor_dynamic(input: Tensor, dtype: Arg, reduce_range: bool) -> Tensor:
     """As `quantize_per_tensor`, on the grid from the smallest to the largest element, with zero on it.
 
     With `reduce_range`, the elements take half of the levels. Nothing waits for the elements.
@@ -141,7 +141,7 @@ def covering(least: Tensor, most: Tensor, low: int, high: int, *, symmetric: boo
 
 
 @composite()
-def dequantize(input: Any) -> Results:
+def dequantize(input: Arg) -> Results:
     """The float32 numbers of a quantized tensor, or of each tensor of a list; others as float32."""
     if is_list_or_tuple(input):
         return tuple([dequantize(x) for x in input])
@@ -247,7 +247,7 @@ def _require_levels(quant_min: int, quant_max: int) -> None:
 
 @composite(public=NO_METHOD)
 def fake_quantize_per_tensor_affine(
-    input: Tensor, scale: Any, zero_point: Any, quant_min: int, quant_max: int
+    input: Tensor, scale: Arg, zero_point: Arg, quant_min: int, quant_max: int
 ) -> Tensor:
     """Numbers rounded to those that a quantized tensor with levels from `quant_min` to `quant_max` has.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft._base import dtype as dtypes
 from weft._base.device import device
 from weft._base.dtype import DType
@@ -136,7 +134,7 @@ def is_neg(input: Tensor) -> bool:
 
 
 @composite()
-def typename(obj: Any) -> str:
+def typename(obj: Arg) -> str:
     """The name of a tensor's type, such as "torch.FloatTensor", or of any other object's class."""
     if isinstance(obj, Tensor):
         return f"torch.{scalar_name(obj.dtype)}Tensor"

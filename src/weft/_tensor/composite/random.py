@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from numbers import Real
-from typing import Any
 
 from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER, DType, float16, float32, float64, int64
 from weft._base.limits import INT64, facts_of, limits
 from weft._base.site import warn_user
 from weft._base.state import default_dtype
-from weft._base.types import Kwargs
+from weft._base.types import Arg, Kwargs
 from weft._tensor.arguments import combination, integer, ints
 from weft._tensor.codegen import op
 from weft._tensor.composite.create import create, named_like, sizes_of, type_for
@@ -124,13 +123,13 @@ def _filled(input: Tensor, row: str, first: float, second: float, options: Kwarg
 
 @composite()
 def normal(
-    mean: Any = 0.0,
-    std: Any = 1.0,
-    size: Any = None,
+    mean: Arg = 0.0,
+    std: Arg = 1.0,
+    size: Arg = None,
     *,
     out: Tensor | None = None,
     dtype: DType | None = None,
-    **options: Any,
+    **options: Arg,
 ) -> Tensor:
     """Normal numbers: one for each element of the tensors `mean` and `std`, or `size` of them for two numbers.
 
@@ -159,7 +158,7 @@ def normal_(input: Tensor, mean: float = 0.0, std: float = 1.0, **options: objec
 
 
 @composite("bernoulli_", public=NO_FUNCTION)
-def bernoulli_(input: Tensor, p: Any = 0.5, **options: Any) -> Tensor:
+def bernoulli_(input: Tensor, p: Arg = 0.5, **options: Arg) -> Tensor:
     """Fill with ones with probability `p`, a number or a tensor that broadcasts, else zeros."""
     if not isinstance(p, Tensor) and not 0 <= p <= 1:
         raise OutOfRangeError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")

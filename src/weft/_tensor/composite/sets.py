@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from weft._base.dtype import bool_, float32
+from weft._base.types import Arg
 from weft._lazy.precision import is_half
 from weft._tensor.arguments import AnyDims
 from weft._tensor.codegen import op
@@ -65,7 +65,7 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
 
 
 def _groups(
-    input: Tensor, axis: int | None, members: HostArray, inverse: Any, counts: Any, wanted: tuple[bool, bool]
+    input: Tensor, axis: int | None, members: HostArray, inverse: Arg, counts: Arg, wanted: tuple[bool, bool]
 ) -> Results:
     """The result of `unique` and `unique_consecutive`: the members, and inverse and counts as far as `wanted`."""
     names = names_of(input)
@@ -77,7 +77,7 @@ def _groups(
     return tensors[0] if len(tensors) == 1 else tuple(tensors)
 
 
-def _axis(input: Tensor, dim: Any) -> int | None:
+def _axis(input: Tensor, dim: Arg) -> int | None:
     """The dim whose slices are compared; raises if the slices are empty, unless there are no slices."""
     if input.dtype.is_complex:
         raise UnsupportedDTypeError(f"\"unique\" not implemented for '{scalar_name(input.dtype)}'")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any
 
 from weft._base.dtype import INTEGER, DType, int32, int64
 from weft._base.guards import is_list_or_tuple
 from weft._base.site import warn_user
 from weft._base.state import default_dtype
+from weft._base.types import Arg
 from weft._tensor.arguments import Dim, Dims, all_tensors, combination, integer, one_or_more_ints
 from weft._tensor.codegen import op
 from weft._tensor.dim_names import names_of, unnamed, with_names
@@ -207,7 +207,7 @@ def tensor_split(
         raise ShapeError("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
     at = wrap_dim(dim, input.ndim)
     size = input.shape[at]
-    division: Any = indices_or_sections
+    division: Arg = indices_or_sections
     if isinstance(division, Tensor):  # of positions, or of one number of sections
         if division.ndim > 1:
             raise ShapeError(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 from weft._base.dtype import DType, int64
 from weft._base.guards import is_list
+from weft._base.types import Arg
 from weft._tensor.arguments import AnyDims, Dim
 from weft._tensor.codegen import op
 from weft._tensor.composite.names import diagonals
@@ -29,7 +29,7 @@ _LINALG = "linalg"
 
 def _refuse(info: Tensor, template: str, name: str) -> None:
     """Wait for LAPACK's `info`; raises `LinAlgError` if it shows a failure, with the text of `{name}_ex`."""
-    host: Any = info._host()
+    host: Arg = info._host()
     failures = Failures(host)
     code = int(failures.code())
     if code:
@@ -361,7 +361,7 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
 
 
 @composite(public=Public(module=_LINALG, out=""))
-def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
+def tensorsolve(A: Tensor, B: Tensor, dims: Arg = None) -> Tensor:
     """The X with `tensordot(A, X, X.ndim) = B`; `dims` of A are moved to the end first."""
     moved = A if dims is None else op.movedim(A, tuple(dims), tuple(range(A.ndim - len(dims), A.ndim)))
     first, last = moved.shape[: B.ndim], moved.shape[B.ndim :]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from weft._base.dtype import DType
 from weft._base.guards import is_list_or_tuple
 from weft._base.layout import layout, sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr, strided
 from weft._base.state import default_dtype
-from weft._base.types import AnyCallable
+from weft._base.types import AnyCallable, Arg
 from weft._tensor.arguments import Dim, Dims, ints, sizes
 from weft._tensor.codegen import op
 from weft._tensor.composed import ENCODINGS, encoding_of
@@ -306,7 +306,7 @@ def sampled_addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1
 
 
 @composite(public=Public(module="sparse"))
-def spdiags(diagonals: Tensor, offsets: Tensor, shape: Any, layout: layout | None = None) -> Tensor:
+def spdiags(diagonals: Tensor, offsets: Tensor, shape: Arg, layout: layout | None = None) -> Tensor:
     """A sparse matrix with rows of `diagonals` on the diagonals `offsets`; column `j` of a row is in column `j`."""
     size = ints(tuple(shape), "shape", "spdiags")
     rows = diagonals[None] if diagonals.ndim == 1 else diagonals
@@ -329,10 +329,10 @@ def spdiags(diagonals: Tensor, offsets: Tensor, shape: Any, layout: layout | Non
 
 
 @composite(public=Public(module="sparse"))
-def as_sparse_gradcheck(gradcheck: Any) -> AnyCallable:
+def as_sparse_gradcheck(gradcheck: Arg) -> AnyCallable:
     """A `gradcheck` that takes sparse inputs and outputs: the elements that are stored are varied."""
 
-    def checked(func: Any, inputs: Any, **options: Any) -> bool:
+    def checked(func: Arg, inputs: Arg, **options: Arg) -> bool:
         options.pop("masked", None)
         originals = list(inputs) if is_list_or_tuple(inputs) else [inputs]
 

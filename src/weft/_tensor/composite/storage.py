@@ -5,7 +5,6 @@ from __future__ import annotations
 import numbers
 from collections.abc import Callable
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from weft._base.dtype import BOOL, FLOAT, INTEGER, DType
 from weft._base.layout import contiguous_format, memory_format, preserve_format
 from weft._base.size import Size
 from weft._base.state import ambient, using
-from weft._base.types import AnyCallable, Arg, Args
+from weft._base.types import AnyCallable, Arg, Args, Result
 from weft._lazy.refusal import require_dim
 from weft._tensor.alias import layout_of, owner_of
 from weft._tensor.arguments import Dim, refuse_of_other_library, sizes
@@ -134,7 +133,7 @@ def is_set_to(input: Tensor, tensor: Tensor) -> bool:
 
 
 @composite("set_", public=NO_FUNCTION)
-def set_(input: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
+def set_(input: Tensor, source: Arg = None, storage_offset: int = 0, size: Arg = None, stride: Arg = None) -> Tensor:
     """Make the tensor a view of another tensor's elements, or of places in a storage; without arguments, of nothing.
 
     Places in a storage that is too small make it larger.
@@ -238,7 +237,7 @@ LEGACY = (
 _LEGACY_NEW = "tensor new of the form tensor.new(tensor, device=device) is not supported.  Use torch.as_tensor(...)"
 
 
-def tensor_of(dtype: DType, home: device_class, args: Args, device: Any = None, legacy: str = LEGACY) -> Tensor:
+def tensor_of(dtype: DType, home: device_class, args: Args, device: Arg = None, legacy: str = LEGACY) -> Tensor:
     """A tensor of this type: of the given sizes, with the elements of one sequence or array, or empty.
 
     It is on `device`, which must be of the same kind as `home`, or else on `home`.
@@ -301,19 +300,19 @@ def _element(x: Arg, dtype: DType) -> Arg:
 
 
 @composite("apply_", public=NO_FUNCTION)
-def apply_(input: Tensor, callable: Callable[[Any], Any]) -> Tensor:
+def apply_(input: Tensor, callable: Callable[[Arg], Result]) -> Tensor:
     """Replace each element by a Python function's result. It runs on the CPU and is slow."""
     return _by_python("apply_", input, callable)
 
 
 @composite("map_", public=NO_FUNCTION)
-def map_(input: Tensor, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
+def map_(input: Tensor, tensor: Tensor, callable: Callable[[Arg, Arg], Result]) -> Tensor:
     """Replace each element by `callable(element, partner)`, with partners from `tensor`. On the CPU, and slow."""
     return _by_python("map_", input, callable, tensor)
 
 
 @composite("map2_", public=NO_FUNCTION)
-def map2_(input: Tensor, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any], Any]) -> Tensor:
+def map2_(input: Tensor, x: Tensor, y: Tensor, callable: Callable[[Arg, Arg, Arg], Result]) -> Tensor:
     """Replace each element by `callable(element, first, second)`, with partners from two tensors."""
     return _by_python("map2_", input, callable, x, y)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from weft._base.guards import is_list, is_tuple
-from weft._base.types import Kwargs, PyTree
+from weft._base.types import Arg, Kwargs, PyTree
 from weft._lazy.aval import AnyOwner
 from weft._lazy.value import Value
 from weft._tensor.codegen import op as rows
@@ -47,7 +47,7 @@ class Nested(Encoding):
             results.append(result)
         return results
 
-    def row_on(self, op: OpDef, args: Sequence[object], kwargs: Kwargs) -> tuple[list[Any], dict[str, Any]]:
+    def row_on(self, op: OpDef, args: Sequence[object], kwargs: Kwargs) -> tuple[list[Arg], Kwargs]:
         """The arguments of a row with dims as components count them, and without random keys."""
         if not (op.dims in (pointwise, along, reduces) or op.name in PLAIN):
             raise self.refusal(op.name)
@@ -62,7 +62,7 @@ class Nested(Encoding):
             if by_name[name].kind is not Kind.KEY
         }
 
-    def _shifted(self, op: OpDef, param: Any, x: Any) -> tuple[int, ...] | int | None:
+    def _shifted(self, op: OpDef, param: Arg, x: Arg) -> tuple[int, ...] | int | None:
         is_dim = param.kind in (Kind.DIM, Kind.DIMS) or param.text in ("DimList", "OwnDim")
         if not (is_dim or (op.name == "unsqueeze" and param.name == "dim")) or x is None:
             return x
@@ -99,22 +99,22 @@ def is_nested(x: object) -> bool:
     return isinstance(x, Tensor) and isinstance(encoding_of(x), Nested)
 
 
-def nested_among(args: Sequence[Any], kwargs: Kwargs) -> list[Tensor]:
+def nested_among(args: Sequence[Arg], kwargs: Kwargs) -> list[Tensor]:
     """The nested tensors among arguments, also in lists."""
     flat = [x for entry in (*args, *kwargs.values()) for x in (entry if is_list(entry) else [entry])]
     return [x for x in flat if is_nested(x)]
 
 
-def _at(args: Sequence[object], at: int) -> list[Any]:
+def _at(args: Sequence[object], at: int) -> list[Arg]:
     """Arguments with components in the place of nested tensors."""
     return [_component(x, at) for x in args]
 
 
-def _at_each(kwargs: Kwargs, at: int) -> dict[str, Any]:
+def _at_each(kwargs: Kwargs, at: int) -> Kwargs:
     return {name: _component(x, at) for name, x in kwargs.items()}
 
 
-def _component(x: Any, at: int) -> PyTree:
+def _component(x: Arg, at: int) -> PyTree:
     if is_list(x):
         return [_component(part, at) for part in x]
     return encoding_of(x).components()[at] if is_nested(x) else x
@@ -128,6 +128,6 @@ def reduces_all(op: OpDef, args: Sequence[object], kwargs: Kwargs) -> bool:
     return arguments.get("dim") in (None, ()) and not arguments.get("keepdim")
 
 
-def arguments_of(op: OpDef, args: Sequence[object], kwargs: Kwargs) -> dict[str, Any]:
+def arguments_of(op: OpDef, args: Sequence[object], kwargs: Kwargs) -> Kwargs:
     """The arguments of a row by name."""
     return dict(zip([p.name for p in op.params if not p.keyword_only], args, strict=True)) | kwargs

@@ -6,14 +6,13 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
 
 import numpy as np
 
 from weft._base.guards import is_list, is_tuple
 from weft._base.layout import jagged
 from weft._base.size import size_of
-from weft._base.types import Kwargs
+from weft._base.types import Arg, Kwargs, SavedState
 from weft._tensor.codegen import op as rows
 from weft._tensor.composed import composed, encoding_of, rule
 from weft._tensor.nested.encoding import Nested, is_nested, nested_among, reduces_all
@@ -69,12 +68,12 @@ class Jagged(Nested):
         """The sizes, 0 for that in which components differ."""
         return tuple([0 if isinstance(n, RaggedSize) else n for n in self.size])
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> SavedState:
         """What else is to be known, by name."""
         return {"ragged": self.ragged}
 
     @classmethod
-    def restored(cls, facts: dict[str, Any], parts: dict[str, Tensor]) -> Jagged:
+    def restored(cls, facts: SavedState, parts: dict[str, Tensor]) -> Jagged:
         """The encoding with these facts and parts."""
         return encoding_of(jagged_of(parts["values"], parts["offsets"], facts["ragged"], parts.get("lengths")))
 
@@ -99,7 +98,7 @@ class Jagged(Nested):
 
     def like(self, values: Tensor, ragged: int) -> Tensor:
         """A tensor with the same components in another size or order of the other dims."""
-        size: list[Any] = [self.size[0], *values.shape]
+        size: list[Arg] = [self.size[0], *values.shape]
         size[ragged] = self.size[self.ragged]
         return composed(Jagged(size_of(size), values, self.offsets, ragged, self.lengths))
 
@@ -141,7 +140,7 @@ class Jagged(Nested):
             if (encoding.lengths is None) is not (self.lengths is None):
                 raise ShapeError(f"{op.name}: one nested tensor has gaps between components; call contiguous() first")
 
-    def _on_values(self, op: OpDef, x: Any) -> Results:
+    def _on_values(self, op: OpDef, x: Arg) -> Results:
         """An argument as it is beside values: a dense tensor with a dim for components has one row for each place."""
         if is_list(x):
             return [self._on_values(op, part) for part in x]
@@ -164,12 +163,12 @@ class Jagged(Nested):
         return x.squeeze(self.ragged).index_select(0, self.owners()).movedim((0,), (self.ragged - 1,))
 
     def _place_in_result(
-        self, op: OpDef, args: Sequence[Any], kwargs: Kwargs, nested: Sequence[Any], named: dict[str, Any]
+        self, op: OpDef, args: Sequence[Arg], kwargs: Kwargs, nested: Sequence[Arg], named: Kwargs
     ) -> int | None:
         """Where the ragged dim is in the result of a row on values; None if the row needs the components apart."""
         assert op.dims is not None, "`row_on` has checked"
         flat: list[tuple[Tensor, bool]] = []
-        static: dict[str, Any] = {}
+        static: Kwargs = {}
         pairs = zip((*args, *kwargs.values()), (*nested, *named.values()), strict=True)
         names = [p.name for p in op.params if not p.keyword_only][: len(args)] + list(kwargs)
         kinds = {p.name: p.kind for p in op.params}
@@ -213,7 +212,7 @@ def _text(size: Sequence[object]) -> str:
 def jagged_of(values: Tensor, offsets: Tensor, ragged: int = 1, lengths: Tensor | None = None) -> Tensor:
     """A tensor of the jagged layout, whose size belongs to the offsets tensor, or to that of lengths."""
     components = (offsets.shape[0] - 1) if lengths is None else lengths.shape[0]
-    size: list[Any] = [components, *values.shape]
+    size: list[Arg] = [components, *values.shape]
     size[ragged] = ragged_size_of(offsets if lengths is None else lengths)
     return composed(Jagged(size_of(size), values, offsets, ragged, lengths))
 
@@ -274,7 +273,7 @@ def _mean(input: Tensor, dim: object = None, keepdim: bool = False, *, dtype: ob
     return _total(input, dim, keepdim, dtype, mean=True)
 
 
-def _total(x: Tensor, dim: Any, keepdim: bool, dtype: object, *, mean: bool) -> Results:
+def _total(x: Tensor, dim: Arg, keepdim: bool, dtype: object, *, mean: bool) -> Results:
     """Sums or means over the ragged dim, or over it and that of components."""
     encoding = encoding_of(x)
     ndim = len(encoding.shape)
@@ -308,7 +307,7 @@ def _total(x: Tensor, dim: Any, keepdim: bool, dtype: object, *, mean: bool) -> 
 
 
 @rule(Jagged, "select")
-def _select(input: Tensor, dim: int, index: Any) -> Tensor:
+def _select(input: Tensor, dim: int, index: Arg) -> Tensor:
     encoding = encoding_of(input)
     if dim % len(encoding.shape):
         raise encoding.refusal("select", " but for dim 0")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 from weft._base.layout import strided
 from weft._base.size import size_of
-from weft._base.types import Kwargs
+from weft._base.types import Arg, Kwargs
 from weft._tensor.codegen import op as rows
 from weft._tensor.composed import composed, encoding_of, rule
 from weft._tensor.nested.encoding import Nested, arguments_of, is_nested, nested_among, reduces_all
@@ -125,7 +124,7 @@ def _matmul(input: Tensor, other: Tensor) -> Results:
 
 
 @rule(Strided, "select")
-def _select(input: Tensor, dim: int, index: Any) -> Tensor:
+def _select(input: Tensor, dim: int, index: Arg) -> Tensor:
     encoding = encoding_of(input)
     if dim:
         raise encoding.refusal("select", " but for dim 0")

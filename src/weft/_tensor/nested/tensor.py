@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from weft._base.guards import is_tuple
 from weft._base.size import Size
+from weft._base.types import Arg
 from weft._tensor.arguments import integer
 from weft._tensor.codegen import op
 from weft._tensor.composed import ComposedTensor
@@ -38,7 +39,7 @@ class NestedTensor(ComposedTensor):
             )
         return self._encoding.size
 
-    def size(self, dim: int | str | None = None) -> Size | int:
+    def size(self, dim: int | str | None = None) -> Arg:
         """Sizes of the dims, or of one of them."""
         if dim is None or isinstance(dim, str):
             return self.shape
@@ -76,7 +77,7 @@ class NestedTensor(ComposedTensor):
             )
         return encoding.components()
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Arg]:
         return iter(self.unbind())
 
     def __getitem__(self, index: object) -> Tensor:

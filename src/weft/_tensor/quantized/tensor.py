@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NoReturn, Self
+from typing import NoReturn, Self
 
 from weft._base.layout import layout, strided
 from weft._base.types import Arg
@@ -86,7 +86,7 @@ class QuantizedTensor(ComposedTensor):
         """Raises: ask the integers."""
         raise UnsupportedCallError("a quantized tensor has no storage of its own; use x.int_repr().untyped_storage()")
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Arg]:
         return (self[at] for at in range(self.shape[0]))
 
     def __len__(self) -> int:

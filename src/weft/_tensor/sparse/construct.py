@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ContextDecorator
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from weft._base.cell import Cell
 from weft._base.dtype import DType, as_dtype, int32, int64
 from weft._base.layout import layout, sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr
 from weft._base.state import default_dtype
-from weft._base.types import Kwargs
+from weft._base.types import Arg, Kwargs
 from weft._tensor.arguments import sizes
 from weft._tensor.codegen import op
 from weft._tensor.composed import ENCODINGS, encoding_of
@@ -59,7 +58,7 @@ class check_sparse_tensor_invariants(ContextDecorator):
         _INVARIANTS.set(self._before.pop())
 
 
-def _elements(values: Any, dtype: DType | None, device: Any) -> Tensor:
+def _elements(values: Arg, dtype: DType | None, device: Arg) -> Tensor:
     """The values as a tensor that shares memory and graph with what is given."""
     if isinstance(values, Tensor):
         if encoding_of(values) is not None:
@@ -92,7 +91,7 @@ def _checks(check_invariants: bool | None) -> bool:
 def made_of_coordinates(
     indices: object,
     values: object,
-    size: Any,
+    size: Arg,
     dtype: DType | None,
     device: object,
     requires_grad: bool,
@@ -192,7 +191,7 @@ def made_of_compressed(
         raise LayoutError(f"{name} expected sparse compressed tensor layout but got {layout_name}")
     elements = _elements(values, dtype, device)
     first, second = (_index(x, elements, narrow=True) for x in indices)
-    kind: Any = ENCODINGS[target]
+    kind: Arg = ENCODINGS[target]
     lead, other = kind.names
     if first.ndim != 1 or second.ndim != 1:
         raise LayoutError(
@@ -219,7 +218,7 @@ def made_of_compressed(
 
 
 def _require_compressed(
-    kind: Any, starts: Tensor, plain: Tensor, values: Tensor, size: Sequence[int], block: tuple[int, int]
+    kind: Arg, starts: Tensor, plain: Tensor, values: Tensor, size: Sequence[int], block: tuple[int, int]
 ) -> None:
     lead, other = kind.names
     lines, across = ("row", "column") if kind.by_row else ("column", "row")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from weft._base.dtype import DType
 from weft._base.guards import is_tuple
+from weft._base.types import Arg
 from weft._tensor.codegen import op
 from weft._tensor.composed import encoding_of, rule
 from weft._tensor.sparse.coo import Coo, coalesced, coo, host_index, on_device, summed_at
@@ -18,7 +17,7 @@ from weft.ops._dims import wrap_dim
 
 
 @rule(Coo, "sum")
-def total(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
+def total(input: Tensor, dim: Arg = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
     """Sums over dims: dense if all sparse dims are among them, else sparse."""
     encoding = encoding_of(input)
     dims = range(input.ndim) if dim is None or dim == () else (dim,) if isinstance(dim, int) else dim

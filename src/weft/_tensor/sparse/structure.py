@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from weft._base.dtype import int64
+from weft._base.types import Arg
 from weft._tensor.codegen import op
 from weft._tensor.composed import encoding_of, rule
 from weft._tensor.sparse.coo import Coo, coalesced, coo, matches, on_device
@@ -78,7 +78,7 @@ def _unsqueeze(input: Tensor, dim: int) -> Tensor:
 
 
 @rule(Coo, "squeeze")
-def _squeeze(input: Tensor, dim: Any = None) -> Tensor:
+def _squeeze(input: Tensor, dim: Arg = None) -> Tensor:
     dims = range(input.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
     gone = {wrap_dim(d, input.ndim) for d in dims}
     gone = {d for d in gone if input.shape[d] == 1}
@@ -131,7 +131,7 @@ def _index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     return _chosen(input, places, at, new, len(wanted))
 
 
-def _sliced(x: Tensor, dim: int, start: Any, length: int, step: int = 1) -> Tensor:
+def _sliced(x: Tensor, dim: int, start: Arg, length: int, step: int = 1) -> Tensor:
     first = number_of(start)
     first = int(first.item() if isinstance(first, Tensor) else first)
     dense = _on_values(x, dim, lambda values, d: op.slice_dim(values, d, first, length, step))

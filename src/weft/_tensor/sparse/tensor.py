@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from weft._base.dtype import DType
 from weft._base.layout import layout, sparse_coo, sparse_csr
@@ -32,7 +32,7 @@ class SparseTensor(ComposedTensor):
         """Whether elements are stored in compressed rows."""
         return self.layout is sparse_csr
 
-    def _of(self, kind: type[Any], name: str, what: str) -> AnyEncoding:
+    def _of(self, kind: type[Arg], name: str, what: str) -> AnyEncoding:
         encoding = self._encoding
         if not isinstance(encoding, kind):
             raise LayoutError(f"{name} expected sparse {what} tensor layout but got {encoding.kind}")
@@ -42,12 +42,12 @@ class SparseTensor(ComposedTensor):
 
     def _nnz(self) -> int:
         """The number of elements that are stored."""
-        encoding: Any = self._encoding
+        encoding: AnyEncoding = self._encoding
         return encoding.count
 
     def sparse_dim(self) -> int:
         """The number of dims with indices."""
-        encoding: Any = self._encoding
+        encoding: AnyEncoding = self._encoding
         return encoding.sparse_dim
 
     def dense_dim(self) -> int:
@@ -126,7 +126,7 @@ class SparseTensor(ComposedTensor):
     ) -> Tensor:
         """The same elements in coordinate format, or in another layout."""
         target = sparse_coo if layout is None else layout
-        own: Any = self._encoding
+        own: AnyEncoding = self._encoding
         if sparse_dim not in (None, own.sparse_dim):
             raise UnsupportedCallError(
                 f"to_sparse: the number of sparse dims stays {own.sparse_dim}, but got sparse_dim={sparse_dim}; use "
