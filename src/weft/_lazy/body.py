@@ -108,7 +108,7 @@ def native_body(
 def _unflattener(call: BoundOp, casts: Sequence[Casts]) -> Unflattener:
     """A function that casts flat inputs and arranges them as the body takes them."""
 
-    def unflatten(arrays: Sequence[jax.Array]) -> tuple[list[AnyArray], dict[str, AnyArray]]:
+    def unflatten(arrays: Sequence[jax.Array]) -> tuple[list[Arg], Kwargs]:
         return _arguments(call, [reduce(_cast, dtypes, a) for a, dtypes in zip(arrays, casts, strict=True)])
 
     return unflatten
@@ -175,7 +175,7 @@ def _fitted(op: str, grad: jax.Array, array: jax.Array) -> jax.Array:
     return _cast(grad, array.dtype)
 
 
-def _arguments(call: BoundOp, arrays: Sequence[object]) -> tuple[list[AnyArray], dict[str, AnyArray]]:
+def _arguments(call: BoundOp, arrays: Sequence[AnyArray]) -> tuple[list[Arg], Kwargs]:
     """Flat inputs and static entries, arranged as the body takes them; NumPy arrays include no random key."""
     rest = iter(arrays)
     args: list[Arg] = []
@@ -213,7 +213,7 @@ def _cast(array: jax.Array, dtype: Arg) -> jax.Array:
     return converted(array, dtype)
 
 
-def entries_of(value: object) -> Sequence[AnyArray]:
+def entries_of(value: object) -> Sequence[Arg]:
     """The entries of a tuple or a list; anything else is the only entry."""
     return cast("Sequence[Any]", value) if isinstance(value, (tuple, list)) else (value,)
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from itertools import islice
 
 from weft._base.device import device
-from weft._base.types import AnyArray, Arg, Args
+from weft._base.types import Arg, Args
 from weft.ops._dims import Sizes
 from weft.ops._kinds import Kind, Many
 from weft.ops._table import OpDef
@@ -88,7 +88,7 @@ class BoundOp:
         return f"{self.op.name}({', '.join(arguments)})"
 
 
-def arguments_of(call: BoundOp, inputs: Iterable[object]) -> list[AnyArray]:
+def arguments_of(call: BoundOp, inputs: Iterable[Arg]) -> list[Arg]:
     """The arguments of a call, in the order of the row's parameters, with these in the places of its inputs."""
     rest = iter(inputs)
     args: list[Arg] = []

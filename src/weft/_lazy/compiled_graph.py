@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
 from weakref import WeakValueDictionary
 
@@ -11,7 +11,6 @@ import jax
 
 from weft._base.device import device
 from weft._base.interrupts import uninterrupted
-from weft._base.types import Arg
 from weft._lazy.aval import Aval
 from weft._lazy.compiled import compiled
 from weft._lazy.form import Application, Form
@@ -113,7 +112,7 @@ class CompiledGraph:
 
 
 # no cell: a cache, keyed by all that its entries depend on
-_programs: WeakValueDictionary[Arg, Executable] = WeakValueDictionary()
+_programs: WeakValueDictionary[Hashable, Executable] = WeakValueDictionary()
 """The programs of segments that are in use, by form, device and donated leaves."""
 on_fork(_programs.clear)
 

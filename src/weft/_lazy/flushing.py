@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from sys import getrefcount
 
@@ -21,7 +21,7 @@ from weft._base.interrupts import uninterrupted
 from weft._base.pending import LEAST_LIMIT, Pending
 from weft._base.state import ambient
 from weft._base.timeline import Listeners, Phase, spanned, tell
-from weft._base.types import AnyArray, Arg
+from weft._base.types import AnyArray
 from weft._lazy import metrics, refcounts
 from weft._lazy.callbacks import failure_behind
 from weft._lazy.chunks import chunk_sizes
@@ -338,7 +338,7 @@ def _flush(values: list[Value], pending: Pending, wanted: tuple[Value, ...]) -> 
 
 def _flush_by_device(values: list[Value], pending: Pending) -> None:
     """Compute values of several devices, which never meet in one application, by a program for each device."""
-    parts: dict[Arg, list[Value]] = {}
+    parts: dict[Hashable, list[Value]] = {}
     for value in values:
         parts.setdefault(value.aval.device, []).append(value)
     values.clear()

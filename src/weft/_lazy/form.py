@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Hashable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from weft._base.types import Arg
 from weft._lazy.precision import rewrite_barrier
 from weft._lazy.signature import Arrays, Signature, structs_of
 from weft._lazy.trace import traced
@@ -64,7 +63,7 @@ def _run(
     stored: Mapping[int, jax.Array] | None = None,
 ) -> list[jax.Array]:
     entries: dict[int, jax.Array] = dict(zip(form.leaves, leaves, strict=True))
-    equal: dict[Arg, tuple[Sequence[jax.Array], Container[int]]] = {}
+    equal: dict[Hashable, tuple[Sequence[jax.Array], Container[int]]] = {}
     for application in form.applications:
         signature, inputs, values = application
         results = equal.get((signature, inputs))

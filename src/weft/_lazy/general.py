@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -22,7 +22,7 @@ from typing import Any, TypeVar, cast
 import jax
 from jax.export import symbolic_shape
 
-from weft._base.types import AnyArray, AnyCallable, Arg
+from weft._base.types import AnyCallable, Arg, Args
 from weft._lazy.aval import Aval
 from weft._lazy.call import BoundOp
 from weft._lazy.precondition import Precondition
@@ -56,7 +56,7 @@ class Derivatives:
     def __init__(self, grads: Grads | None, native: Grads | None = None) -> None:
         self.grads = grads
         self.native = native
-        self.cache: dict[Arg, Arg] = {}
+        self.cache: dict[Hashable, Arg] = {}
 
 
 class General:
@@ -236,7 +236,7 @@ def filled(avals: Sequence[Aval], sizes: Iterator[SymbolicSize]) -> list[jax.Sha
     return [jax.ShapeDtypeStruct(tuple([next(sizes) for _ in a.shape]), a.dtype.numpy) for a in avals]
 
 
-def static_with(call: BoundOp, sizes: Iterator[SymbolicSize]) -> tuple[AnyArray, ...]:
+def static_with(call: BoundOp, sizes: Iterator[SymbolicSize]) -> Args:
     """The static arguments of a call, with other sizes for their integers."""
     return tuple(
         [
@@ -257,7 +257,7 @@ def _with_sizes(entry: object, sizes: Iterator[SymbolicSize]) -> Arg:
 # --- all families ---
 
 # no cell: a cache, keyed by all that its entries depend on; another default type clears it
-_families: dict[Arg, Family] = {}
+_families: dict[Hashable, Family] = {}
 _MOST_FAMILIES = 65_536
 _SIZED = frozenset({Kind.SHAPE, Kind.STATIC})
 _NUMBER = object()
@@ -284,7 +284,7 @@ def forget_families() -> None:
     _families.clear()
 
 
-def form_of(call: BoundOp, avals: Sequence[Aval]) -> tuple[AnyArray, Numbers]:
+def form_of(call: BoundOp, avals: Sequence[Aval]) -> tuple[Hashable, Numbers]:
     """The key of all calls that differ from this one only in sizes, and the sizes."""
     numbers = [size for aval in avals for size in aval.shape]
     static = [

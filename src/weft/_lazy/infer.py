@@ -222,7 +222,7 @@ def _precondition(
         result = check(*args, **kwargs)
         return None if result is None else finding(result)
 
-    def codes(*arrays: object) -> list[AnyArray]:
+    def codes(*arrays: AnyArray) -> list[AnyArray]:
         result = findings(*arrays)
         assert result is not None, "that depends on types alone"
         return [result.code()]
@@ -296,7 +296,7 @@ def common_device(name: str, avals: tuple[Aval, ...]) -> device:
     return next(iter(devices), CPU)
 
 
-def _normalised(call: BoundOp, avals: tuple[Aval, ...]) -> tuple[AnyArray, ...]:
+def _normalised(call: BoundOp, avals: tuple[Aval, ...]) -> Args:
     """The static part with non-negative dims, checked against the first tensor, or the longest shape of a list."""
     ranks = [(len(a.shape), k) for a, k in zip(avals, kinds_of(call), strict=True) if k in TENSOR_KINDS]
     ndim = ranks[0][0] if ranks else 0

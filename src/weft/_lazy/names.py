@@ -56,10 +56,10 @@ def _kept(factors: Factors, letters: Letters, result: Names) -> Names:
     )
 
 
-def _carried(op: OpDef, factors: Factors, names: Sequence[Names]) -> dict[Arg, str]:
+def _carried(op: OpDef, factors: Factors, names: Sequence[Names]) -> dict[Hashable, str]:
     """The name of each letter that has one."""
-    carried: dict[Arg, str] = {}
-    sources: dict[Arg, int] = {}  # the input that each of them comes from
+    carried: dict[Hashable, str] = {}
+    sources: dict[Hashable, int] = {}  # the input that each of them comes from
     for at, (letters, own) in enumerate(zip(factors.ins, names, strict=True)):
         for dim in reversed(range(len(own))):
             letter, name = name_letter(letters[dim]), own[dim]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from weft._base.dtype import COMPLEX, FLOAT
-from weft._base.types import AnyArray, Arg
+from weft._base.types import AnyArray
 from weft._lazy.aval import Aval
 from weft._lazy.value import Value
 
@@ -43,7 +43,7 @@ def packs_of(leaves: Iterable[Value]) -> tuple[AnyArray, AnyArray, AnyArray]:
     )
 
 
-def unpacked(args: Sequence[Arg], slots: Iterable[PackSlot]) -> list[AnyArray]:
+def unpacked(args: Sequence[AnyArray], slots: Iterable[PackSlot]) -> list[AnyArray]:
     """The leaves at these places of a program's arguments."""
     return [args[at] if within is None else args[at][within] for at, within in slots]
 

@@ -7,7 +7,7 @@ itself are calibrated (`refcounts`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from sys import getrefcount
 
@@ -290,7 +290,7 @@ def _for_derivatives(nodes: list[Value], outside: list[Value]) -> set[int]:
 
 def _donated(leaves: list[Value], uses: list[int], chosen: list[Value]) -> list[int]:
     """Positions of array leaves to which nobody else refers and whose buffer fits a result."""
-    wanted: dict[Arg, int] = {}
+    wanted: dict[Hashable, int] = {}
     for value in chosen:
         if value.aval.nbytes >= LEAST_DONATION:
             wanted[value.aval] = wanted.get(value.aval, 0) + 1

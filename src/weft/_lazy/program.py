@@ -22,7 +22,7 @@ from weft._base.device import CPU, device
 from weft._base.flight import Flight, FlightRecorder
 from weft._base.site import user_site
 from weft._base.timeline import Listeners, Phase, spanned, tell
-from weft._base.types import AnyArray, Arg
+from weft._base.types import AnyArray
 from weft._lazy import explain, metrics
 from weft._lazy.callbacks import calls_back
 from weft._lazy.compiled_graph import CompiledGraph
@@ -207,7 +207,7 @@ def _is_large(graph: Graph, applications: Sequence[Application]) -> bool:
 
 
 # no cell: a cache, keyed by all that its entries depend on
-_programs: dict[Arg, Program] = {}
+_programs: dict[Hashable, Program] = {}
 on_fork(_programs.clear)
 _MOST_MAPS = 32_768  # of the 65,530 memory maps that Linux allows a process
 
@@ -234,7 +234,7 @@ class Run(NamedTuple):
     results: Sequence[AnyArray]
 
 
-def execute(program: Program, graph: Graph, arrays: Sequence[object]) -> Sequence[AnyArray]:
+def execute(program: Program, graph: Graph, arrays: Sequence[AnyArray]) -> Sequence[AnyArray]:
     """Run a program on the arrays of its leaves. Compilations and interpreted programs are noted for `explain`."""
     if Flight.recorder is not None:
         with _in_flight(Flight.recorder, program, graph):
@@ -242,7 +242,7 @@ def execute(program: Program, graph: Graph, arrays: Sequence[object]) -> Sequenc
     return _as_span(program, graph, arrays)
 
 
-def _as_span(program: Program, graph: Graph, arrays: Sequence[object]) -> Sequence[AnyArray]:
+def _as_span(program: Program, graph: Graph, arrays: Sequence[AnyArray]) -> Sequence[AnyArray]:
     """`_measured`, as a span of the timeline."""
     if not Listeners.all:
         return _measured(program, graph, arrays)
@@ -255,7 +255,7 @@ def _as_span(program: Program, graph: Graph, arrays: Sequence[object]) -> Sequen
     return results
 
 
-def _measured(program: Program, graph: Graph, arrays: Sequence[object]) -> Sequence[AnyArray]:
+def _measured(program: Program, graph: Graph, arrays: Sequence[AnyArray]) -> Sequence[AnyArray]:
     """`_execute`, with the metrics of devices."""
     if program.device is CPU:
         return _execute(program, graph, arrays)
@@ -266,7 +266,7 @@ def _measured(program: Program, graph: Graph, arrays: Sequence[object]) -> Seque
     return result
 
 
-def _execute(program: Program, graph: Graph, arrays: Sequence[object]) -> Sequence[AnyArray]:
+def _execute(program: Program, graph: Graph, arrays: Sequence[AnyArray]) -> Sequence[AnyArray]:
     # Rent or buy: a program is interpreted until that has cost as much as compiling it would have.
     tier = tier_of(program.device)
     if tier == "interpreted" and not program.compiled.collectives:
@@ -297,7 +297,7 @@ def _execute(program: Program, graph: Graph, arrays: Sequence[object]) -> Sequen
     return result
 
 
-def _numbered(graph: Graph, arrays: Sequence[object]) -> list[AnyArray]:
+def _numbered(graph: Graph, arrays: Sequence[AnyArray]) -> list[AnyArray]:
     """The leaves as arrays for the interpreter, by position: NumPy's on the CPU."""
     on_host = graph.steps[0][0].aval.device is CPU
     rest = iter(map(np.asarray, arrays) if on_host else _on_device(graph, arrays))
@@ -305,7 +305,7 @@ def _numbered(graph: Graph, arrays: Sequence[object]) -> list[AnyArray]:
 
 
 def _on_device(
-    graph: Graph, arrays: Sequence[AnyArray], takes: Callable[[int, Arg], bool] = lambda position, array: False
+    graph: Graph, arrays: Sequence[AnyArray], takes: Callable[[int, AnyArray], bool] = lambda position, array: False
 ) -> Sequence[AnyArray]:
     """The arrays of the leaves. NumPy arrays are moved to the device, except those that the program `takes`."""
     if np.ndarray not in map(type, arrays):

@@ -64,7 +64,7 @@ class _WholeBody:
     """
 
     def __init__(
-        self, body: Callable[..., Sequence[Arg]], donated: Sequence[int], scalars: Sequence[bool], *arrays: object
+        self, body: Callable[..., Sequence[AnyArray]], donated: Sequence[int], scalars: Sequence[bool], *arrays: object
     ) -> None:
         self._body = body
         self._scalars = scalars
@@ -82,7 +82,7 @@ class _WholeBody:
 
 
 def replicated(
-    body: Callable[..., Sequence[Arg]],
+    body: Callable[..., Sequence[AnyArray]],
     donated: Sequence[int],
     signatures: Sequence[Signature],
     in_parts: Callable[[], Callable[..., Sequence[jax.Array]]] | None = None,
@@ -121,7 +121,7 @@ def _refused() -> NoReturn:
     )
 
 
-def of_one_replica(body: Callable[..., Sequence[Arg]]) -> Callable[..., Sequence[AnyArray]]:
+def of_one_replica(body: Callable[..., Sequence[AnyArray]]) -> Callable[..., Sequence[AnyArray]]:
     """A body with collectives as a function of one replica's arrays that can be lowered, but not run."""
     spec = PartitionSpec()
     return shard_map(body, mesh=_job().mesh, in_specs=spec, out_specs=spec, check_vma=False)

@@ -215,7 +215,7 @@ def has_started() -> bool:
     return _Started.begun
 
 
-def xla_devices(*, everywhere: bool = False) -> list[AnyArray]:
+def xla_devices(*, everywhere: bool = False) -> list[JaxDevice]:
     """The jax devices that `xla:0`, `xla:1`, … name in this process; or, in order, those of all processes."""
     jax_device(device("xla", 0))
     return jax.devices() if everywhere else jax.local_devices()

@@ -24,7 +24,7 @@ def copied(array: jax.Array, sharding: Sharding) -> jax.Array:
     return device_put(array, sharding, may_alias=False)
 
 
-def on_one_mesh(arguments: Sequence[object]) -> Sequence[AnyArray] | None:
+def on_one_mesh(arguments: Sequence[AnyArray]) -> Sequence[AnyArray] | None:
     """The arguments of a program with all arrays on the mesh of the first one that is split; None if none is.
 
     Each device of the mesh gets the whole of an array that is elsewhere, on one device or on another mesh.

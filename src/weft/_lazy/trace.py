@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.export import is_symbolic_dim
 from jax.extend.core import ClosedJaxpr
 
-from weft._base.types import AnyArray, AnyCallable, Arg, Kwargs
+from weft._base.types import AnyCallable, Arg, Kwargs
 from weft.ops._replicas import jaxpr_of
 
 SymbolicSize = Any
@@ -101,7 +101,7 @@ class Trace:
         """This trace with numbers for the symbols."""
         return Trace(self.closed, self.inputs, self.results, sizes)
 
-    def types(self) -> list[tuple[tuple[int, ...], AnyArray]]:
+    def types(self) -> list[tuple[tuple[int, ...], Arg]]:
         """(shape, dtype) of each result."""
         shape = tuple if self.sizes is None else self.sizes.shape
         return [(shape(aval.shape), aval.dtype) for aval in self.result_avals()]
@@ -118,7 +118,7 @@ class Trace:
                 positions.add(at)
         return positions
 
-    def result_avals(self) -> list[AnyArray]:
+    def result_avals(self) -> list[Arg]:
         """jax's types of the results, with symbols in a general trace."""
         avals = self.closed.out_avals
         return [avals[at] for at in self.results]

@@ -19,7 +19,7 @@ from weft._lazy.value import Value
 from weft._tensor.base import Path, PathStep, TensorBase
 from weft.errors import ShapeError
 from weft.ops._dims import wrap_dim
-from weft.ops._kinds import Kind, Many
+from weft.ops._kinds import Kind, Many, Scalar
 from weft.ops._strides import Layout, row_major
 from weft.ops._table import TABLE
 
@@ -109,7 +109,7 @@ def layout_after(layout: Layout, call: Call, others: tuple[Value, ...], *, exact
     return call.op.view.layout(layout, *params)
 
 
-def _number(value: Value, exact: bool) -> Arg:
+def _number(value: Value, exact: bool) -> Scalar:
     if value.aval.weak:
         return value.number
     if not exact:

@@ -26,6 +26,7 @@ from weft._tensor.overriding import dispatched, flat, require_not_overridden
 from weft._tensor.scalar import fitting, number
 from weft._tensor.tensor import Tensor, operand
 from weft.errors import ArgumentError, IntegerRangeError, WeftError
+from weft.ops._kinds import Scalar
 from weft.ops._table import OpDef
 
 
@@ -123,7 +124,7 @@ def _is_number(x: Tensor) -> bool:
     return not x.ndim and not x.requires_grad
 
 
-def real(x: Arg, name: str, op: str) -> Arg:
+def real(x: Arg, name: str, op: str) -> Scalar:
     """A float, or an object that can be converted to one, such as an int or a zero-dim tensor, which is read."""
     is_tensor = isinstance(x, Tensor)
     is_real = x.dtype.category < COMPLEX and _is_number(x) if is_tensor else isinstance(x, _REALS)
@@ -140,7 +141,7 @@ def floating(x: Arg, name: str, op: str) -> float:
         raise IntegerRangeError(f"int too large to convert to float: argument '{name}' of {op}()") from None
 
 
-def scalar(x: Arg, name: str, op: str) -> Arg:
+def scalar(x: Arg, name: str, op: str) -> Scalar:
     """A number, or a zero-dim tensor that requires no gradient."""
     if type(x) in _NUMBERS or isinstance(x, _SCALARS) or (isinstance(x, Tensor) and _is_number(x)):
         return x

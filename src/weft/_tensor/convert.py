@@ -95,7 +95,7 @@ ALIGNMENT = 64
 _LEAST_SHARED = 1 << 12  # bytes from which on a second copy costs more than aligned memory
 
 
-def room(size: int) -> np.ndarray[Arg, np.dtype[np.uint8]]:
+def room(size: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     """Aligned, uninitialised memory of `size` bytes, which an array may use without a copy."""
     with telling_of_memory(CPU):
         whole = np.empty(size + ALIGNMENT, np.uint8)

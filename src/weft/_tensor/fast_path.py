@@ -11,7 +11,7 @@ from collections.abc import Callable
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user
 from weft._base.state import peek
-from weft._base.types import AnyCallable, Arg, Result
+from weft._base.types import AnyCallable, Arg
 from weft._dispatch import apply
 from weft._lazy.flushing import at_limit
 from weft._lazy.infer import Call
@@ -26,7 +26,7 @@ _NO_VALUE = (AttributeError, Overridden)
 _NUMBERS = frozenset({bool, int, float, complex})
 
 
-def unary(call: Call, general: AnyCallable) -> Callable[[Arg], Result]:
+def unary(call: Call, general: AnyCallable) -> Callable[[Arg], Results]:
     """A function of one tensor."""
     lookup = call.signatures.get
 
@@ -67,7 +67,7 @@ def unary(call: Call, general: AnyCallable) -> Callable[[Arg], Result]:
     return function
 
 
-def binary(call: Call, general: AnyCallable, takes_number: bool) -> Callable[[Arg, Arg], Result]:
+def binary(call: Call, general: AnyCallable, takes_number: bool) -> Callable[[Arg, Arg], Results]:
     """A function of two tensors. If `takes_number`, a call with a Python number is recorded here, too."""
     lookup = call.signatures.get
     numbers: frozenset[type] = _NUMBERS if takes_number else frozenset()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import NamedTuple
 
 from weft._autograd.derive import derivative_of, on_tape, smooth_outputs
@@ -291,7 +291,7 @@ class _Static:
 
 
 # no cell: a cache, keyed by all that its entries depend on
-_nodes: weakref.WeakValueDictionary[Arg, Node] = weakref.WeakValueDictionary()
+_nodes: weakref.WeakValueDictionary[Hashable, Node] = weakref.WeakValueDictionary()
 # no cell: a cache, keyed by all that its entries depend on
 _types: dict[str, type[Node]] = {}
 _making = threading.Lock()

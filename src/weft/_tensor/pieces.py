@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from weft._base.state import ambient
-from weft._base.types import Arg
 from weft._dispatch import apply
 from weft._lazy.aval import Aval
 from weft._lazy.call import ONE
@@ -20,7 +19,7 @@ from weft.errors import ArgumentError
 from weft.ops._table import TABLE
 
 
-def iterate(x: Tensor) -> Iterator[Arg]:
+def iterate(x: Tensor) -> Iterator[Tensor]:
     """Go through the slices along the first dim. Each is made when it is its turn."""
     if not x.dim():
         raise ArgumentError("iteration over a 0-d tensor")

@@ -17,6 +17,7 @@ from weft._lazy.value import Value
 from weft._tensor.kind_names import kind_and_advice
 from weft._tensor.overriding import require_not_overridden
 from weft.errors import ArgumentError, DTypeError, IntegerRangeError
+from weft.ops._kinds import Scalar
 from weft.ops._type_names import c_name
 
 Number = bool | int | float | complex
@@ -60,7 +61,7 @@ def _unsigned(x: int) -> Value:
     return Value(aval_of((), uint64), jnp.asarray(x, uint64.numpy))
 
 
-def fitting(x: Arg, dtype: DType) -> Arg:
+def fitting(x: Scalar, dtype: DType) -> Scalar:
     """A number as an element of a type; a real type drops a zero imaginary part.
 
     `RuntimeError` if this would lose anything else. In unsigned types, negative numbers wrap around.

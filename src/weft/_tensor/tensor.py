@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from math import prod
-from typing import Any, Protocol, Self, TypeAlias, cast, overload
+from typing import Any, Protocol, Self, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 
@@ -44,6 +44,7 @@ from weft.errors import (
 )
 from weft.ops._kinds import Scalar
 
+N = TypeVar("N", int, float, complex)
 Results: TypeAlias = Any
 """What a row or a composite returns: a tensor, or several in a tuple; the arguments say which. Stubs have overloads."""
 
@@ -392,7 +393,7 @@ class Tensor(TensorBase):
             raise ConversionError(f"Boolean value of Tensor with {kind} is ambiguous")
         return bool(self._host(decides=True).reshape(()).item())
 
-    def _single(self, kind: Arg) -> Arg:
+    def _single(self, kind: Callable[[Scalar], N]) -> N:
         if self.numel() != 1:
             raise ValueRangeError("only one element tensors can be converted to Python scalars")
         item = self.item()

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from weft._base.types import AnyArray, AnyCallable
+from weft._base.types import AnyArray, AnyCallable, Arg
 from weft._lazy.aval import Aval
 from weft._lazy.call import ONE
 from weft._lazy.infer import Call, call_of
@@ -49,7 +49,7 @@ def _type_of_the_base(avals: Sequence[Aval], *rest: object) -> Aval:
     return avals[0]
 
 
-def _write_on_host(view: AnyCallable, base: object, value: object, *numbers: object, **static: object) -> AnyArray:
+def _write_on_host(view: AnyCallable, base: AnyArray, value: AnyArray, *numbers: Arg, **static: Arg) -> AnyArray:
     view(base, *numbers, **static)[...] = value
     return base
 

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from weft._base.types import AnyArray
+from weft._base.types import Arg
 from weft._lazy.interpreter.table import Array, Function, Params, Types, computed_in, library, primitive
 
 _Dims = tuple[int, ...]
@@ -58,7 +58,7 @@ def _on_one_thread(x: Array, y: Array) -> Array:
 
 
 @lru_cache
-def _blas() -> list[AnyArray]:
+def _blas() -> list[Arg]:
     """The BLAS libraries in this process whose number of threads can be set."""
     return library("threadpoolctl").ThreadpoolController().select(user_api="blas").lib_controllers
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
-from weft._base.types import AnyArray
+from weft._base.types import Args
 from weft._lazy.interpreter.evaluate import interpreted
 from weft._lazy.interpreter.products import matmul_of
 from weft._lazy.interpreter.reduction import highest, lowest
@@ -60,7 +60,7 @@ class _Grid(NamedTuple):
         )
         return np.lib.stride_tricks.as_strided(x, (*x.shape[:first], *counts, *self.sizes), strides, writeable=False)
 
-    def offsets(self, x: Array) -> Iterator[tuple[AnyArray, ...]]:
+    def offsets(self, x: Array) -> Iterator[Args]:
         """For each position in a window, in order, the key of the elements there of all windows of a padded array."""
         counts = self.counts(x.shape)
         for at in product(*map(range, self.sizes)):

@@ -19,6 +19,7 @@ from weft._tensor.named_results import named_result
 from weft._tensor.tensor import Results, Tensor
 from weft.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._dims import wrap_dim
+from weft.ops._kinds import Scalar
 from weft.ops._table import NO_METHOD, Public
 from weft.ops._type_names import c_name
 
@@ -172,7 +173,7 @@ def _slope(input: Tensor, dim: int, steps: Tensor, edge_order: int) -> Tensor:
     return op.cat([first, inside, last], dim)
 
 
-def _spacings(input: Tensor, spacing: object, dims: Sequence[int], is_explicit: bool) -> list[Arg]:
+def _spacings(input: Tensor, spacing: object, dims: Sequence[int], is_explicit: bool) -> list[Tensor | Scalar]:
     """One spacing for each dim: a number, or a tensor of coordinates."""
     if not is_list_or_tuple(spacing):
         return [1 if spacing is None else spacing] * len(dims)

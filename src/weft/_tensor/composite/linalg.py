@@ -26,7 +26,7 @@ def _term(subscripts: Sequence[Arg]) -> str:
     return "".join("..." if x is Ellipsis else LETTERS[x] for x in subscripts)
 
 
-def _from_lists(args: Sequence[Arg]) -> tuple[str, list[Arg]]:
+def _from_lists(args: Sequence[Arg]) -> tuple[str, list[Tensor]]:
     """Equation and operands of `operand, subscripts, operand, subscripts, ... [, output subscripts]`."""
     inputs, output = (args[:-1], args[-1:]) if len(args) % 2 else (args, ())
     equation = ",".join(_term(subscripts) for subscripts in inputs[1::2])

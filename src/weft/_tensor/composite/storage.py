@@ -29,6 +29,7 @@ from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import check_writable, write
 from weft.errors import ArgumentError, DeviceError, DTypeError, GradientError, OutOfRangeError, ShapeError
+from weft.ops._kinds import Scalar
 from weft.ops._strides import Layout, row_major
 from weft.ops._table import NO_FUNCTION, NO_METHOD
 from weft.ops._type_names import c_name, scalar_name
@@ -289,7 +290,7 @@ def _by_python(name: str, input: Tensor, function: AnyCallable, *others: Tensor)
 _REALS: tuple[type, ...] = (numbers.Real, np.bool_, Tensor)
 
 
-def _element(x: Arg, dtype: DType) -> Arg:
+def _element(x: Arg, dtype: DType) -> Scalar:
     """A Python function's result as an element of a type; `TypeError` if it is no such number."""
     if dtype.category == INTEGER and not isinstance(x, _REALS):
         raise ArgumentError(f"'{type(x).__name__}' object cannot be interpreted as an integer")

@@ -77,7 +77,7 @@ class NestedTensor(ComposedTensor):
             )
         return encoding.components()
 
-    def __iter__(self) -> Iterator[Arg]:
+    def __iter__(self) -> Iterator[Tensor]:
         return iter(self.unbind())
 
     def __getitem__(self, index: object) -> Tensor:

@@ -86,7 +86,7 @@ class QuantizedTensor(ComposedTensor):
         """Raises: ask the integers."""
         raise UnsupportedCallError("a quantized tensor has no storage of its own; use x.int_repr().untyped_storage()")
 
-    def __iter__(self) -> Iterator[Arg]:
+    def __iter__(self) -> Iterator[Tensor]:
         return (self[at] for at in range(self.shape[0]))
 
     def __len__(self) -> int:

@@ -11,7 +11,6 @@ import numpy as np
 from weft._base.dtype import bool_, int64, uint8
 from weft._base.layout import sparse_coo
 from weft._base.size import size_of
-from weft._base.types import Arg
 from weft._tensor.codegen import op
 from weft._tensor.composed import composed, encoding_of
 from weft._tensor.convert import from_host
@@ -75,7 +74,7 @@ class Coo(Sparse):
         return coalesced(x)
 
 
-def matches(wanted: np.ndarray, keys: np.ndarray) -> tuple[Arg, Arg]:
+def matches(wanted: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The positions of all pairs of equal numbers: in `wanted`, in order, and in `keys`, which are sorted."""
     first = np.searchsorted(keys, wanted)
     counts = np.searchsorted(keys, wanted, side="right") - first
