@@ -20,14 +20,14 @@ T = TypeVar("T")
 
 
 LIST_OR_TUPLE: tuple[type, ...] = (list, tuple)
-LIST: tuple[type, ...] = (list,)
-TUPLE: tuple[type, ...] = (tuple,)
-DICT: tuple[type, ...] = (dict,)
-SLICE: tuple[type, ...] = (slice,)
-SEQUENCE: tuple[type, ...] = (Sequence,)
-ITERABLE: tuple[type, ...] = (Iterable,)
-ARRAY: tuple[type, ...] = (np.ndarray,)
-NUMPY_NUMBER: tuple[type, ...] = (np.generic,)
+LIST: type = list
+TUPLE: type = tuple
+DICT: type = dict
+SLICE: type = slice
+SEQUENCE: type = Sequence
+ITERABLE: type = Iterable
+ARRAY: type = np.ndarray
+NUMPY_NUMBER: type = np.generic
 """For `isinstance` of an `Arg`, where each operator asks: type checkers do not look into them, so it stays an `Arg`."""
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft._base.guards import LIST, LIST_OR_TUPLE, SLICE, TUPLE
+from weft._base.guards import LIST, SLICE, TUPLE
 from weft._base.limits import INT64
 from weft._base.state import ambient
 from weft._base.types import Arg, Kwargs
@@ -31,6 +31,7 @@ _MOST_ITEMS_OF_A_TUPLE = 32  # as in PyTorch and NumPy, longer lists are always 
 _INTEGERS = ("int64", "int32")
 _MASKS = ("bool", "uint8")
 _TRUTHS: tuple[type, ...] = (bool, np.bool_)
+_IN_TUPLES: tuple[type, ...] = (slice, list, tuple, range)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +57,11 @@ class IndexPlan:
     the indices were made, `mask_dims` the first dim of each, counted likewise.
     """
 
-    steps: list[ViewStep] = field(default_factory=list[ViewStep])
-    indices: list[Tensor] = field(default_factory=list["Tensor"])
-    spec: tuple[int, ...] = ()
-    masks: list[Tensor] = field(default_factory=list["Tensor"])
-    mask_dims: list[int] = field(default_factory=list[int])
+    steps: list[ViewStep]
+    indices: list[Tensor]
+    spec: tuple[int, ...]
+    masks: list[Tensor]
+    mask_dims: list[int]
 
 
 def normalise_index(
@@ -109,7 +110,7 @@ def _items(index: Arg) -> list[Arg]:
 
 
 def _marks_a_tuple(item: Arg) -> bool:
-    special = item is None or item is Ellipsis or isinstance(item, (slice, *LIST_OR_TUPLE, range))
+    special = item is None or item is Ellipsis or isinstance(item, _IN_TUPLES)
     return special or hasattr(item, "shape")
 
 
@@ -151,7 +152,7 @@ class _Walk:
         self.sizes = list(shape)  # sizes of the result of the steps so far
         self.make = make
         self.nonzero = nonzero
-        self.plan = IndexPlan()
+        self.plan = IndexPlan([], [], (), [], [])
         self.spec: list[int] = []
         self.source = 0  # dim of the indexed tensor, for messages
         self.dim = 0

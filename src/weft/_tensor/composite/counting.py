@@ -225,7 +225,7 @@ def unravel_index(indices: Tensor, shape: Arg) -> tuple[Tensor, ...]:
     """The indices along each dim of a tensor of this shape, from indices into the flat tensor."""
     if indices.is_floating_point() or indices.is_complex() or indices.dtype.name == "bool":
         raise ArgumentError(f"expected 'indices' to be integer dtype, but got {indices.dtype}")
-    if not isinstance(shape, (int, *SEQUENCE)):
+    if not isinstance(shape, (int, SEQUENCE)):
         raise ArgumentError(f"expected 'shape' to be int or sequence of ints, but got {type(shape)}")
     sizes: tuple[Arg, ...] = (shape,) if isinstance(shape, int) else tuple(shape)
     for n in sizes:

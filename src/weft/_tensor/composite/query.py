@@ -5,7 +5,6 @@ from __future__ import annotations
 from weft._base import dtype as dtypes
 from weft._base.device import device
 from weft._base.dtype import DType
-from weft._base.guards import LIST_OR_TUPLE
 from weft._base.size import Size
 from weft._base.state import default_dtype
 from weft._base.types import Arg, Result
@@ -75,6 +74,9 @@ def allclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-
     return bool(op.all(op.isclose(input, other, rtol, atol, equal_nan)))
 
 
+_SHAPES: tuple[type, ...] = (int, tuple, list)
+
+
 @composite()
 def broadcast_shapes(*shapes: Arg) -> Size:
     """The size of a pointwise operator's result on tensors of these sizes; each is a sequence or an int.
@@ -83,7 +85,7 @@ def broadcast_shapes(*shapes: Arg) -> Size:
     """
     inputs: list[Size] = []
     for shape in shapes:
-        if not isinstance(shape, (int, *LIST_OR_TUPLE)):
+        if not isinstance(shape, _SHAPES):
             raise ShapeError(f"Input shapes should be of type ints, a tuple of ints, or a list of ints, got {shape}")
         inputs.append(Size((shape,) if isinstance(shape, int) else shape))
         if min(inputs[-1], default=0) < 0:
