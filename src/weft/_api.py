@@ -97,8 +97,11 @@ _RENAMED = {
 _ALIASED_DTYPES = {"short": "int16", "int": "int32", "long": "int64", "half": "float16", "float": "float32",
                    "double": "float64", "cfloat": "complex64", "cdouble": "complex128"}  # fmt: skip
 
-LOCATIONS = {name: (module, name) for module, members in _NAMES.items() for name in members} | _RENAMED
-LOCATIONS |= {alias: ("weft._base.dtype", name) for alias, name in _ALIASED_DTYPES.items()}
+LOCATIONS: dict[str, tuple[str, str]] = {
+    **{name: (module, name) for module, members in _NAMES.items() for name in members},
+    **_RENAMED,
+    **{alias: ("weft._base.dtype", name) for alias, name in _ALIASED_DTYPES.items()},
+}
 
 
 def load(name: str) -> Any:

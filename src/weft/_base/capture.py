@@ -8,13 +8,15 @@ themselves what a replay depends on and what it repeats, and what cannot be reco
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from weft._base.state import ambient
+from weft._base.types import Arg
 
 
 class Capture:
     """The ambient `capture` while a function is recorded. By default it ignores what it is told.
+
+    The types of tensors, values and roles are defined above this module.
 
     exports   whether it records a program that is exported
     defers    whether calls of functions that are no operators can be a part of what is recorded
@@ -28,40 +30,40 @@ class Capture:
 
     # --- tensors ---
 
-    def is_inside(self, value: Any) -> bool:
+    def is_inside(self, value: Arg) -> bool:
         """Whether the function has recorded a value."""
         return False
 
-    def creates_leaf(self, value: Any) -> None:
+    def creates_leaf(self, value: Arg) -> None:
         """The function makes a leaf from Python's data."""
 
-    def read(self, tensor: Any, value: Any) -> None:
+    def read(self, tensor: Arg, value: Arg) -> None:
         """An operator reads a tensor."""
 
-    def wrote(self, tensor: Any, old: Any) -> None:
+    def wrote(self, tensor: Arg, old: Arg) -> None:
         """A tensor was written in place; `old` is the value that it had before."""
 
-    def changes(self, tensor: Any, what: str) -> None:
+    def changes(self, tensor: Arg, what: str) -> None:
         """Something of a tensor other than its elements will change."""
 
-    def reads_grad(self, role: Any) -> None:
+    def reads_grad(self, role: Arg) -> None:
         """A leaf's `.grad` is read."""
 
-    def writes_grad(self, role: Any, *, reads: bool) -> None:
+    def writes_grad(self, role: Arg, *, reads: bool) -> None:
         """A leaf's `.grad` will change; `reads` if the result depends on the present gradient."""
 
-    def lift(self, value: Any, getter: Callable[[], Any]) -> None:
+    def lift(self, value: Arg, getter: Callable[[], Arg]) -> None:
         """A number that replays read anew by `getter`."""
 
     # --- objects that keep state ---
 
-    def called(self, *things: Any) -> None:
+    def called(self, *things: object) -> None:
         """A module runs: its call reads attributes of these."""
 
-    def stepped(self, depends_on: Callable[[], Any], *things: Any) -> None:
+    def stepped(self, depends_on: Callable[[], object], *things: object) -> None:
         """An optimizer steps, which a replay does while `depends_on` returns an equal result."""
 
-    def depends(self, thing: Any, name: str, depends_on: Callable[[], Any]) -> None:
+    def depends(self, thing: object, name: str, depends_on: Callable[[], object]) -> None:
         """The function will read state of an object: a replay is valid while `depends_on` returns an equal result."""
 
     def repeats(self, effect: Callable[[], object]) -> None:
@@ -72,7 +74,7 @@ class Capture:
     def user_derivative(self, name: str) -> None:
         """An `autograd.Function` is applied."""
 
-    def needs_elements(self, value: Any, *, decides: bool = False) -> None:
+    def needs_elements(self, value: Arg, *, decides: bool = False) -> None:
         """The function reads a value; `decides` if Python's control flow depends on it."""
 
     def needs_value(self, what: str = "a tensor's value", advice: str = "") -> None:

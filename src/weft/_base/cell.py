@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
+from weft._base.types import AnyCallable, Result
+
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
@@ -123,10 +125,10 @@ class Registry(OrderedDict[K, V]):
         self._cell.set(None if dict(self) == self._first else Contents(self.values()))
 
 
-def _noting(name: str) -> Callable[..., Any]:
+def _noting(name: str) -> AnyCallable:
     change = getattr(OrderedDict, name)
 
-    def changed(self: Registry[Any, Any], *args: Any, **kwargs: Any) -> Any:
+    def changed(self: Registry[Any, Any], *args: object, **kwargs: object) -> Result:
         try:
             return change(self, *args, **kwargs)
         finally:

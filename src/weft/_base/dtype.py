@@ -127,7 +127,7 @@ DTYPES = (
 _BY_NAME = {d.name: d for d in (*DTYPES, *QUANTIZED)}
 _BY_NUMPY = {d.numpy: d for d in DTYPES}
 _REAL = {complex64: float32, complex128: float64}
-_BY_PYTHON: dict[Any, DType] = {bool: bool_, int: int64}
+_BY_PYTHON: dict[object, DType] = {bool: bool_, int: int64}
 
 
 def dtype_named(name: str) -> DType:
@@ -144,7 +144,7 @@ def from_numpy(dtype: Any) -> DType:
         raise ArgumentError(f"can't convert a value of dtype {dtype!r}; supported types are {supported}") from None
 
 
-def as_dtype(value: Any, default_float: DType = float32) -> DType:
+def as_dtype(value: object, default_float: DType = float32) -> DType:
     """A `DType` from a `DType`, or from `bool`, `int`, `float` or `complex`."""
     if isinstance(value, DType):
         return value

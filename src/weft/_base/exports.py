@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from weft._base.interrupts import uninterrupted
+from weft._base.types import AttributeValue
 from weft.errors import MissingNameError
 
 
@@ -20,7 +21,7 @@ def on_first_use(
     """`__getattr__` and `__dir__` of a package that exports `names`, by module, and some of its own `modules`."""
     module_of = {name: module for module, members in names.items() for name in members}
 
-    def get(name: str) -> Any:
+    def get(name: str) -> AttributeValue:
         if name in modules:
             return import_module(f"{package}.{name}")
         if name not in module_of:

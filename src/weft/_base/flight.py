@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TextIO, TypeVar
 
 from weft._base.files import followed, open_own
 from weft.errors import ValueRangeError
@@ -143,7 +143,13 @@ class FlightRecorder:
         struct.pack_into("<d", self._file, _END_AT, time.time())
 
     def collective(
-        self, operation: str, group: str, ranks: Sequence[int], types: Sequence[Any], site: str, call: Callable[..., R]
+        self,
+        operation: str,
+        group: str,
+        ranks: Sequence[int],
+        types: Sequence[object],
+        site: str,
+        call: Callable[..., R],
     ) -> Callable[..., R]:
         """Record a collective that is called now; returns `call`, which tells when it runs and how it ends.
 
@@ -154,7 +160,13 @@ class FlightRecorder:
         return self._ending(self._collectives.begin(text, State.WAITING), call)
 
     def message(
-        self, operation: str, group: str, ranks: Sequence[int], types: Sequence[Any], site: str, wait: Callable[..., R]
+        self,
+        operation: str,
+        group: str,
+        ranks: Sequence[int],
+        types: Sequence[object],
+        site: str,
+        wait: Callable[..., R],
     ) -> Callable[..., R]:
         """Record a message that is sent or received from now on, until what this returns, `wait`, has returned.
 
@@ -166,7 +178,7 @@ class FlightRecorder:
     def _ending(self, place: int, call: Callable[..., R]) -> Callable[..., R]:
         ring = self._collectives
 
-        def recorded(*args: Any) -> R:
+        def recorded(*args: object) -> R:
             ring.set_started(place)
             try:
                 result = call(*args)
@@ -186,7 +198,7 @@ class FlightRecorder:
 
 
 def _exchange_text(
-    operation: str, group: str, number: int, ranks: Sequence[int], types: Sequence[Any], site: str
+    operation: str, group: str, number: int, ranks: Sequence[int], types: Sequence[object], site: str
 ) -> str:
     members = ",".join(map(str, ranks[:32])) + (",…" if len(ranks) > 32 else "")
     described = ", ".join([str(each) for each in types[:4]]) + (f" and {len(types) - 4} more" if len(types) > 4 else "")
@@ -238,7 +250,7 @@ def start_from_environment() -> None:
             _log.warning("there will be no crash report of this process: %s", error)
 
 
-def fatal_signal_file() -> Any:
+def fatal_signal_file() -> TextIO | int:
     """Where the stacks of a process go that a fatal signal ends."""
     return sys.stderr if Flight.stacks is None else Flight.stacks
 

@@ -1,7 +1,7 @@
 """Questions about containers whose answers type checkers understand: what is in them may be anything.
 
 After `isinstance(x, dict)`, a checker takes keys and values for a mistake instead. Where the question is asked for each
-operator, it stays `isinstance`: a call takes longer.
+operator, it stays `isinstance`, with a constant of this module: a call takes longer.
 """
 
 from __future__ import annotations
@@ -9,12 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, TypeGuard, TypeVar
 
+import numpy as np
+
 from weft._base.types import Arg
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs  # in `typing` from Python 3.13 on
 
 T = TypeVar("T")
+
+
+LIST_OR_TUPLE: tuple[type, ...] = (list, tuple)
+LIST: type = list
+TUPLE: type = tuple
+DICT: type = dict
+SLICE: type = slice
+SEQUENCE: type = Sequence
+ITERABLE: type = Iterable
+ARRAY: type = np.ndarray
+NUMPY_NUMBER: type = np.generic
+"""For `isinstance` of an `Arg`, where each operator asks: type checkers do not look into them, so it stays an `Arg`."""
 
 
 def is_a(x: object, *kinds: type[T]) -> TypeGuard[T]:

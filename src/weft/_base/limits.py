@@ -24,9 +24,10 @@ class _FloatFacts(Protocol):
     eps: SupportsFloat
     smallest_normal: SupportsFloat
     precision: int
+    nmant: int
 
 
-def _facts(dtype: DType) -> _FloatFacts:
+def facts_of(dtype: DType) -> _FloatFacts:
     return cast("_FloatFacts", ml_dtypes.finfo(dtype.numpy))
 
 
@@ -39,7 +40,7 @@ def limits(dtype: DType) -> tuple[Any, Any]:
     if dtype.category == INTEGER:
         info = np.iinfo(dtype.numpy)
         return int(info.min), int(info.max)
-    facts = _facts(dtype)
+    facts = facts_of(dtype)
     return float(facts.min), float(facts.max)
 
 
@@ -74,7 +75,7 @@ class finfo(_Info):
             raise ArgumentError(
                 f"torch.finfo() requires a floating point input type, got {dtype}. Use torch.iinfo instead"
             )
-        facts = _facts(dtype)
+        facts = facts_of(dtype)
         super().__init__(dtype.itemsize * 8, dtype)
         self.min, self.max = limits(dtype)
         self.eps = float(facts.eps)

@@ -36,7 +36,7 @@ def way_from_pytorch(x: object) -> str:
     return f"; it is PyTorch's: use {own}"
 
 
-def _of_same_name(x: Any) -> str:
+def _of_same_name(x: object) -> str:
     return f"weft.{repr(x).removeprefix('torch.')}"
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any
+
+from weft._base.types import AnyCallable, Arg
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +27,11 @@ class Overrides:
     by_classes: bool = True
 
     @property
-    def mode(self) -> Any:
+    def mode(self) -> Arg:
         """The mode that is asked first, or None."""
         return self.modes[-1] if self.modes and self.by_modes else None
 
-    def replaced(self, **fields: Any) -> Overrides:
+    def replaced(self, **fields: object) -> Overrides:
         """The same with other fields."""
         return replace(self, **fields)
 
@@ -52,7 +54,7 @@ class Handler:
     only_modes whether classes of arguments do not override it
     """
 
-    public: Callable[..., Any]
+    public: AnyCallable
     function: FunctionType
     operator: bool = False
     only_modes: bool = False
@@ -73,7 +75,7 @@ def handles(function: Any, public: Any, *, operator: bool = False, only_modes: b
     _HANDLERS[id(function.__code__)] = Handler(public, function, operator, only_modes)
 
 
-def has_handler(function: Any) -> bool:
+def has_handler(function: object) -> bool:
     """Whether a function catches `Overridden`."""
     return isinstance(function, FunctionType) and not _CALLS.isdisjoint(function.__code__.co_names)
 
@@ -81,7 +83,7 @@ def has_handler(function: Any) -> bool:
 _CALLS = {"dispatched", "_dispatched"}
 
 
-def acts_for_user(function: Callable[..., Any]) -> Callable[..., Any]:
+def acts_for_user(function: AnyCallable) -> AnyCallable:
     """Decorate a function of the library of which users see the functions that it calls."""
     assert isinstance(function, FunctionType)
     _USERS.add(id(function.__code__))
@@ -93,7 +95,7 @@ def handler_at(frame: FrameType) -> Handler:
     return _HANDLERS[id(frame.f_code)]
 
 
-def raise_overridden(argument: Any = None) -> None:
+def raise_overridden(argument: object = None) -> None:
     """End the public function that the user has called, if it can be overridden: by a mode, or by its argument."""
     frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     outermost: FrameType | None = None

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from weft._base.forks import renew_in_forks
+from weft._base.types import Arg
 
 LEAST_LIMIT = 1024
 
@@ -24,7 +25,7 @@ class Watcher(Protocol):
 
     distance: Callable[[], int]
 
-    def show(self, value: Any) -> None:
+    def show(self, value: Arg) -> None:
         """Look at an operator; must not raise."""
         ...
 

@@ -20,7 +20,7 @@ class Size(tuple[int, ...]):
 
     __slots__ = ()
 
-    def __new__(cls, sizes: Iterable[Any] = ()) -> Size:
+    def __new__(cls, sizes: Iterable[object] = ()) -> Size:
         return size_of(map(_int, count(), sizes))
 
     def numel(self) -> int:
@@ -39,10 +39,10 @@ class Size(tuple[int, ...]):
     def __getitem__(self, index: SupportsIndex | slice) -> int | Size:
         return size_of(super().__getitem__(index)) if isinstance(index, slice) else super().__getitem__(index)
 
-    def __add__(self, other: tuple[Any, ...]) -> Size:
+    def __add__(self, other: tuple[object, ...]) -> Size:
         return Size((*self, *other)) if _is_tuple(other) else NotImplemented
 
-    def __radd__(self, other: tuple[Any, ...]) -> Size:
+    def __radd__(self, other: tuple[object, ...]) -> Size:
         return Size((*other, *self)) if _is_tuple(other) else NotImplemented
 
     def __mul__(self, count: SupportsIndex) -> Size:

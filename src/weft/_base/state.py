@@ -18,6 +18,7 @@ from weft._base.of_pytorch import way_from_pytorch
 from weft._base.overriding import Overrides, raise_overridden
 from weft._base.pending import Pending
 from weft._base.site import Noting
+from weft._base.types import AnyCallable, Arg, AttributeValue
 from weft.errors import ArgumentError
 
 
@@ -56,7 +57,7 @@ class Context:
     debug_info  what callbacks are told besides (`weft.monitor`)
     """
 
-    attention: Callable[..., Any] | None = None
+    attention: AnyCallable | None = None
     transform: Any = None
     debug_info: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
@@ -95,7 +96,7 @@ class Ambient:
         pending: Pending,
         grad: bool = True,
         inference: bool = False,
-        capture: Any = None,
+        capture: Arg = None,
         autocast: Autocast = NO_AUTOCAST,
         overrides: Overrides = _NO_OVERRIDES,
         watchers: Watchers = _NO_WATCHERS,
@@ -112,7 +113,7 @@ class Ambient:
         self.watched = watched = capture is not None or watchers.are_there or Noting.on
         self.plain = grad and not watched and not autocast.enabled
 
-    def replaced(self, **fields: Any) -> Ambient:
+    def replaced(self, **fields: object) -> Ambient:
         """The state with other fields, also those of its records."""
         every: dict[str, Any] = {
             "pending": self.pending,
@@ -136,10 +137,10 @@ class Ambient:
 _COUNT = 8  # of the fields that are not derived
 
 
-def _for_modes(slot: Any) -> Any:
+def _for_modes(slot: Any) -> property:
     """An attribute of `Ambient` that a public function cannot read, because a mode is asked instead."""
 
-    def read(state: Ambient) -> Any:
+    def read(state: Ambient) -> AttributeValue:
         raise_overridden()
         return slot.__get__(state)
 
@@ -189,7 +190,7 @@ class using:
 
     __slots__ = ("_fields", "_token")
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, **fields: object) -> None:
         self._fields = fields
 
     def __enter__(self) -> None:
@@ -199,7 +200,7 @@ class using:
         _ambient.reset(self._token)
 
 
-def enter(**fields: Any) -> Token[Ambient | None]:
+def enter(**fields: object) -> Token[Ambient | None]:
     """Set fields, also those of its records, until `leave` is called with the result."""
     old = ambient()
     new = old.replaced(**fields)
@@ -210,7 +211,7 @@ def enter(**fields: Any) -> Token[Ambient | None]:
         raise
 
 
-def set_field(**fields: Any) -> None:
+def set_field(**fields: object) -> None:
     """Set fields from now on, for the rest of this thread or task."""
     enter(**fields)
 

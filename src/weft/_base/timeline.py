@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import wraps
 from time import perf_counter_ns
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import NamedTuple, ParamSpec, TypeVar
+
+from weft._base.types import Arg
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -51,7 +53,7 @@ class Span(NamedTuple):
     thread: int
     start: int
     end: int
-    work: Any = None
+    work: Arg = None
 
 
 Listener = Callable[[Span], None]
@@ -74,7 +76,7 @@ class Exchange:
     shapes: Sequence[Sequence[int]] = ()
     caller: int = -1
     worker: int = -1
-    events: list[Any] = field(default_factory=list[Any])
+    events: list[Arg] = field(default_factory=list[Arg])
 
 
 # no cell: listeners look on
@@ -125,7 +127,7 @@ def exchanging(name: str, shapes: Sequence[Sequence[int]], call: Callable[P, R])
     return ending
 
 
-def tell(phase: Phase, name: str, start: int, work: Any = None) -> None:
+def tell(phase: Phase, name: str, start: int, work: object = None) -> None:
     """Tell the listeners of a span of this thread that ends now."""
     span = Span(phase, name, threading.get_ident(), start, perf_counter_ns(), work)
     for listener in Listeners.all:

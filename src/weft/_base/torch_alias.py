@@ -99,7 +99,7 @@ def spec_of(fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
     raise ModuleNotFoundError(text, name=fullname)
 
 
-def distributions(context: Any) -> list[importlib.metadata.Distribution]:
+def distributions(context: object) -> list[importlib.metadata.Distribution]:
     """PyTorch's distributions, or the one that is asked for; none where somebody looks into folders, as pip does."""
     name = getattr(context, "name", None)
     wanted = name and name.lower().replace("-", "_")
@@ -145,5 +145,5 @@ class _Distribution(importlib.metadata.Distribution):
         header = f"Metadata-Version: 2.1\nName: {self._package}\nVersion: {import_module('weft').__version__}\n"
         return {"METADATA": header, "top_level.txt": f"{self._package}\n"}.get(filename)
 
-    def locate_file(self, path: Any) -> Any:
+    def locate_file(self, path: str | os.PathLike[str]) -> Path:
         return Path(__file__).parents[2] / path

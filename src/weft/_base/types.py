@@ -27,6 +27,9 @@ AnyCallable: TypeAlias = Callable[..., Result]
 AttributeValue: TypeAlias = Any
 """The value of an attribute that is read or set by its name, as in `__getattr__`."""
 
+AnyArray: TypeAlias = Any
+"""An array of jax's or of NumPy's, or a tracer: what is done with it all of them can, and they have no common type."""
+
 PyTree: TypeAlias = Any
 """Tensors and other objects in containers, which may be in containers again; or just one such object."""
 

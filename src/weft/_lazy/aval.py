@@ -9,6 +9,7 @@ from typing import Any
 from weft._base.device import CPU, META, device
 from weft._base.dtype import DType
 from weft._base.size import size_of
+from weft._base.types import Arg
 from weft._lazy.owner import Distributed, Owner
 from weft.ops._dims import Names
 
@@ -51,7 +52,7 @@ class Aval:
         self.nbytes = prod(shape) * dtype.itemsize
 
     @property
-    def distributed(self) -> Distributed[Any] | None:
+    def distributed(self) -> Distributed[Arg] | None:
         """The owner, if each process has a part of the tensor."""
         return None if self.owner is None else self.owner.distributed
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from weft._base.types import AnyArray
 from weft._lazy.aval import Aval, aval_of
 from weft._lazy.precondition import Precondition
 from weft._lazy.signature import Arrays, Requirement, Signature
@@ -69,6 +69,6 @@ def _gradients(
     return [g if g is None or axis == 0 else jnp.sum(g, 0) for g, axis in zip(several, axes, strict=True)]
 
 
-def _first_codes(codes: Callable[..., list[Any]], *arrays: Any) -> list[Any]:
+def _first_codes(codes: Callable[..., list[AnyArray]], *arrays: AnyArray) -> list[AnyArray]:
     """For each template the code of the first example to which it applies, or 0."""
     return [code[jnp.argmax(code != 0)] if code.size else jnp.zeros((), code.dtype) for code in codes(*arrays)]

@@ -12,6 +12,7 @@ import numpy as np
 
 from weft._base import state
 from weft._base.dtype import DType, bool_, float32, result_type
+from weft._base.types import AnyArray, AnyCallable, Arg, Kwargs
 from weft._lazy.aval import Aval
 from weft._lazy.call import BoundOp, Exact, PartOfDraw, kinds_of, plain
 from weft._lazy.precision import is_half, widened
@@ -42,7 +43,7 @@ def body_of(
     call: BoundOp,
     avals: tuple[Aval, ...],
     structs: Sequence[jax.ShapeDtypeStruct],
-    types: Sequence[Any] | None = None,
+    types: Sequence[object] | None = None,
 ) -> Body:
     """The functions of a call on inputs of these types with the sizes of `structs`; `types` of results, if known."""
     op = call.op
@@ -73,7 +74,7 @@ def _wide_call(call: BoundOp, avals: tuple[Aval, ...]) -> BoundOp:
     return BoundOp(call.op, tuple(static), call.device)
 
 
-def host_body(call: BoundOp) -> Callable[..., Any] | None:
+def host_body(call: BoundOp) -> AnyCallable | None:
     """The row's function on NumPy arrays with a call's static arguments, or None if it has none."""
     host = call.op.host
     if host is None:
@@ -107,13 +108,13 @@ def native_body(
 def _unflattener(call: BoundOp, casts: Sequence[Casts]) -> Unflattener:
     """A function that casts flat inputs and arranges them as the body takes them."""
 
-    def unflatten(arrays: Sequence[jax.Array]) -> tuple[list[Any], dict[str, Any]]:
+    def unflatten(arrays: Sequence[jax.Array]) -> tuple[list[Arg], Kwargs]:
         return _arguments(call, [reduce(_cast, dtypes, a) for a, dtypes in zip(arrays, casts, strict=True)])
 
     return unflatten
 
 
-def _body(impl: Callable[..., Any], unflatten: Unflattener) -> Callable[..., Arrays]:
+def _body(impl: AnyCallable, unflatten: Unflattener) -> Callable[..., Arrays]:
     """A row's body over flat inputs."""
 
     def fn(*arrays: jax.Array) -> Arrays:
@@ -124,7 +125,7 @@ def _body(impl: Callable[..., Any], unflatten: Unflattener) -> Callable[..., Arr
     return fn
 
 
-def _rounded(body: Callable[..., Arrays], types: Sequence[Any]) -> Callable[..., Arrays]:
+def _rounded(body: Callable[..., Arrays], types: Sequence[object]) -> Callable[..., Arrays]:
     """The body with its main results cast to these types; auxiliary results are only for the derivative."""
 
     def fn(*arrays: jax.Array) -> Arrays:
@@ -135,7 +136,7 @@ def _rounded(body: Callable[..., Arrays], types: Sequence[Any]) -> Callable[...,
 
 
 def _hand_written(
-    call: BoundOp, vjp: Callable[..., Any], unflatten: Unflattener, wide: bool
+    call: BoundOp, vjp: AnyCallable, unflatten: Unflattener, wide: bool
 ) -> Callable[..., list[jax.Array | None]]:
     """A written derivative, over flat inputs; if `wide`, it gets 16-bit floats in float32, as the body does."""
     op = call.op
@@ -174,11 +175,11 @@ def _fitted(op: str, grad: jax.Array, array: jax.Array) -> jax.Array:
     return _cast(grad, array.dtype)
 
 
-def _arguments(call: BoundOp, arrays: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+def _arguments(call: BoundOp, arrays: Sequence[AnyArray]) -> tuple[list[Arg], Kwargs]:
     """Flat inputs and static entries, arranged as the body takes them; NumPy arrays include no random key."""
     rest = iter(arrays)
-    args: list[Any] = []
-    kwargs: dict[str, Any] = {}
+    args: list[Arg] = []
+    kwargs: Kwargs = {}
     for param, entry in zip(call.op.params, call.static, strict=True):
         if not isinstance(entry, Many):
             value = entry.value if isinstance(entry, Exact) else entry
@@ -195,7 +196,7 @@ def _arguments(call: BoundOp, arrays: Sequence[Any]) -> tuple[list[Any], dict[st
     return args, kwargs
 
 
-def _key(entry: Many, numbers: Sequence[Any]) -> jax.Array | None:
+def _key(entry: Many, numbers: Sequence[AnyArray]) -> jax.Array | None:
     """The random key for a draw; None where the numbers are NumPy's, or where structs stand for them."""
     seed, offset, *first = numbers
     if isinstance(seed, (np.ndarray, jax.ShapeDtypeStruct)):
@@ -204,7 +205,7 @@ def _key(entry: Many, numbers: Sequence[Any]) -> jax.Array | None:
     return key_of_part(key, first[0], entry.sizes) if isinstance(entry, PartOfDraw) else key
 
 
-def _cast(array: jax.Array, dtype: Any) -> jax.Array:
+def _cast(array: jax.Array, dtype: Arg) -> jax.Array:
     if array.dtype == dtype:
         return array
     if jnp.issubdtype(array.dtype, jnp.complexfloating) and not jnp.issubdtype(dtype, jnp.complexfloating):
@@ -212,7 +213,7 @@ def _cast(array: jax.Array, dtype: Any) -> jax.Array:
     return converted(array, dtype)
 
 
-def entries_of(value: Any) -> Sequence[Any]:
+def entries_of(value: object) -> Sequence[Arg]:
     """The entries of a tuple or a list; anything else is the only entry."""
     return cast("Sequence[Any]", value) if isinstance(value, (tuple, list)) else (value,)
 

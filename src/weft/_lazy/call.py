@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 from itertools import islice
-from typing import Any
 
 from weft._base.device import device
+from weft._base.types import Arg, Args
 from weft.ops._dims import Sizes
 from weft.ops._kinds import Kind, Many
 from weft.ops._table import OpDef
@@ -31,7 +31,7 @@ class Exact:
         return repr(self.value)
 
 
-def plain(entry: Any) -> Any:
+def plain(entry: object) -> Arg:
     """A static argument as the caller gave it."""
     return entry.value if isinstance(entry, Exact) else entry
 
@@ -76,7 +76,7 @@ class BoundOp:
 
     __slots__ = ("device", "op", "static")
 
-    def __init__(self, op: OpDef, static: tuple[Any, ...], device: device | None) -> None:
+    def __init__(self, op: OpDef, static: Args, device: device | None) -> None:
         self.op = op
         self.static = static
         self.device = device
@@ -88,10 +88,10 @@ class BoundOp:
         return f"{self.op.name}({', '.join(arguments)})"
 
 
-def arguments_of(call: BoundOp, inputs: Iterable[Any]) -> list[Any]:
+def arguments_of(call: BoundOp, inputs: Iterable[Arg]) -> list[Arg]:
     """The arguments of a call, in the order of the row's parameters, with these in the places of its inputs."""
     rest = iter(inputs)
-    args: list[Any] = []
+    args: list[Arg] = []
     for param, entry in zip(call.op.params, call.static, strict=True):
         if isinstance(entry, Many):
             several = list(islice(rest, entry.count))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import lru_cache, wraps
 from itertools import count
-from typing import Any
 
 from weft._base.interrupts import uninterrupted
-from weft._base.state import Ambient, Pending, leave, replace_ambient
+from weft._base.pending import Pending
+from weft._base.state import Ambient, leave, replace_ambient
+from weft._base.types import AnyArray, AnyCallable
 from weft._lazy.signature import Signature
 from weft.ops._jax import equations_of
 
@@ -27,7 +27,7 @@ def calls_back(signature: Signature) -> bool:
     return any(equation.primitive.name.endswith("callback") for equation in equations_of(signature.trace.closed))
 
 
-def called_back(function: Callable[..., Any]) -> Callable[..., Any]:
+def called_back(function: AnyCallable) -> AnyCallable:
     """A function of a user's as one that a running program calls: it has an ambient state of its own.
 
     On the list of pending values of the thread that runs the program, it would compute what the program is about to
@@ -36,7 +36,7 @@ def called_back(function: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @wraps(function)
-    def call(*arrays: Any) -> Any:
+    def call(*arrays: object) -> AnyArray:
         token = replace_ambient(Ambient(Pending(watched=False, within=True), grad=False))
         try:
             with uninterrupted.suspended():

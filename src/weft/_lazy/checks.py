@@ -10,13 +10,14 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from weft._base.state import Ambient
+from weft._base.types import Arg
 from weft._lazy.general import with_letters
 from weft._lazy.signature import Output, Signature, structs_of
 from weft._lazy.trace import Trace, restricted, traced, with_unread
@@ -72,7 +73,7 @@ def _recipe_of(signature: Signature) -> _Recipe:
     return requirement.check
 
 
-def _traced(codes: Callable[..., list[Any]], structs: Sequence[jax.ShapeDtypeStruct]) -> Trace:
+def _traced(codes: Callable[..., list[Arg]], structs: Sequence[jax.ShapeDtypeStruct]) -> Trace:
     return restricted(traced(lambda *arrays: jnp.stack(codes(*arrays)), structs), [0])
 
 
@@ -103,7 +104,7 @@ def _codes_at_hand(signature: Signature, recipe: _Recipe, inputs: tuple[Value, .
     return [int(code) for code in precondition.codes(*full)]
 
 
-def _at_hand(value: Value) -> np.ndarray[Any, Any] | None:
+def _at_hand(value: Value) -> np.ndarray | None:
     """The elements of a value that are in this process's memory, or being computed there; else None."""
     # Waits if it is being computed, so that what is recorded does not depend on time.
     return value.at_hand() if value.aval.weak or value.aval.device.type == "cpu" else None

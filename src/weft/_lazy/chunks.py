@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft._base import config
+from weft._base.types import Arg
 
 _CHUNK = 96  # operators in a program cut from a repeating stretch
 _LONGEST = 1024  # operators in a program cut from a very long list that does not repeat
 
 
-def chunk_sizes(origins: list[Any], least: int) -> list[int]:
+def chunk_sizes(origins: list[Arg], least: int) -> list[int]:
     """The sizes of the chunks in which a list is computed: one if it does not repeat and is not very long.
 
     What lies before the repetition (a loop that a signal has left in the middle of an iteration, say) is cut for
@@ -24,7 +23,7 @@ def chunk_sizes(origins: list[Any], least: int) -> list[int]:
     return [*before, *[size] * ((end - start) // size)]
 
 
-def _repeating(origins: list[Any], least: int) -> tuple[int, int, int]:
+def _repeating(origins: list[Arg], least: int) -> tuple[int, int, int]:
     """(start, end, size): from `start` to `end`, equal runs of `size` operators follow each other.
 
     It looks for a period of the list's middle half, else of its end, and extends it both ways. If neither has `least`
@@ -45,7 +44,7 @@ def _repeating(origins: list[Any], least: int) -> tuple[int, int, int]:
     return start, end - (end - start) % size, size
 
 
-def _period(origins: list[Any]) -> int:
+def _period(origins: list[Arg]) -> int:
     """The shortest period of a list, by Knuth, Morris and Pratt's failure function."""
     failure = [0] * len(origins)
     k = 0

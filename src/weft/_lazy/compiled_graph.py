@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
-from typing import Any
 from weakref import WeakValueDictionary
 
 import jax
@@ -84,7 +83,7 @@ class CompiledGraph:
             return self._in(self._segments)
         function = self._form.function()
 
-        def body(*args: Any) -> list[jax.Array]:
+        def body(*args: object) -> list[jax.Array]:
             return function(*unpacked(args, self._slots))
 
         if self.collectives:
@@ -99,7 +98,7 @@ class CompiledGraph:
         donated = {n for n, (at, _) in zip(self._form.leaves, self._slots, strict=True) if at in self._donated}
         steps, wanted = _steps(segments, donated, self._device), self._form.wanted
 
-        def run(*args: Any) -> list[jax.Array]:
+        def run(*args: object) -> list[jax.Array]:
             entries = dict(zip(self._form.leaves, unpacked(args, self._slots), strict=True))
             for program, inputs, results, ending in steps:
                 uninterrupted.poll()  # only the last segment overwrites leaves
@@ -113,7 +112,7 @@ class CompiledGraph:
 
 
 # no cell: a cache, keyed by all that its entries depend on
-_programs: WeakValueDictionary[Any, Executable] = WeakValueDictionary()
+_programs: WeakValueDictionary[Hashable, Executable] = WeakValueDictionary()
 """The programs of segments that are in use, by form, device and donated leaves."""
 on_fork(_programs.clear)
 

@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from itertools import zip_longest
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 import jax
 
 from weft._base.site import user_site
+from weft._base.types import Arg
 from weft._lazy.interpreter import Costs
 from weft._lazy.signature import Output, operators_of
 from weft.ops._kinds import Many
@@ -249,7 +250,7 @@ def _common(a: _Steps, b: _Steps) -> int:
     return len(a)
 
 
-def _difference(old: Any, new: Any, site: str) -> str:
+def _difference(old: Arg, new: Arg, site: str) -> str:
     before, now = old[0].signature, new[0].signature
     if before.name != now.name:
         return f"{now.name} where {site} had {before.name}"

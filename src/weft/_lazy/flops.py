@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
-from typing import Any
 
+from weft._base.types import Arg
 from weft._lazy.interpreter.flatten import Equation, FlatTrace, flattened
 from weft._lazy.signature import Signature
 
@@ -57,7 +57,7 @@ def _products_of_convolution(flat: FlatTrace, equation: Equation) -> int:
     In a gradient, dilation and padding put zeros between and around the elements of an image. So the larger image has
     places at which nothing is computed.
     """
-    numbers: Any = equation.params["dimension_numbers"]
+    numbers: Arg = equation.params["dimension_numbers"]
     left, right = (flat.types[number].shape for number in equation.ins)
     left, right = _in_order(left, numbers.lhs_spec), _in_order(right, numbers.rhs_spec)
     out = _in_order(flat.types[equation.outs[0]].shape, numbers.out_spec)

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from sys import getrefcount
-from typing import Any
 
 import jax
 import numpy as np
@@ -23,6 +22,7 @@ from weft._base.interrupts import uninterrupted
 from weft._base.pending import LEAST_LIMIT, Pending
 from weft._base.state import ambient
 from weft._base.timeline import Listeners, Phase, spanned, tell
+from weft._base.types import AnyArray
 from weft._lazy import metrics, refcounts
 from weft._lazy.callbacks import failure_behind
 from weft._lazy.chunks import chunk_sizes
@@ -47,7 +47,7 @@ hold_over_forks(_planning)
 # --- entry points ---------------------------------------------------------------------------------------------
 
 
-def array_of(value: Value) -> Any:
+def array_of(value: Value) -> AnyArray:
     """The jax array of a value, computed now if necessary. Execution is asynchronous; this does not wait."""
     array = value.read()
     if not isinstance(array, np.ndarray):
@@ -58,13 +58,13 @@ def array_of(value: Value) -> Any:
     return value.content
 
 
-def host_array(value: Value) -> np.ndarray[Any, Any]:
+def host_array(value: Value) -> np.ndarray:
     """A value's elements as a NumPy array."""
     array = value.read()
     return _waited_for(value, array) if Listeners.all else _on_host(value, array)
 
 
-def _on_host(value: Value, array: Any) -> np.ndarray[Any, Any]:
+def _on_host(value: Value, array: object) -> np.ndarray:
     """An array on the host, once it is computed."""
     if value.aval.device is CPU:
         try:
@@ -342,7 +342,7 @@ def _flush(values: list[Value], pending: Pending, wanted: tuple[Value, ...]) -> 
 
 def _flush_by_device(values: list[Value], pending: Pending) -> None:
     """Compute values of several devices, which never meet in one application, by a program for each device."""
-    parts: dict[Any, list[Value]] = {}
+    parts: dict[Hashable, list[Value]] = {}
     for value in values:
         parts.setdefault(value.aval.device, []).append(value)
     values.clear()

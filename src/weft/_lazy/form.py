@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Hashable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -63,7 +63,7 @@ def _run(
     stored: Mapping[int, jax.Array] | None = None,
 ) -> list[jax.Array]:
     entries: dict[int, jax.Array] = dict(zip(form.leaves, leaves, strict=True))
-    equal: dict[Any, tuple[Sequence[jax.Array], Container[int]]] = {}
+    equal: dict[Hashable, tuple[Sequence[jax.Array], Container[int]]] = {}
     for application in form.applications:
         signature, inputs, values = application
         results = equal.get((signature, inputs))

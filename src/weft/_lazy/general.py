@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -22,6 +22,7 @@ from typing import Any, TypeVar, cast
 import jax
 from jax.export import symbolic_shape
 
+from weft._base.types import AnyCallable, Arg, Args
 from weft._lazy.aval import Aval
 from weft._lazy.call import BoundOp
 from weft._lazy.precondition import Precondition
@@ -55,7 +56,7 @@ class Derivatives:
     def __init__(self, grads: Grads | None, native: Grads | None = None) -> None:
         self.grads = grads
         self.native = native
-        self.cache: dict[Any, Any] = {}
+        self.cache: dict[Hashable, Arg] = {}
 
 
 class General:
@@ -71,7 +72,7 @@ class General:
 
     def __init__(
         self,
-        fn: Callable[..., Any],
+        fn: AnyCallable,
         grads: Grads | None,
         main: int,
         structs: Sequence[jax.ShapeDtypeStruct],
@@ -104,7 +105,7 @@ class _SizePattern:
         self.groups = list(groups.values())
         self.fixed = [(at, number) for at, number in enumerate(numbers) if at not in set(changing)]
         self.names = [f"n{at}" for at in range(len(self.groups))]
-        self.expressions: dict[int, Any] = {}
+        self.expressions: dict[int, Arg] = {}
         self.general: General | None = None
 
     def sizes(self, numbers: Numbers) -> SizeValues | None:
@@ -235,7 +236,7 @@ def filled(avals: Sequence[Aval], sizes: Iterator[SymbolicSize]) -> list[jax.Sha
     return [jax.ShapeDtypeStruct(tuple([next(sizes) for _ in a.shape]), a.dtype.numpy) for a in avals]
 
 
-def static_with(call: BoundOp, sizes: Iterator[SymbolicSize]) -> tuple[Any, ...]:
+def static_with(call: BoundOp, sizes: Iterator[SymbolicSize]) -> Args:
     """The static arguments of a call, with other sizes for their integers."""
     return tuple(
         [
@@ -245,7 +246,7 @@ def static_with(call: BoundOp, sizes: Iterator[SymbolicSize]) -> tuple[Any, ...]
     )
 
 
-def _with_sizes(entry: Any, sizes: Iterator[SymbolicSize]) -> Any:
+def _with_sizes(entry: object, sizes: Iterator[SymbolicSize]) -> Arg:
     if type(entry) is int:
         return next(sizes)
     if type(entry) is tuple:
@@ -256,7 +257,7 @@ def _with_sizes(entry: Any, sizes: Iterator[SymbolicSize]) -> Any:
 # --- all families ---
 
 # no cell: a cache, keyed by all that its entries depend on; another default type clears it
-_families: dict[Any, Family] = {}
+_families: dict[Hashable, Family] = {}
 _MOST_FAMILIES = 65_536
 _SIZED = frozenset({Kind.SHAPE, Kind.STATIC})
 _NUMBER = object()
@@ -283,7 +284,7 @@ def forget_families() -> None:
     _families.clear()
 
 
-def form_of(call: BoundOp, avals: Sequence[Aval]) -> tuple[Any, Numbers]:
+def form_of(call: BoundOp, avals: Sequence[Aval]) -> tuple[Hashable, Numbers]:
     """The key of all calls that differ from this one only in sizes, and the sizes."""
     numbers = [size for aval in avals for size in aval.shape]
     static = [
@@ -294,7 +295,7 @@ def form_of(call: BoundOp, avals: Sequence[Aval]) -> tuple[Any, Numbers]:
     return (call.op, call.device, tuple(static), tuple(types)), tuple(numbers)
 
 
-def _without_numbers(entry: Any, numbers: list[int]) -> Any:
+def _without_numbers(entry: object, numbers: list[int]) -> Arg:
     """A static argument with a mark for every integer; the integers are appended to `numbers`."""
     if type(entry) is int:
         numbers.append(entry)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, partial
-from typing import Any
 
 import jax
 
@@ -14,6 +13,7 @@ from weft._base.dtype import DType, bool_, complex128, float64, int64
 from weft._base.interrupts import uninterrupted
 from weft._base.site import warn_user
 from weft._base.timeline import Phase, spanned
+from weft._base.types import AnyArray, Arg, Args
 from weft._lazy.aval import Aval, in_memory, marked, named, plain_type
 from weft._lazy.body import Unflattener, body_of, entries_of, host_body, native_body, operands_of
 from weft._lazy.call import BoundOp, kinds_of
@@ -49,18 +49,18 @@ class Call(BoundOp):
 
     __slots__ = ("signatures", "uncached")
 
-    def __init__(self, op: OpDef, static: tuple[Any, ...], device: device | None) -> None:
+    def __init__(self, op: OpDef, static: Args, device: device | None) -> None:
         super().__init__(op, static, device)
         self.signatures: dict[tuple[Aval, ...], Signature] = {}
         self.uncached: dict[tuple[Aval, ...], Signature] = {}
 
 
 # no cell: a cache, keyed by all that its entries depend on; another default type clears it
-_calls: dict[Any, Call] = {}
+_calls: dict[object, Call] = {}
 _MOST_CALLS = 65_536
 
 
-def call_of(op: OpDef, static: tuple[Any, ...], device: device | None = None) -> Call:
+def call_of(op: OpDef, static: Args, device: device | None = None) -> Call:
     """The one `Call` with this operator, static arguments and (for factories) device."""
     key = (op, static, device)
     call = _calls.get(key)
@@ -217,12 +217,12 @@ def _precondition(
     check = op.check.elements
     assert check is not None, "only called where there is one"
 
-    def findings(*arrays: Any) -> Finding | None:
+    def findings(*arrays: AnyArray) -> Finding | None:
         args, kwargs = unflatten(arrays)
         result = check(*args, **kwargs)
         return None if result is None else finding(result)
 
-    def codes(*arrays: Any) -> list[Any]:
+    def codes(*arrays: AnyArray) -> list[AnyArray]:
         result = findings(*arrays)
         assert result is not None, "that depends on types alone"
         return [result.code()]
@@ -296,7 +296,7 @@ def common_device(name: str, avals: tuple[Aval, ...]) -> device:
     return next(iter(devices), CPU)
 
 
-def _normalised(call: BoundOp, avals: tuple[Aval, ...]) -> tuple[Any, ...]:
+def _normalised(call: BoundOp, avals: tuple[Aval, ...]) -> Args:
     """The static part with non-negative dims, checked against the first tensor, or the longest shape of a list."""
     ranks = [(len(a.shape), k) for a, k in zip(avals, kinds_of(call), strict=True) if k in TENSOR_KINDS]
     ndim = ranks[0][0] if ranks else 0
@@ -304,7 +304,7 @@ def _normalised(call: BoundOp, avals: tuple[Aval, ...]) -> tuple[Any, ...]:
         return call.static  # the body says what an empty list lacks
     if ranks and ranks[0][1] is Kind.ARRAYS:
         ndim = max(rank for rank, kind in ranks if kind is Kind.ARRAYS)
-    entries: list[Any] = []
+    entries: list[Arg] = []
     for param, entry in zip(call.op.params, call.static, strict=True):
         require_int64(call.op.name, param, entry)
         if param.kind is Kind.DIM and entry is not None:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import inf
 from sys import getrefcount
-from typing import Any
 
 import numpy as np
 
 from weft._base.device import CPU, device
 from weft._base.interrupts import received, uninterrupted
+from weft._base.types import Arg
 from weft._lazy import refcounts
 from weft._lazy.compiled import compiled
 from weft._lazy.form import Application
@@ -69,7 +69,7 @@ class InterpretedGraph:
         self._steps: list[InterpreterStep] | None = None
 
     def __call__(self, leaves: Sequence[Array]) -> list[Array]:
-        entries: list[Any] = [None] * self._size
+        entries: list[Arg] = [None] * self._size
         for number, leaf in zip(self._leaves, leaves, strict=True):
             entries[number] = leaf
         if self._steps is None:

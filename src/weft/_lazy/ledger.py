@@ -13,11 +13,12 @@ import weakref
 from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from weft._base.device import device
 from weft._base.forks import renew_in_forks
 from weft._base.site import Noting, user_site
+from weft._base.types import Arg
 from weft._lazy.living import array_in_memory, living_values, owner_of
 from weft._lazy.runtime import jax_device
 from weft._lazy.value import Value
@@ -47,7 +48,7 @@ class Ledger:
         self.peak = 0
         self._last_peak = 0
         self.runs: deque[MeasuredRun] = deque(maxlen=_MOST_RUNS)
-        self._held: dict[int, tuple[weakref.ref[Any], int]] = {}  # arrays by identity, where XLA does not count
+        self._held: dict[int, tuple[weakref.ref[Arg], int]] = {}  # arrays by identity, where XLA does not count
         self._xlas_peak = -1  # when the peak was reset
         self.current()
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from weft._base.device import device
+from weft._base.types import AnyArray
 from weft._lazy.sites import site_of
 from weft._lazy.value import Value
 
@@ -37,7 +38,7 @@ class LiveBlock(NamedTuple):
         return "" if origin is None else origin.signature.name
 
 
-def array_in_memory(value: Value) -> Any:
+def array_in_memory(value: Value) -> AnyArray:
     """The array of a value: jax's, or NumPy's where it has not gone to its device; None if there is none."""
     array = value.available
     if type(array) is np.ndarray:
@@ -45,7 +46,7 @@ def array_in_memory(value: Value) -> Any:
     return array if isinstance(array, jax.Array) and not array.is_deleted() else None
 
 
-def owner_of(array: Any) -> Any:
+def owner_of(array: object) -> AnyArray:
     """The array that has the memory of a NumPy array, which may be a part of it; a jax array itself."""
     while type(array) is np.ndarray and isinstance(array.base, (np.ndarray, jax.Array)):
         array = array.base

@@ -7,7 +7,6 @@ elements works all the same, such as `copy_` and `load_state_dict`, which write 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -20,7 +19,7 @@ from weft._lazy.value import Value
 from weft.errors import LostError
 
 
-def is_lost(array: Any) -> bool:
+def is_lost(array: object) -> bool:
     """Whether an array's elements are gone."""
     return isinstance(array, jax.Array) and not isinstance(array, Tracer) and array.is_deleted()
 

@@ -6,12 +6,12 @@ import io
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import FunctionType
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from weft._base.state import Pending
+from weft._base.pending import Pending
+from weft._base.types import AnyCallable, Arg
 from weft._lazy.flushing import escaping
 from weft._lazy.form import Application
 from weft._lazy.outline import form_of
@@ -40,7 +40,7 @@ def bytecode(wanted: Sequence[Value]) -> bytes:
     return file.getvalue()
 
 
-def _lowered(wanted: Sequence[Value]) -> Any:
+def _lowered(wanted: Sequence[Value]) -> Arg:
     """The pending graph of some values in jax's form. Arrays are its parameters, Python numbers its constants."""
     form, numbers, leaves = form_of(wanted, lambda x: x.is_pending)
     sites = {number: site_of(value) for value, number in numbers.items()}
@@ -52,7 +52,7 @@ def _lowered(wanted: Sequence[Value]) -> Any:
         return function(*[jnp.asarray(leaf.number) if leaf.aval.weak else next(rest) for leaf in leaves])
 
     has_collectives = any(signature.collective for signature, _, _ in form.applications)
-    lowering: Any = jit(of_one_replica(main) if has_collectives else main)
+    lowering: Arg = jit(of_one_replica(main) if has_collectives else main)
     return lowering.lower(*structs_of([leaf.aval for leaf in arrays]))
 
 
@@ -63,7 +63,7 @@ def _body(sites: dict[int, str | None], application: Application) -> Callable[..
     return signature.fn if site is None else partial(_at(site), signature.fn)
 
 
-def _at(site: str) -> Callable[..., Any]:
+def _at(site: str) -> AnyCallable:
     """A caller of functions whose frame has this `file:line`, which is where jax finds what it writes as locations."""
     file, _, line = site.rpartition(":")
     code = _call.__code__.replace(co_filename=file, co_firstlineno=int(line) - 1, co_name="recorded")

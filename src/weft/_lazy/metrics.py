@@ -10,9 +10,9 @@ import time
 from collections import deque
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any
 
 from weft._base.forks import renew_in_forks
+from weft._base.types import AnyArray
 
 _MOST_SAMPLES = 1024
 
@@ -71,7 +71,7 @@ def to_device(nbytes: int) -> Generator[None]:
 
 
 @contextmanager
-def from_device(array: Any) -> Generator[None]:
+def from_device(array: AnyArray) -> Generator[None]:
     """Measure the block as a transfer of a device's array to the host."""
     start = time.perf_counter_ns()
     yield

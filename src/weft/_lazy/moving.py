@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import jax
 
 from weft._base.capture import active_capture
 from weft._base.device import CPU, META, device
 from weft._base.state import ambient
+from weft._base.types import AnyArray
 from weft._lazy import metrics
 from weft._lazy.aval import aval_of, named, owned
 from weft._lazy.flushing import array_of
@@ -22,7 +22,7 @@ from weft._lazy.value import NO_DATA, Value, tick
 from weft.ops._jax import device_put
 
 
-def put(source: Any, target: device) -> Any:
+def put(source: AnyArray, target: device) -> AnyArray:
     """An array that has been on the host or on another device, on a device."""
     if target is META:
         return NO_DATA

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Mapping, Sequence
 
+from weft._base.types import Arg
 from weft.errors import DimNameError
 from weft.ops._dims import Called, Else, Factors, Letters, Names, Sizes, name_letter, pointwise
 from weft.ops._table import OpDef
 
 
-def output_names(op: OpDef, shapes: Sequence[Sizes], static: Mapping[str, Any], names: Sequence[Names]) -> list[Names]:
+def output_names(
+    op: OpDef, shapes: Sequence[Sizes], static: Mapping[str, object], names: Sequence[Names]
+) -> list[Names]:
     """The names of the results on tensors with these shapes and names; `DimNameError` where names do not fit."""
     if op.dims is None:
         rule = "Please give it one by `custom_op(..., dims=...)`, or" if "::" in op.name else "Please"
@@ -30,13 +32,13 @@ def output_names(op: OpDef, shapes: Sequence[Sizes], static: Mapping[str, Any], 
     return [_kept(factors, letters, result) for letters, result in zip(factors.outs, results, strict=True)]
 
 
-def _name(letter: Any, carried: Mapping[Any, str]) -> str | None:
+def _name(letter: object, carried: Mapping[Arg, str]) -> str | None:
     if isinstance(letter, Called):
         return letter.name
     return carried.get(name_letter(letter)) if not isinstance(letter, Else) else carried.get(_chosen(letter, carried))
 
 
-def _chosen(letter: Else, carried: Mapping[Any, str]) -> Any:
+def _chosen(letter: Else, carried: Mapping[Arg, str]) -> Hashable:
     return letter.letter if letter.letter in carried else letter.other
 
 
@@ -54,10 +56,10 @@ def _kept(factors: Factors, letters: Letters, result: Names) -> Names:
     )
 
 
-def _carried(op: OpDef, factors: Factors, names: Sequence[Names]) -> dict[Any, str]:
+def _carried(op: OpDef, factors: Factors, names: Sequence[Names]) -> dict[Hashable, str]:
     """The name of each letter that has one."""
-    carried: dict[Any, str] = {}
-    sources: dict[Any, int] = {}  # the input that each of them comes from
+    carried: dict[Hashable, str] = {}
+    sources: dict[Hashable, int] = {}  # the input that each of them comes from
     for at, (letters, own) in enumerate(zip(factors.ins, names, strict=True)):
         for dim in reversed(range(len(own))):
             letter, name = name_letter(letters[dim]), own[dim]
@@ -74,7 +76,7 @@ def _carried(op: OpDef, factors: Factors, names: Sequence[Names]) -> dict[Any, s
 
 
 def _require_choices(
-    op: OpDef, factors: Factors, names: Sequence[Names], carried: Mapping[Any, str], sources: Mapping[Any, int]
+    op: OpDef, factors: Factors, names: Sequence[Names], carried: Mapping[Arg, str], sources: Mapping[Arg, int]
 ) -> None:
     """Raises where a dim with the letter `Else` has another name than what it chooses."""
     for letters, own in zip(factors.ins, names, strict=True):

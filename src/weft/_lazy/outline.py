@@ -6,15 +6,15 @@ application, and its derivative starts from the region's inputs. Capturing funct
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from weft._base.device import CPU
+from weft._base.types import AnyArray, Arg, Args
 from weft._lazy.explain import inferring
 from weft._lazy.form import Application, Form, compiled_body
 from weft._lazy.precondition import Precondition
@@ -25,7 +25,7 @@ from weft._lazy.value import Shared, Value, inputs_first
 from weft.ops._jax import custom_vjp, optimization_barrier, vjp
 
 # no cell: a cache, keyed by all that its entries depend on
-_signatures: dict[Any, Signature] = {}
+_signatures: dict[Hashable, Signature] = {}
 _MOST_SIGNATURES = 1024
 
 
@@ -59,7 +59,7 @@ def outline_later(
 
 
 @inferring
-def _signature_of(key: Any, sites: tuple[str | None, ...]) -> Signature:
+def _signature_of(key: Arg, sites: tuple[str | None, ...]) -> Signature:
     """The one signature with this key."""
     signature = _signatures.get(key)
     if signature is None:
@@ -192,11 +192,11 @@ def with_derivative(signature: Signature) -> Callable[..., Arrays]:
     def run(*arrays: jax.Array) -> Arrays:
         return signature.fn(*arrays)
 
-    def forward(*arrays: jax.Array) -> tuple[Any, Any]:
+    def forward(*arrays: jax.Array) -> tuple[Arg, Arg]:
         outputs = signature.fn(*arrays)
         return outputs, (arrays, outputs)
 
-    def backward(saved: Any, cotangents: Any) -> tuple[Any, ...]:
+    def backward(saved: Arg, cotangents: Arg) -> Args:
         arrays, outputs = saved
         smooth = tuple(
             jnp.zeros_like(o) if g.dtype == jax.dtypes.float0 else g
@@ -209,7 +209,7 @@ def with_derivative(signature: Signature) -> Callable[..., Arrays]:
     return run
 
 
-def _cotangent(grad: jax.Array | None, array: jax.Array) -> Any:
+def _cotangent(grad: jax.Array | None, array: jax.Array) -> AnyArray:
     if not jnp.issubdtype(array.dtype, jnp.inexact):
         return np.zeros(array.shape, jax.dtypes.float0)
     return jnp.zeros_like(array) if grad is None else grad

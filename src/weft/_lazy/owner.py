@@ -9,10 +9,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 from weft._base.device import device
 from weft._base.size import Size, size_of
+from weft._base.types import SavedState
 from weft.errors import UnsupportedCallError
 
 CallT = TypeVar("CallT")
@@ -30,7 +31,7 @@ class Stored(Generic[TensorT]):
     """
 
     kind: str
-    facts: dict[str, Any]
+    facts: SavedState
     parts: dict[str, TensorT]
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
 from weft._base.dtype import COMPLEX, FLOAT
+from weft._base.types import AnyArray
 from weft._lazy.aval import Aval
 from weft._lazy.value import Value
 
@@ -29,9 +29,9 @@ def slots_of(avals: Iterable[Aval]) -> list[PackSlot]:
     return slots
 
 
-def packs_of(leaves: Iterable[Value]) -> tuple[Any, Any, Any]:
+def packs_of(leaves: Iterable[Value]) -> tuple[AnyArray, AnyArray, AnyArray]:
     """The packs of the numbers among some leaves; None for an empty one."""
-    numbers: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
+    numbers: tuple[list[AnyArray], list[AnyArray], list[AnyArray]] = ([], [], [])
     floats, ints, complexes = numbers
     for leaf in leaves:
         if leaf.aval.weak:
@@ -43,7 +43,7 @@ def packs_of(leaves: Iterable[Value]) -> tuple[Any, Any, Any]:
     )
 
 
-def unpacked(args: Sequence[Any], slots: Iterable[PackSlot]) -> list[Any]:
+def unpacked(args: Sequence[AnyArray], slots: Iterable[PackSlot]) -> list[AnyArray]:
     """The leaves at these places of a program's arguments."""
     return [args[at] if within is None else args[at][within] for at, within in slots]
 

@@ -7,13 +7,12 @@ itself are calibrated (`refcounts`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from sys import getrefcount
-from typing import Any
 
-import numpy as np
-
+from weft._base.guards import ARRAY
+from weft._base.types import AnyArray, Arg
 from weft._lazy import refcounts
 from weft._lazy.program import Graph, Program, program_of
 from weft._lazy.role import FREED
@@ -57,7 +56,7 @@ class Batch:
     """What one program will compute."""
 
     __slots__ = ("arrays", "computing", "doubts", "graph", "outputs", "program")
-    arrays: list[Any]
+    arrays: list[AnyArray]
     graph: Graph
     outputs: list[Value]
     program: Program
@@ -190,7 +189,7 @@ class _Numbering:
             nodes.append(value)
             uses.append(0)
 
-    def _shared_inputs(self, origin: Any, inputs: tuple[Value, ...]) -> tuple[int, ...]:
+    def _shared_inputs(self, origin: Arg, inputs: tuple[Value, ...]) -> tuple[int, ...]:
         """Numbers of the inputs shared by an application's outputs; for further outputs, `~` the first one's step."""
         first = self.shared.get(id(inputs))
         if first is not None and self.steps[first][0].signature is origin.signature:
@@ -259,7 +258,7 @@ def _is_settled(check: RecordedCheck) -> bool:
     """Whether a check is known to have passed; does not wait."""
     code = check.code
     codes = None if code is None else code.available
-    if codes is not None and (isinstance(codes, np.ndarray) or is_ready(codes)):
+    if codes is not None and (isinstance(codes, ARRAY) or is_ready(codes)):
         check.set_codes(codes)
     return check.code is None and check.failure is None
 
@@ -291,7 +290,7 @@ def _for_derivatives(nodes: list[Value], outside: list[Value]) -> set[int]:
 
 def _donated(leaves: list[Value], uses: list[int], chosen: list[Value]) -> list[int]:
     """Positions of array leaves to which nobody else refers and whose buffer fits a result."""
-    wanted: dict[Any, int] = {}
+    wanted: dict[Hashable, int] = {}
     for value in chosen:
         if value.aval.nbytes >= LEAST_DONATION:
             wanted[value.aval] = wanted.get(value.aval, 0) + 1

@@ -7,12 +7,12 @@ it, and on when something is read.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+
+from weft._base.types import Arg, Kwargs
 
 KEEP_CASTS = {"xla_allow_excess_precision": False}
 """Compiler options for all programs on every device."""
@@ -20,12 +20,12 @@ KEEP_CASTS = {"xla_allow_excess_precision": False}
 _KEEP_BARRIERS = {"xla_disable_hlo_passes": "cse_barrier_expander"}  # `ops._index.isolated` and checkpoints need them
 
 
-def compiler_options(platform: str) -> dict[str, Any]:
+def compiler_options(platform: str) -> Kwargs:
     """The compiler options for programs of recorded applications on a jax platform."""
     return {**KEEP_CASTS, **_KEEP_BARRIERS} if platform == "cpu" else KEEP_CASTS
 
 
-def is_half(dtype: Any) -> bool:
+def is_half(dtype: Arg) -> bool:
     """Whether a type is a float of 16 or 8 bits, which is computed in float32, as in PyTorch's kernels."""
     dtype = np.dtype(dtype)
     return dtype.itemsize <= 2 and dtype.kind not in "iub"

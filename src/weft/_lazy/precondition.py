@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from weft._base.types import Arg, Result
 from weft.errors import WeftError
 
 
@@ -13,7 +13,7 @@ class ErrorTemplate:
 
     __slots__ = ("error", "finding", "template")
 
-    def __init__(self, error: type[WeftError], template: str, finding: Callable[[], Any]) -> None:
+    def __init__(self, error: type[WeftError], template: str, finding: Callable[[], Result]) -> None:
         self.error = error
         self.template = template
         self.finding = finding
@@ -36,7 +36,7 @@ class Precondition:
 
     def __init__(
         self,
-        codes: Callable[..., list[Any]],
+        codes: Callable[..., list[Arg]],
         templates: list[ErrorTemplate],
         *,
         on_host: bool = False,

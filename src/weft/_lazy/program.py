@@ -6,10 +6,10 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -22,6 +22,7 @@ from weft._base.device import CPU, device
 from weft._base.flight import Flight, FlightRecorder
 from weft._base.site import user_site
 from weft._base.timeline import Listeners, Phase, spanned, tell
+from weft._base.types import AnyArray
 from weft._lazy import explain, metrics
 from weft._lazy.callbacks import calls_back
 from weft._lazy.compiled_graph import CompiledGraph
@@ -86,7 +87,7 @@ class Graph:
         return result
 
     @property
-    def key(self) -> Any:
+    def key(self) -> Hashable:
         """A key that is equal for graphs that compile to the same program."""
         return (*self.steps, tuple(self.wanted), tuple(self.donated))
 
@@ -97,7 +98,7 @@ def place(value: Value) -> None:
 
 
 @spanned(Phase.TRANSFER, "to device")
-def placed(host: np.ndarray[Any, Any], target: device) -> jax.Array:
+def placed(host: np.ndarray, target: device) -> jax.Array:
     """A NumPy array on a device."""
     # Twice as fast as `device_put`.
     if target is CPU:
@@ -107,7 +108,7 @@ def placed(host: np.ndarray[Any, Any], target: device) -> jax.Array:
 
 
 @lru_cache(maxsize=64)  # key: the device
-def _sharding(target: Any) -> SingleDeviceSharding:
+def _sharding(target: object) -> SingleDeviceSharding:
     return SingleDeviceSharding(jax_device(target))
 
 
@@ -159,7 +160,7 @@ class Program:
         self.spent = 0.0
         self.runs = 0
         self.summary: str | None = None
-        self.handed: dict[int, weakref.ref[np.ndarray[Any, Any]]] = {}
+        self.handed: dict[int, weakref.ref[np.ndarray]] = {}
 
     @property
     def costs(self) -> Costs:
@@ -180,7 +181,7 @@ class Program:
         costs = self.costs
         return self.spent + costs.interpreting >= costs.compiling
 
-    def takes(self, position: int, array: np.ndarray[Any, Any]) -> bool:
+    def takes(self, position: int, array: np.ndarray) -> bool:
         """Whether to pass a NumPy array as it is, which copies it.
 
         For a small array this costs less than moving it to the device permanently, unless it is passed again.
@@ -206,7 +207,7 @@ def _is_large(graph: Graph, applications: Sequence[Application]) -> bool:
 
 
 # no cell: a cache, keyed by all that its entries depend on
-_programs: dict[Any, Program] = {}
+_programs: dict[Hashable, Program] = {}
 on_fork(_programs.clear)
 _MOST_MAPS = 32_768  # of the 65,530 memory maps that Linux allows a process
 
@@ -230,10 +231,10 @@ class Run(NamedTuple):
     """What a program has computed: each application with the number of its recording, and the results."""
 
     applications: Sequence[tuple[Signature, int]]
-    results: Sequence[Any]
+    results: Sequence[AnyArray]
 
 
-def execute(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[Any]:
+def execute(program: Program, graph: Graph, arrays: Sequence[AnyArray]) -> Sequence[AnyArray]:
     """Run a program on the arrays of its leaves. Compilations and interpreted programs are noted for `explain`."""
     if Flight.recorder is not None:
         with _in_flight(Flight.recorder, program, graph):
@@ -241,7 +242,7 @@ def execute(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[A
     return _as_span(program, graph, arrays)
 
 
-def _as_span(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[Any]:
+def _as_span(program: Program, graph: Graph, arrays: Sequence[AnyArray]) -> Sequence[AnyArray]:
     """`_measured`, as a span of the timeline."""
     if not Listeners.all:
         return _measured(program, graph, arrays)
@@ -254,7 +255,7 @@ def _as_span(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[
     return results
 
 
-def _measured(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[Any]:
+def _measured(program: Program, graph: Graph, arrays: Sequence[AnyArray]) -> Sequence[AnyArray]:
     """`_execute`, with the metrics of devices."""
     if program.device is CPU:
         return _execute(program, graph, arrays)
@@ -265,7 +266,7 @@ def _measured(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence
     return result
 
 
-def _execute(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[Any]:
+def _execute(program: Program, graph: Graph, arrays: Sequence[AnyArray]) -> Sequence[AnyArray]:
     # Rent or buy: a program is interpreted until that has cost as much as compiling it would have.
     tier = tier_of(program.device)
     if tier == "interpreted" and not program.compiled.collectives:
@@ -296,7 +297,7 @@ def _execute(program: Program, graph: Graph, arrays: Sequence[Any]) -> Sequence[
     return result
 
 
-def _numbered(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
+def _numbered(graph: Graph, arrays: Sequence[AnyArray]) -> list[AnyArray]:
     """The leaves as arrays for the interpreter, by position: NumPy's on the CPU."""
     on_host = graph.steps[0][0].aval.device is CPU
     rest = iter(map(np.asarray, arrays) if on_host else _on_device(graph, arrays))
@@ -304,8 +305,8 @@ def _numbered(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
 
 
 def _on_device(
-    graph: Graph, arrays: Sequence[Any], takes: Callable[[int, Any], bool] = lambda position, array: False
-) -> Sequence[Any]:
+    graph: Graph, arrays: Sequence[AnyArray], takes: Callable[[int, AnyArray], bool] = lambda position, array: False
+) -> Sequence[AnyArray]:
     """The arrays of the leaves. NumPy arrays are moved to the device, except those that the program `takes`."""
     if np.ndarray not in map(type, arrays):
         return arrays

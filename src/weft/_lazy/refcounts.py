@@ -14,25 +14,27 @@ from collections.abc import Callable
 from sys import getrefcount
 from typing import Any
 
+from weft._base.types import Arg
+
 UNKNOWN = -1
 
 Way = Callable[[list[Any]], int]
 """A way of counting the references to the single object in a list, apart from that of the list."""
 
 
-def _popped(values: list[Any]) -> int:
+def _popped(values: list[Arg]) -> int:
     value = values.pop()
     return getrefcount(value)
 
 
-def _in_a_loop(values: list[Any]) -> int:
+def _in_a_loop(values: list[Arg]) -> int:
     for value in values:
         if value is not None:
             return getrefcount(value) - 1
     return 0
 
 
-def _in_a_comprehension(values: list[Any]) -> int:
+def _in_a_comprehension(values: list[Arg]) -> int:
     (count,) = [getrefcount(value) - 1 for value in values if value is not None]
     return count
 

@@ -6,6 +6,7 @@ import re
 from typing import Any, cast
 
 from weft._base.limits import INT64
+from weft._base.types import Arg
 from weft._lazy.aval import Aval
 from weft.errors import ArgumentError, DTypeError, ShapeError, ValueRangeError
 from weft.ops._dims import broadcast_shapes, wrap_dim
@@ -38,7 +39,7 @@ def require_one_int64(op: str, name: str, entry: int) -> None:
         raise ValueRangeError(f"Overflow when unpacking long long: argument '{name}' of {op}() is {entry}")
 
 
-def require_int64(op: str, param: Param, entry: Any) -> None:
+def require_int64(op: str, param: Param, entry: object) -> None:
     """Raise `ValueError` for an integer beyond int64, and `TypeError` for such a size."""
     if isinstance(entry, int):
         require_one_int64(op, param.name, entry)
@@ -51,7 +52,7 @@ def require_int64(op: str, param: Param, entry: Any) -> None:
                 )
 
 
-def require_dim(dim: Any, ndim: int, argument: str = "a dim") -> int:
+def require_dim(dim: Arg, ndim: int, argument: str = "a dim") -> int:
     """A dim, which may be any integer, counted from the front; `IndexError` or `TypeError` in PyTorch's words."""
     if isinstance(dim, bool) or not hasattr(dim, "__index__"):
         raise ArgumentError(f"{argument} must be int, not {type(dim).__name__}: {dim!r}")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
-from typing import Any, NoReturn, Protocol
+from typing import NoReturn, Protocol
 from zlib import crc32
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from weft._base.types import AnyArray, Arg
 from weft._lazy import metrics
 from weft._lazy.precision import KEEP_CASTS
 from weft._lazy.signature import Signature
@@ -63,17 +64,17 @@ class _WholeBody:
     """
 
     def __init__(
-        self, body: Callable[..., Sequence[Any]], donated: Sequence[int], scalars: Sequence[bool], *arrays: Any
+        self, body: Callable[..., Sequence[AnyArray]], donated: Sequence[int], scalars: Sequence[bool], *arrays: object
     ) -> None:
         self._body = body
         self._scalars = scalars
         self.scalar_results: list[bool] = []
         spec = PartitionSpec(AXIS)
         function = shard_map(self._of_replica, mesh=_job().mesh, in_specs=spec, out_specs=spec, check_vma=False)
-        self.compiled: Any = jit(function, donate_argnums=tuple(donated), compiler_options=KEEP_CASTS)
+        self.compiled: Arg = jit(function, donate_argnums=tuple(donated), compiler_options=KEEP_CASTS)
         self.checksum = _checksum(self.compiled.lower(*arrays).as_text())
 
-    def _of_replica(self, *parts: Any) -> list[Any]:
+    def _of_replica(self, *parts: AnyArray) -> list[AnyArray]:
         arguments = [x.reshape(()) if scalar else x for x, scalar in zip(parts, self._scalars, strict=True)]
         results = self._body(*arguments)
         self.scalar_results = [not result.ndim for result in results]
@@ -81,7 +82,7 @@ class _WholeBody:
 
 
 def replicated(
-    body: Callable[..., Sequence[Any]],
+    body: Callable[..., Sequence[AnyArray]],
     donated: Sequence[int],
     signatures: Sequence[Signature],
     in_parts: Callable[[], Callable[..., Sequence[jax.Array]]] | None = None,
@@ -96,7 +97,7 @@ def replicated(
     programs: dict[tuple[bool, ...], _WholeBody] = {}
     run_in_parts = cache(_refused if in_parts is None else in_parts)
 
-    def run(*args: Any) -> Sequence[jax.Array]:
+    def run(*args: Arg) -> Sequence[jax.Array]:
         job = _job()  # processes may have joined anew
         scalars = tuple([x is not None and not np.ndim(x) for x in args])
         arrays = [None if x is None else _whole(x, job.mesh, job.device) for x in args]  # None: a pack without numbers
@@ -120,7 +121,7 @@ def _refused() -> NoReturn:
     )
 
 
-def of_one_replica(body: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
+def of_one_replica(body: Callable[..., Sequence[AnyArray]]) -> Callable[..., Sequence[AnyArray]]:
     """A body with collectives as a function of one replica's arrays that can be lowered, but not run."""
     spec = PartitionSpec()
     return shard_map(body, mesh=_job().mesh, in_specs=spec, out_specs=spec, check_vma=False)
@@ -131,7 +132,7 @@ def _job() -> Replication:
     return _Job.replication
 
 
-def _whole(x: Any, mesh: Mesh, device: jax.Device) -> jax.Array:
+def _whole(x: AnyArray, mesh: Mesh, device: jax.Device) -> jax.Array:
     """The arrays of all replicas as one, of which this process has its part."""
     part = device_put(x if np.ndim(x) else x.reshape(1), device)
     shape = (mesh.size * part.shape[0], *part.shape[1:])

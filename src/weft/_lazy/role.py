@@ -12,7 +12,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+
+from weft._base.types import AnyCallable, Arg
 
 
 class NodeHooks:
@@ -26,12 +27,12 @@ class NodeHooks:
     __slots__ = ("after", "before", "metadata")
 
     def __init__(self) -> None:
-        self.before: dict[int, Any] = {}
-        self.after: dict[int, Any] = {}
-        self.metadata: dict[Any, Any] = {}
+        self.before: dict[int, AnyCallable] = {}
+        self.after: dict[int, AnyCallable] = {}
+        self.metadata: dict[object, object] = {}
 
 
-class Hooks(dict[int, Any]):
+class Hooks(dict[int, AnyCallable]):
     """The hooks on the gradient of a value, by key, and those of its application if it has no other output."""
 
     node: NodeHooks | None = None
@@ -70,9 +71,9 @@ class Leaf(Role):
 
     def __init__(self) -> None:
         self.hooks = None
-        self.grad: Any = None
-        self.owner: Any = None
-        self.post_hooks: dict[int, Any] | None = None
+        self.grad: Arg = None  # a tensor, whose type is defined above this module
+        self.owner: Arg = None
+        self.post_hooks: dict[int, AnyCallable] | None = None
 
 
 class Retained(Leaf):
@@ -94,11 +95,13 @@ class Interior(Role):
 
     __slots__ = ("custom", "forward", "release", "site")
 
-    def __init__(self, *, site: str = "", custom: Any = None, release: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, *, site: str = "", custom: AnyCallable | None = None, release: Callable[[], None] | None = None
+    ) -> None:
         self.hooks = None
         self.site = site
         self.custom = custom
-        self.forward: Any = None
+        self.forward: AnyCallable | None = None
         self.release = release
 
 
@@ -112,7 +115,7 @@ class Freed(Interior):
     spent = True
 
 
-def custom_of(role: Role | None) -> Any:
+def custom_of(role: Role | None) -> AnyCallable | None:
     """The user's derivative of the application that has made a value with this role, or None."""
     return role.custom if isinstance(role, Interior) else None
 

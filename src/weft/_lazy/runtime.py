@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import jax
 import jaxlib.version
@@ -25,6 +25,7 @@ from weft._base.cell import Cell
 from weft._base.device import CPU, META, device
 from weft._base.interrupts import keep_ignored_interrupts
 from weft._base.timeline import Phase, spanned
+from weft._base.types import AnyArray, Arg
 from weft._lazy import compile_cache, metrics
 from weft._lazy.aval import Aval
 from weft._lazy.living import largest_on, needed_for
@@ -37,7 +38,10 @@ from weft.ops._jax import device_put, live_arrays, update_config
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -2, -4, -8
 _PAD = 256 << 20
 
-_config: Any = jax.config  # whose attributes are made at run time
+JaxDevice: TypeAlias = Any
+"""A device of jax's, of whose methods jax's stub lacks some."""
+
+_config: Arg = jax.config  # whose attributes are made at run time
 
 
 def _tune_allocator() -> None:
@@ -72,7 +76,7 @@ _PLATFORMS = {"cpu": "cpu", "cuda": "cuda", "gpu": "gpu", "tpu": "tpu", "mps": "
 
 
 @lru_cache(maxsize=64)
-def jax_device(target: device) -> Any:
+def jax_device(target: device) -> JaxDevice:
     """The jax device with a name; `xla` means the default backend. `RuntimeError` if there is none, and in a process
     that was forked from one that has computed.
     """
@@ -105,7 +109,7 @@ def jax_device(target: device) -> Any:
 
 
 # no cell: a cache, keyed by all that its entries depend on
-_accelerators: dict[int, Any] = {}
+_accelerators: dict[int, Arg] = {}
 """The jax devices other than CPUs that this process has used."""
 
 
@@ -234,13 +238,13 @@ def has_started() -> bool:
     return _Started.begun
 
 
-def xla_devices(*, everywhere: bool = False) -> list[Any]:
+def xla_devices(*, everywhere: bool = False) -> list[JaxDevice]:
     """The jax devices that `xla:0`, `xla:1`, … name in this process; or, in order, those of all processes."""
     jax_device(device("xla", 0))
     return jax.devices() if everywhere else jax.local_devices()
 
 
-def memory_of(held: Any) -> tuple[int, int]:
+def memory_of(held: AnyArray) -> tuple[int, int]:
     """The bytes in use on a jax device, and those that it has.
 
     Where jax does not know, as on CPUs, the first are those of the arrays there, and the second the host's memory.
@@ -259,7 +263,7 @@ def accelerator_memory() -> tuple[int, int]:
 
 
 @spanned(Phase.WAITING, "for a device")
-def finish(held: Any) -> None:
+def finish(held: AnyArray) -> None:
     """Wait until a jax device has computed all arrays that somebody holds there."""
     with telling_of_memory(device("cuda" if held.platform == "gpu" else held.platform)):
         for array in live_arrays(held.platform):
@@ -267,7 +271,7 @@ def finish(held: Any) -> None:
                 array.block_until_ready()
 
 
-def default_jax_device() -> Any:
+def default_jax_device() -> JaxDevice:
     """The device of programs without array inputs, by default."""
     return jax_device(device("xla", 0))
 
@@ -292,7 +296,7 @@ def device_of(array: jax.Array) -> device:
 
 
 @lru_cache(maxsize=64)
-def named(held: Any) -> device:
+def named(held: AnyArray) -> device:
     """The name of a jax device; the devices of this process are counted from 0."""
     index = jax.local_devices(backend=held.platform).index(held) if jax.distributed.is_initialized() else held.id
     if held.platform == "cpu" and index == 0:
@@ -300,12 +304,12 @@ def named(held: Any) -> device:
     return device("cuda" if held.platform == "gpu" else held.platform, index)
 
 
-def new_array(aval: Aval, number: complex) -> Any:
+def new_array(aval: Aval, number: complex) -> AnyArray:
     """A new array of this type with one number everywhere."""
     return _filled(aval, number, aval.device is CPU and tier_of(CPU) != "compiled")
 
 
-def filled_array(aval: Aval, number: complex) -> Any:
+def filled_array(aval: Aval, number: complex) -> AnyArray:
     """A shared array of this type with one number everywhere, for constants.
 
     Once XLA runs, it is a jax array, which programs need not move to their device again.
@@ -313,7 +317,7 @@ def filled_array(aval: Aval, number: complex) -> Any:
     return _constant(aval, number, aval.device is CPU and (_Forked.from_started or not _Started.begun))
 
 
-def _filled(aval: Aval, number: complex, on_host: bool) -> Any:
+def _filled(aval: Aval, number: complex, on_host: bool) -> AnyArray:
     if aval.device is META:
         return NO_DATA
     with telling_of_memory(CPU):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
+from weft._base.types import AnyArray
 from weft.ops._jax import device_put
 
 
@@ -24,7 +24,7 @@ def copied(array: jax.Array, sharding: Sharding) -> jax.Array:
     return device_put(array, sharding, may_alias=False)
 
 
-def on_one_mesh(arguments: Sequence[Any]) -> Sequence[Any] | None:
+def on_one_mesh(arguments: Sequence[AnyArray]) -> Sequence[AnyArray] | None:
     """The arguments of a program with all arrays on the mesh of the first one that is split; None if none is.
 
     Each device of the mesh gets the whole of an array that is elsewhere, on one device or on another mesh.
@@ -41,7 +41,7 @@ def on_one_mesh(arguments: Sequence[Any]) -> Sequence[Any] | None:
     ]
 
 
-def _mesh_of(argument: Any) -> Mesh | None:
+def _mesh_of(argument: object) -> Mesh | None:
     """The mesh of several devices that an array is split over, or is whole on each of."""
     sharding = argument.sharding if isinstance(argument, jax.Array) else None
     if isinstance(sharding, NamedSharding) and sharding.num_devices > 1 and isinstance(sharding.mesh, Mesh):

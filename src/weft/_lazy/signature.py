@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from typing import Any
 
 import jax
 
 from weft._base.device import device
 from weft._base.dtype import from_numpy
 from weft._base.timeline import Phase, spanned
+from weft._base.types import AnyCallable, Arg
 from weft._lazy.aval import Aval, aval_of, named
 from weft._lazy.call import BoundOp
 from weft._lazy.general import Derivatives, General, Grads
@@ -60,9 +60,9 @@ class Execution:
 
     def __init__(self, native: Callable[..., Arrays] | None) -> None:
         self.native = native
-        self.host: Callable[..., Any] | None = None
+        self.host: AnyCallable | None = None
         self.overwrites = False
-        self.run: Callable[[Sequence[Any]], Sequence[Any]] | None = None
+        self.run: Callable[[Sequence[Arg]], Sequence[Arg]] | None = None
         self.costs: Costs | None = None
 
 
@@ -74,7 +74,7 @@ class Requirement:
     """
 
     __slots__ = ("check", "precondition")
-    check: Any
+    check: Arg
 
     def __init__(self, precondition: Precondition | None) -> None:
         self.precondition = precondition

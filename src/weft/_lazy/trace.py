@@ -5,7 +5,7 @@ A trace can be general: some sizes are symbols (`jax.export.symbolic_shape`), fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from operator import floordiv, mod  # pyright: ignore[reportUnknownVariableType]
 from types import CodeType
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax.export import is_symbolic_dim
 from jax.extend.core import ClosedJaxpr
 
+from weft._base.types import AnyCallable, Arg, Kwargs
 from weft.ops._replicas import jaxpr_of
 
 SymbolicSize = Any
@@ -24,7 +25,7 @@ SymbolicSize = Any
 _PLAIN = frozenset({int, float, bool, str, type(None)})
 _RESHAPING = ("reshape", "squeeze", "transpose")
 # no cell: the empty dict keeps `eval` from the builtins; nobody changes it
-_FUNCTIONS: dict[str, Any] = {"floordiv": floordiv, "mod": mod, "max": max, "min": min, "__builtins__": {}}
+_FUNCTIONS: Kwargs = {"floordiv": floordiv, "mod": mod, "max": max, "min": min, "__builtins__": {}}
 """The functions in expressions, in the notation in which they print and which `symbolic_shape` reads."""
 
 
@@ -58,7 +59,7 @@ class SizeValues:
         """A shape as numbers."""
         return tuple([size if type(size) is int else self.number(size) for size in shape])
 
-    def parameter(self, value: Any) -> Any:
+    def parameter(self, value: Arg) -> Arg:
         """A parameter of an equation, with numbers for symbols; a jaxpr becomes a trace with these sizes."""
         if type(value) in _PLAIN:
             return value
@@ -100,7 +101,7 @@ class Trace:
         """This trace with numbers for the symbols."""
         return Trace(self.closed, self.inputs, self.results, sizes)
 
-    def types(self) -> list[tuple[tuple[int, ...], Any]]:
+    def types(self) -> list[tuple[tuple[int, ...], Arg]]:
         """(shape, dtype) of each result."""
         shape = tuple if self.sizes is None else self.sizes.shape
         return [(shape(aval.shape), aval.dtype) for aval in self.result_avals()]
@@ -117,13 +118,13 @@ class Trace:
                 positions.add(at)
         return positions
 
-    def result_avals(self) -> list[Any]:
+    def result_avals(self) -> list[Arg]:
         """jax's types of the results, with symbols in a general trace."""
         avals = self.closed.out_avals
         return [avals[at] for at in self.results]
 
 
-def traced(function: Callable[..., Any], structs: Sequence[jax.ShapeDtypeStruct]) -> Trace:
+def traced(function: AnyCallable, structs: Sequence[jax.ShapeDtypeStruct]) -> Trace:
     """The trace of a function on inputs of these types."""
     return Trace(jaxpr_of(function, *structs))
 
@@ -133,7 +134,7 @@ def restricted(trace: Trace, results: Sequence[int]) -> Trace:
     return Trace(trace.closed, sorted(_read_by(trace.closed.jaxpr, results)), results, trace.sizes)
 
 
-def _read_by(jaxpr: Any, results: Sequence[int]) -> set[int]:
+def _read_by(jaxpr: Arg, results: Sequence[int]) -> set[int]:
     """Positions of the arguments that these results depend on."""
     live = {id(jaxpr.outvars[at]) for at in results}
     for eqn in reversed(jaxpr.eqns):

@@ -17,11 +17,13 @@ from weft._base.dtype import bool_
 from weft._base.site import user_site
 from weft._base.state import Ambient, ambient
 from weft._base.timeline import Phase, spanned
+from weft._base.types import AnyArray, Arg
 from weft._lazy.aval import Aval, aval_of
 from weft._lazy.precondition import ErrorTemplate
 from weft._lazy.role import Freed, Interior, NodeHooks, Role
 from weft._lazy.signature import Output, Signature
 from weft.errors import NoDataError, WeftError
+from weft.ops._kinds import Scalar
 
 Link: TypeAlias = Any
 """An input of a vertex: a value, or after a pass what it has left in its place. Both have a role, and all but leaves
@@ -68,7 +70,7 @@ class StandIn:
     """
 
     __slots__ = ()
-    array: Any = None
+    array: AnyArray = None
 
     def wait(self, value: Value, /) -> Any:
         """Do what has to happen before the array of `value` is there; returns the array, or what stands for it then."""
@@ -160,7 +162,7 @@ class Doubtful(StandIn):
 
     __slots__ = ("array", "doubts")
 
-    def __init__(self, array: Any, doubts: tuple[Doubt, ...]) -> None:
+    def __init__(self, array: object, doubts: tuple[Doubt, ...]) -> None:
         self.array = array
         self.doubts = doubts
 
@@ -218,15 +220,15 @@ class Value:
     origin: Output | None
     inputs: tuple[Value, ...]
     aval: Aval
-    content: Any
+    content: AnyArray
     role: Role | None
     extras: tuple[Value, ...]
     num: int
     doubt: Doubt | None
     time: int
-    owner: Any
+    owner: Arg
 
-    def __init__(self, aval: Aval, content: Any = PENDING, *, owner: Any = None) -> None:
+    def __init__(self, aval: Aval, content: object = PENDING, *, owner: object = None) -> None:
         """Make a leaf; without a content, one that only stands for others, and is never computed."""
         self.origin = None
         self.inputs = ()
@@ -242,7 +244,7 @@ class Value:
         name = "leaf" if self.origin is None else self.origin.signature.name
         return f"<{name} {self.aval}{' pending' if self.is_pending else ''}>"
 
-    def read(self) -> Any:
+    def read(self) -> AnyArray:
         """The value's array, on the host or on its device, or its number; computed now if necessary.
 
         Execution is asynchronous, and not waited for, but the checks on which the value depends are; raises what they
@@ -270,23 +272,23 @@ class Value:
         return self.content is PENDING
 
     @property
-    def number(self) -> Any:
+    def number(self) -> Scalar:
         """The number of a value whose type is weak."""
         return self.content
 
     @property
-    def available(self) -> Any:
+    def available(self) -> AnyArray:
         """The array in memory, or being computed there by XLA, even if it is in doubt; or None."""
         content = self.content
         return content.array if isinstance(content, StandIn) else content
 
     @property
-    def on_host(self) -> np.ndarray[Any, Any] | None:
+    def on_host(self) -> np.ndarray | None:
         """The array, if it is one of NumPy's, which has not been needed on its device yet."""
         content = self.content
         return content if type(content) is np.ndarray else None
 
-    def at_hand(self) -> np.ndarray[Any, Any] | None:
+    def at_hand(self) -> np.ndarray | None:
         """The elements as a NumPy array, if they are in memory and not in doubt. Waits for XLA."""
         content = self.content
         if type(content) is np.ndarray:
@@ -389,7 +391,7 @@ class RecordedCheck:
         if self.code is not None:
             self.set_codes(self.code.read())
 
-    def set_codes(self, codes: Any) -> None:
+    def set_codes(self, codes: object) -> None:
         """Store the codes, now that they are computed."""
         self.failure = first_failure(self.signature, np.asarray(codes).tolist())
         self.code = None

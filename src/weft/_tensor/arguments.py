@@ -9,14 +9,15 @@ from __future__ import annotations
 import numbers
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from weft._base.dtype import COMPLEX, INTEGER, DType, as_dtype, float64
+from weft._base.guards import LIST, LIST_OR_TUPLE, SEQUENCE, TUPLE
 from weft._base.of_pytorch import way_from_pytorch
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user, raised_here, warn_user
+from weft._base.types import Arg, Args, Kwargs
 from weft._lazy.refusal import require_one_int64
 from weft._lazy.value import Value
 from weft._tensor.dim_names import position
@@ -25,17 +26,18 @@ from weft._tensor.overriding import dispatched, flat, require_not_overridden
 from weft._tensor.scalar import fitting, number
 from weft._tensor.tensor import Tensor, operand
 from weft.errors import ArgumentError, IntegerRangeError, WeftError
+from weft.ops._kinds import Scalar
 from weft.ops._table import OpDef
 
 
-def refusal(x: Any, name: str, op: str, expected: str) -> ArgumentError:
+def refusal(x: object, name: str, op: str, expected: str) -> ArgumentError:
     """The error that names the given type and the expected one; an object that overrides functions is asked instead."""
     require_not_overridden(x)
     helps = "Tensor" in expected or not is_of_other_library(x)
     return ArgumentError(f"{op}(): argument '{name}' must be {expected}, not {kind_of(x)}{advice(x) if helps else ''}")
 
 
-def not_implemented(other: Any, op: str) -> Any:
+def not_implemented(other: object, op: str) -> Arg:
     """What an operator answers to an object that is no operand: Python then asks that object's class.
 
     Arrays of libraries that refuse tensors are refused here, by an error that says how to convert them. For `==`,
@@ -46,7 +48,7 @@ def not_implemented(other: Any, op: str) -> Any:
     return NotImplemented
 
 
-def refuse_of_other_library(x: Any, name: str, op: str) -> None:
+def refuse_of_other_library(x: object, name: str, op: str) -> None:
     """Raise `TypeError` for an array of jax's or a tensor of PyTorch's, before anything is read of it.
 
     It has attributes with the names of a tensor's, such as `dtype`, whose values would be compared with ours.
@@ -55,7 +57,7 @@ def refuse_of_other_library(x: Any, name: str, op: str) -> None:
         raise refusal(x, name, op, "Tensor")
 
 
-def combination(op: str, *values: Any) -> ArgumentError:
+def combination(op: str, *values: object) -> ArgumentError:
     """The error for types of arguments that an operator does not accept together."""
     kinds = ", ".join(map(kind_of, values))
     return ArgumentError(f"{op}() received an invalid combination of arguments - got ({kinds})")
@@ -65,7 +67,7 @@ LEAKS = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError)
 """The exceptions that Python raises if arguments are used without having been checked."""
 
 
-def leaked(op: str, error: Exception, args: tuple[Any, ...]) -> Exception:
+def leaked(op: str, error: Exception, args: Args) -> Exception:
     """The error to raise for an exception of `LEAKS`: itself, if it was raised on purpose or by the user's code.
 
     If an argument overrides functions, this is asked instead.
@@ -74,14 +76,14 @@ def leaked(op: str, error: Exception, args: tuple[Any, ...]) -> Exception:
         require_not_overridden(x)
     if isinstance(error, WeftError) or not raised_here(error):
         return error
-    way = next(filter(None, map(way_from_pytorch, flat(args, {}))), "")
+    way = next((text for x in flat(args, {}) if (text := way_from_pytorch(x))), "")
     return ArgumentError(f"{op}() received an invalid combination of arguments: {str(error).splitlines()[0]}{way}")
 
 
 # --- one object -----------------------------------------------------------------------------------------------
 
 
-def tensor(x: Any, name: str, op: str) -> Tensor:
+def tensor(x: object, name: str, op: str) -> Tensor:
     """A tensor."""
     if isinstance(x, Tensor):
         return x
@@ -89,21 +91,26 @@ def tensor(x: Any, name: str, op: str) -> Tensor:
 
 
 _NUMBERS = frozenset({bool, int, float, complex})  # known at once; a look at abstract classes takes a while
+# As in `guards`: of an `Arg`, type checkers know no more afterwards.
+_BOOLS: tuple[type, ...] = (bool, np.bool_)
+_NUMPY: tuple[type, ...] = (np.generic,)
+_READ: tuple[type, ...] = (Tensor, np.generic)
+_REALS: tuple[type, ...] = (numbers.Real, np.bool_)
+_SCALARS: tuple[type, ...] = (numbers.Number, np.generic)
+_OPERANDS: tuple[type, ...] = (Tensor, *_SCALARS)
 
 
-def tensor_or_number(x: Any, name: str, op: str) -> Any:
+def tensor_or_number(x: Arg, name: str, op: str) -> Arg:
     """A tensor or a Python number."""
-    if type(x) in _NUMBERS or isinstance(x, Tensor | numbers.Number | np.generic):
+    if type(x) in _NUMBERS or isinstance(x, _OPERANDS):
         return x
     raise refusal(x, name, op, "Tensor")
 
 
-def integer(x: Any, name: str, op: str) -> int:
+def integer(x: Arg, name: str, op: str) -> int:
     """An int, or an object that can be converted to one, such as a tensor of one element; a bool cannot."""
-    if isinstance(x, Tensor):
-        is_integer = x.dtype.category == INTEGER and x.numel() == 1
-    else:
-        is_integer = not isinstance(x, bool | np.bool_)
+    is_tensor = isinstance(x, Tensor)
+    is_integer = x.dtype.category == INTEGER and x.numel() == 1 if is_tensor else not isinstance(x, _BOOLS)
     try:
         if is_integer:
             return operator.index(x)
@@ -117,18 +124,16 @@ def _is_number(x: Tensor) -> bool:
     return not x.ndim and not x.requires_grad
 
 
-def real(x: Any, name: str, op: str) -> Any:
+def real(x: Arg, name: str, op: str) -> Scalar:
     """A float, or an object that can be converted to one, such as an int or a zero-dim tensor, which is read."""
-    if isinstance(x, Tensor):
-        is_real = x.dtype.category < COMPLEX and _is_number(x)
-    else:
-        is_real = isinstance(x, numbers.Real | np.bool_)
+    is_tensor = isinstance(x, Tensor)
+    is_real = x.dtype.category < COMPLEX and _is_number(x) if is_tensor else isinstance(x, _REALS)
     if not is_real:
         raise refusal(x, name, op, "float")
-    return x.item() if isinstance(x, Tensor | np.generic) else x
+    return x.item() if isinstance(x, _READ) else x
 
 
-def floating(x: Any, name: str, op: str) -> float:
+def floating(x: Arg, name: str, op: str) -> float:
     """A float, converted from a number."""
     try:
         return float(real(x, name, op))
@@ -136,28 +141,28 @@ def floating(x: Any, name: str, op: str) -> float:
         raise IntegerRangeError(f"int too large to convert to float: argument '{name}' of {op}()") from None
 
 
-def scalar(x: Any, name: str, op: str) -> Any:
+def scalar(x: Arg, name: str, op: str) -> Scalar:
     """A number, or a zero-dim tensor that requires no gradient."""
-    if type(x) in _NUMBERS or isinstance(x, numbers.Number | np.generic) or (isinstance(x, Tensor) and _is_number(x)):
+    if type(x) in _NUMBERS or isinstance(x, _SCALARS) or (isinstance(x, Tensor) and _is_number(x)):
         return x
     raise refusal(x, name, op, "Number")
 
 
-def flag(x: Any, name: str, op: str) -> bool:
+def flag(x: Arg, name: str, op: str) -> bool:
     """A bool."""
-    if isinstance(x, bool | np.bool_):
+    if isinstance(x, _BOOLS):
         return bool(x)
     raise refusal(x, name, op, "bool")
 
 
-def text(x: Any, name: str, op: str) -> str:
+def text(x: object, name: str, op: str) -> str:
     """A str."""
     if isinstance(x, str):
         return x
     raise refusal(x, name, op, "str")
 
 
-def element_type(x: Any, name: str, op: str) -> DType:
+def element_type(x: object, name: str, op: str) -> DType:
     """An element type. As in PyTorch, Python's `float` means float64."""
     try:
         return as_dtype(x, float64)
@@ -168,14 +173,14 @@ def element_type(x: Any, name: str, op: str) -> DType:
 # --- several --------------------------------------------------------------------------------------------------
 
 
-def tensors(x: Any, name: str, op: str) -> Sequence[Any]:
+def tensors(x: Arg, name: str, op: str) -> Sequence[object]:
     """A sequence of tensors; `operands` checks its elements."""
-    if isinstance(x, Tensor) or not isinstance(x, Sequence):
+    if isinstance(x, Tensor) or not isinstance(x, SEQUENCE):
         raise refusal(x, name, op, "tuple of Tensors")
     return x
 
 
-def all_tensors(x: Sequence[Any], position: int = 0) -> Sequence[Tensor]:
+def all_tensors(x: Sequence[Arg], position: int = 0) -> Sequence[Tensor]:
     """A sequence in which every element must be a tensor."""
     for at, entry in enumerate(x):
         if not isinstance(entry, Tensor):
@@ -186,19 +191,19 @@ def all_tensors(x: Sequence[Any], position: int = 0) -> Sequence[Tensor]:
     return x
 
 
-def operands(x: Any, name: str, op: str, position: int) -> list[Value]:
+def operands(x: object, name: str, op: str, position: int) -> list[Value]:
     """The values of a sequence of tensors."""
     return [operand(entry) for entry in all_tensors(tensors(x, name, op), position)]
 
 
-def ints(x: Any, name: str, op: str) -> tuple[int, ...]:
+def ints(x: Arg, name: str, op: str) -> tuple[int, ...]:
     """A sequence of ints, as a tuple."""
-    if not isinstance(x, (tuple, list)):
+    if not isinstance(x, LIST_OR_TUPLE):
         raise refusal(x, name, op, "tuple of ints")
     return tuple([s if type(s) is int else _part(s, at, name, op) for at, s in enumerate(x)])
 
 
-def _part(x: Any, at: int, name: str, op: str) -> int:
+def _part(x: object, at: int, name: str, op: str) -> int:
     require_not_overridden(x)
     try:
         return integer(x, name, op)
@@ -208,9 +213,9 @@ def _part(x: Any, at: int, name: str, op: str) -> int:
         ) from None
 
 
-def one_or_more_ints(x: Any, name: str, op: str) -> Any:
+def one_or_more_ints(x: Arg, name: str, op: str) -> Arg:
     """An int, or a sequence of ints."""
-    if isinstance(x, (tuple, list)):
+    if isinstance(x, LIST_OR_TUPLE):
         return ints(x, name, op)
     try:
         return integer(x, name, op)
@@ -218,13 +223,13 @@ def one_or_more_ints(x: Any, name: str, op: str) -> Any:
         raise refusal(x, name, op, "tuple of ints") from None
 
 
-def sizes(x: Any, name: str, op: str) -> tuple[int, ...]:
+def sizes(x: Arg, name: str, op: str) -> tuple[int, ...]:
     """Sizes in a sequence, or a single size."""
     numbers = one_or_more_ints(x, name, op)
-    return numbers if isinstance(numbers, tuple) else (numbers,)
+    return numbers if isinstance(numbers, TUPLE) else (numbers,)
 
 
-def sizes_one_by_one(x: tuple[Any, ...], name: str, op: str) -> tuple[int, ...]:
+def sizes_one_by_one(x: Args, name: str, op: str) -> tuple[int, ...]:
     """Sizes that were given as separate arguments, or as one sequence."""
     if len(x) == 1:
         return sizes(x[0], name, op)
@@ -235,7 +240,7 @@ def sizes_one_by_one(x: tuple[Any, ...], name: str, op: str) -> tuple[int, ...]:
     return tuple([s if type(s) is int else _unpacked(s, at, name, op) for at, s in enumerate(x, 1)])
 
 
-def _unpacked(x: Any, at: int, name: str, op: str) -> int:
+def _unpacked(x: object, at: int, name: str, op: str) -> int:
     try:
         return integer(x, name, op)
     except ArgumentError:
@@ -245,18 +250,18 @@ def _unpacked(x: Any, at: int, name: str, op: str) -> int:
         ) from None
 
 
-def constant(x: Any, name: str, op: str) -> Any:
+def constant(x: Arg, name: str, op: str) -> Arg:
     """A static argument of a row, which must be hashable; lists become tuples, and a zero-dim tensor its number."""
-    if isinstance(x, list):
+    if isinstance(x, LIST):
         return tuple([constant(part, name, op) for part in x])
-    if isinstance(x, np.generic) or (isinstance(x, Tensor) and _is_number(x)):
+    if isinstance(x, _NUMPY) or (isinstance(x, Tensor) and _is_number(x)):
         return x.item()
     if isinstance(x, Tensor) or not is_hashable(x):
         raise refusal(x, name, op, "a number, a str or a tuple")
     return x
 
 
-def is_hashable(x: Any) -> bool:
+def is_hashable(x: object) -> bool:
     """Whether `x` can be part of a key, with everything that it contains."""
     try:
         hash(x)
@@ -265,13 +270,13 @@ def is_hashable(x: Any) -> bool:
     return True
 
 
-def within(op: OpDef, *scalars: Any) -> None:
+def within(op: OpDef, *scalars: object) -> None:
     """Raise if a row's numbers are outside of its limits. Tensors are not read for this."""
     if op.check.limits is not None and not any(isinstance(x, Tensor | complex) for x in scalars):
         op.check.limits(*scalars)
 
 
-def older(op: OpDef, args: tuple[Any, ...], scalars: tuple[Any, ...]) -> dict[str, Any]:
+def older(op: OpDef, args: Args, scalars: tuple[object, ...]) -> Kwargs:
     """The arguments by name of a call such as `add(input, alpha, other)`: numbers before the tensors but the first."""
     tensors = [p.name for p in op.params if not p.keyword_only]
     named = [p for p in op.params if p.keyword_only]
@@ -294,16 +299,16 @@ def older(op: OpDef, args: tuple[Any, ...], scalars: tuple[Any, ...]) -> dict[st
 # --- dims -----------------------------------------------------------------------------------------------------
 
 
-def _named(of: Any) -> Tensor | None:
+def _named(of: Arg) -> Tensor | None:
     """The tensor whose dims may be given by name: `of`, or the first of a sequence; None if it has no names."""
-    first = of[0] if isinstance(of, (list, tuple)) and of else of
+    first = of[0] if isinstance(of, LIST_OR_TUPLE) and of else of
     return first if isinstance(first, Tensor) and first._read().aval.names is not None else None
 
 
-def without_names(x: Any, of: Any) -> Any:
+def without_names(x: Arg, of: Arg) -> Arg:
     """A dim or several, with numbers for names; anything else as it is."""
     tensor = None
-    if isinstance(x, str) or (isinstance(x, (list, tuple)) and any(isinstance(part, str) for part in x)):
+    if isinstance(x, str) or (isinstance(x, LIST_OR_TUPLE) and any(isinstance(part, str) for part in x)):
         tensor = _named(of)
     if tensor is None:
         return x
@@ -312,29 +317,29 @@ def without_names(x: Any, of: Any) -> Any:
     return tuple([position(tensor, part) if part is None or isinstance(part, str) else part for part in x])
 
 
-def dim(x: Any, name: str, op: str, of: Any) -> int:
+def dim(x: Arg, name: str, op: str, of: Arg) -> int:
     """A dim: an integer, or a name of `of`."""
     return integer(without_names(x, of), name, op)
 
 
-def own_dim(x: Any, name: str, op: str, of: Any) -> int:
+def own_dim(x: Arg, name: str, op: str, of: Arg) -> int:
     """A dim: an integer, or a name of `of`, as a number from the back."""
     if isinstance(x, str) and (tensor := _named(of)) is not None:
         return position(tensor, x) - tensor.ndim
     return integer(x, name, op)
 
 
-def dims(x: Any, name: str, op: str, of: Any) -> Any:
+def dims(x: Arg, name: str, op: str, of: Arg) -> Arg:
     """A dim or several: integers, or names of `of`."""
     return one_or_more_ints(without_names(x, of), name, op)
 
 
-def dim_list(x: Any, name: str, op: str, of: Any) -> tuple[int, ...]:
+def dim_list(x: Arg, name: str, op: str, of: Arg) -> tuple[int, ...]:
     """Dims in a sequence, or a single dim: integers, or names of `of`."""
     return sizes(without_names(x, of), name, op)
 
 
-def dims_one_by_one(x: tuple[Any, ...], name: str, op: str, of: Any) -> tuple[int, ...]:
+def dims_one_by_one(x: tuple[object, ...], name: str, op: str, of: Arg) -> tuple[int, ...]:
     """Dims that were given as separate arguments, or as one sequence."""
     return sizes_one_by_one(tuple([without_names(entry, of) for entry in x]), name, op)
 
@@ -342,32 +347,32 @@ def dims_one_by_one(x: tuple[Any, ...], name: str, op: str, of: Any) -> tuple[in
 # --- inputs of rows -------------------------------------------------------------------------------------------
 
 
-def operand_or_number(x: Any, name: str, op: str) -> Value:
+def operand_or_number(x: object, name: str, op: str) -> Value:
     """The value of a tensor or of a Python number."""
     return operand(x) if isinstance(x, Tensor) else number(x, name, op)
 
 
-def filling(x: Any, name: str, op: str, input: Tensor) -> Value:
+def filling(x: Arg, name: str, op: str, input: Tensor) -> Value:
     """The value of a tensor, or of a Python number that fits the element type of `input`."""
-    if not isinstance(x, Tensor) and isinstance(x, numbers.Number | np.generic):
+    if not isinstance(x, Tensor) and isinstance(x, _SCALARS):
         x = fitting(x, input.dtype)
     return operand_or_number(x, name, op)
 
 
-def scalar_value(x: Any, name: str, op: str) -> Value:
+def scalar_value(x: object, name: str, op: str) -> Value:
     """The value of a Python number, or of a zero-dim tensor."""
     scalar(x, name, op)
     return operand(x) if isinstance(x, Tensor) else number(x)
 
 
-def real_value(x: Any, name: str, op: str) -> Value:
+def real_value(x: Arg, name: str, op: str) -> Value:
     """The value of a real number as a float, or of a zero-dim tensor of a real type."""
     if isinstance(x, Tensor) and _is_number(x) and x.dtype.category < COMPLEX:
         return operand(x)
     return number(floating(x, name, op))
 
 
-def whole_value(x: Any, name: str, op: str) -> Value:
+def whole_value(x: Arg, name: str, op: str) -> Value:
     """The value of an int, or of a zero-dim tensor of integers."""
     if isinstance(x, Tensor) and not x.ndim and x.dtype.category == INTEGER:
         return operand(x)
@@ -378,7 +383,7 @@ def whole_value(x: Any, name: str, op: str) -> Value:
 
 # --- annotations ----------------------------------------------------------------------------------------------
 
-Converter = Callable[[Any, str, str], Any]
+Converter = Callable[[Arg, str, str], object]
 
 BY_ANNOTATION: dict[str, tuple[str, Converter]] = {
     "Tensor": ("Tensor", tensor),
@@ -410,16 +415,27 @@ Dims = int | Sequence[int]
 """A dim or several, likewise."""
 OwnDim = int
 """As `Dim`, but the function gets a name's number from the back."""
-AnyDims = Any
+AnyDims = Arg
 """Anything; names in it, alone or in a sequence, are dims."""
 
 _DIMS = {"Dim": "_dim", "Dims": "_dims", "OwnDim": "_own_dim"}
 """How generated source calls the converters of dims, by annotation."""
 
-SCOPE: dict[str, Any] = {f"_{c.__name__}": c for _, c in (*BY_ANNOTATION.values(), *OF_ROWS.values())}
-SCOPE |= {"_dim": dim, "_own_dim": own_dim, "_dims": dims, "_without_names": without_names}
-SCOPE |= {"_Tensor": Tensor, "_DType": DType, "_LEAKS": LEAKS, "_leaked": leaked}
-SCOPE |= {"_Overridden": Overridden, "_dispatched": dispatched, "_UNTIL_USER": UNTIL_USER, "_end_at_user": end_at_user}
+SCOPE: dict[str, object] = {
+    **{f"_{c.__name__}": c for _, c in (*BY_ANNOTATION.values(), *OF_ROWS.values())},
+    "_dim": dim,
+    "_own_dim": own_dim,
+    "_dims": dims,
+    "_without_names": without_names,
+    "_Tensor": Tensor,
+    "_DType": DType,
+    "_LEAKS": LEAKS,
+    "_leaked": leaked,
+    "_Overridden": Overridden,
+    "_dispatched": dispatched,
+    "_UNTIL_USER": UNTIL_USER,
+    "_end_at_user": end_at_user,
+}
 
 
 def converted(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from types import FunctionType
-from typing import Any
 
 import weft._tensor.composite as _composites  # registers the composites
 import weft.ops as _ops  # registers the rows
 from weft._base.exports import missing
 from weft._base.layout import strided
 from weft._base.overriding import acts_for_user, handles, has_handler
+from weft._base.types import AnyCallable, Arg, Kwargs, Result
 from weft._tensor import (
     copying,
     dim_names,
@@ -37,21 +37,21 @@ assert _ops.LOADED, "rows are registered by import"
 assert _composites.LOADED, "composites are registered by import"
 
 # no cell: filled when the library is imported
-PUBLIC: dict[str, dict[str, Callable[..., Any]]] = {
+PUBLIC: dict[str, dict[str, AnyCallable]] = {
     name: {}
     for name in ("", "nn.functional", "linalg", "special", "fft", "signal.windows", "masked", "sparse", "nested")
 }
 """Public functions by module ("" is the package) and name."""
 
 
-def _publish(module: str, name: str, function: Callable[..., Any]) -> None:
+def _publish(module: str, name: str, function: AnyCallable) -> None:
     _export(module, name, function)
     _set_home(function, f"weft.{module}".rstrip("."), name)
     if isinstance(function, FunctionType):
         handles(function, function)
 
 
-def _export(module: str, name: str, function: Callable[..., Any]) -> None:
+def _export(module: str, name: str, function: AnyCallable) -> None:
     functions = PUBLIC.get(module)
     if functions is None:
         modules = ", ".join(map(repr, PUBLIC))
@@ -72,7 +72,7 @@ _FUNCTIONAL = "nn.functional"
 _NOT_OVERRIDABLE = frozenset({"__new__", "__init_subclass__", "__hash__", "__iter__", "as_subclass"})
 
 
-def _attach(name: str, function: Any) -> None:
+def _attach(name: str, function: object) -> None:
     if name in Tensor.__dict__ or name in Derived.__dict__:
         raise TypeError(f"Tensor.{name} is defined twice, by hand or by the table; keep one of them")
     if isinstance(function, property):
@@ -100,7 +100,7 @@ def _overridable_property(part: property, name: str) -> property:
     return whole
 
 
-def _set_home(function: Callable[..., Any], module: str, name: str) -> None:
+def _set_home(function: AnyCallable, module: str, name: str) -> None:
     """Set a function's public module and name, with which `pickle` finds it."""
     function.__module__, function.__qualname__ = module, name
 
@@ -156,7 +156,7 @@ def _on_device(kind: str) -> property:
     return property(lambda tensor: tensor.device.type == kind, doc=f"Whether the elements are on a {kind} device.")
 
 
-_FIXED: dict[str, tuple[Any, str]] = {
+_FIXED: dict[str, tuple[Arg, str]] = {
     "layout": (strided, "`strided`: each element has a place in memory."),
     "is_sparse": (False, "False: each element is stored."),
     "is_sparse_csr": (False, "False: each element is stored."),
@@ -167,7 +167,7 @@ _FIXED: dict[str, tuple[Any, str]] = {
 }
 
 
-def _always(value: Any, doc: str) -> property:
+def _always(value: object, doc: str) -> property:
     return property(lambda tensor: value, doc=doc)
 
 
@@ -197,7 +197,7 @@ def _attach_properties() -> None:
         _attach(name, _always(value, doc))
 
 
-_SPECIAL: dict[str, Any] = {
+_SPECIAL: Kwargs = {
     "__new__": staticmethod(legacy_types.new_tensor),
     "_make_subclass": staticmethod(legacy_types.make_subclass),
     "_make_wrapper_subclass": staticmethod(legacy_types.make_wrapper_subclass),
@@ -242,17 +242,17 @@ def _list_overridable_members() -> None:
                 MEMBERS[name] = member
                 if kind is Tensor and has_handler(member):
                     handles(member, member)
-                whole: Any = member.fget if isinstance(member, property) else member
+                whole: Arg = member.fget if isinstance(member, property) else member
                 if not _PUBLIC_HOME.fullmatch(whole.__module__ or ""):
                     _set_home(whole, "weft", f"Tensor.{name}")
-    NOT_WRAPPED.extend([Tensor.grad.__get__, Tensor._grad.__get__, Tensor._base.__get__])
+    NOT_WRAPPED.extend(vars(Tensor)[name].__get__ for name in ("grad", "_grad", "_base"))
     acts_for_user(Tensor.__iter__)
 
 
 _PRIVATE = frozenset({"_base", "_grad", "_version", "_is_view"})
 
 
-def _is_operator(name: str, member: Any) -> bool:
+def _is_operator(name: str, member: object) -> bool:
     """Whether Python would prefer a special method of a subclass, if it is another one than that of `Tensor`."""
     return name.endswith("__") and has_handler(member)
 
@@ -264,11 +264,11 @@ _attach_rest()
 _list_overridable_members()
 
 
-def namespace(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def namespace(module: str) -> tuple[Callable[[str], Result], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` for a public module."""
     functions = PUBLIC[module]
 
-    def look_up(name: str) -> Any:
+    def look_up(name: str) -> AnyCallable:
         try:
             return functions[name]
         except KeyError:

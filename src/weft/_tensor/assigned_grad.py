@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft._tensor.base import TensorBase
 from weft._tensor.dim_names import label_of
 from weft._tensor.kind_names import kind_and_advice
@@ -11,7 +9,7 @@ from weft.errors import ArgumentError, DimNameError, DistError, DTypeError, Grad
 from weft.ops._type_names import c_name, scalar_name
 
 
-def require_gradient(grad: Any, tensor: TensorBase) -> None:
+def require_gradient(grad: object, tensor: TensorBase) -> None:
     """Raise unless `grad` is another tensor with the shape and type of `tensor`, and with its names or none."""
     if not isinstance(grad, TensorBase):
         kind = f"{kind_and_advice(grad)}"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import wraps
-from typing import Any
 
+from weft._base.guards import LIST_OR_TUPLE
 from weft._base.state import ambient, using
+from weft._base.types import AnyCallable, Arg, Result
 from weft._lazy.autocast import cast, cast_device, is_eligible, wanted_type
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft.ops._autocast import CastClass, PerDevice, class_on
@@ -18,7 +19,7 @@ def not_cast() -> using:
     return using(autocast=ambient().autocast.off())
 
 
-def casting(function: Callable[..., Any], cast_class: CastClass | PerDevice) -> Callable[..., Any]:
+def casting(function: AnyCallable, cast_class: CastClass | PerDevice) -> AnyCallable:
     """A function with an autocast class: its tensors are cast, and the rows that it calls cast nothing.
 
     With an explicit `dtype`, its tensors are not cast either.
@@ -27,7 +28,7 @@ def casting(function: Callable[..., Any], cast_class: CastClass | PerDevice) -> 
     at_dtype = names.index("dtype") if "dtype" in names else len(names)
 
     @wraps(function)
-    def run(*args: Any, **kwargs: Any) -> Any:
+    def run(*args: object, **kwargs: object) -> Result:
         state = ambient()
         if not state.autocast.enabled:
             return function(*args, **kwargs)
@@ -35,12 +36,12 @@ def casting(function: Callable[..., Any], cast_class: CastClass | PerDevice) -> 
         device_type = cast_device(values, state.autocast)
         if not device_type:
             return function(*args, **kwargs)
-        wanted: Any = None
+        wanted: Arg = None  # a type, where `fitted` is called
         if kwargs.get("dtype", args[at_dtype] if at_dtype < len(args) else None) is None:
             wanted = wanted_type(class_on(cast_class, device_type), values, state.autocast, device_type)
 
-        def fitted(x: Any) -> Any:
-            if isinstance(x, list | tuple):
+        def fitted(x: Arg) -> Arg:
+            if isinstance(x, LIST_OR_TUPLE):
                 return type(x)(map(fitted, x))
             if not isinstance(x, Tensor) or not is_eligible(x.dtype) or x.dtype is wanted:
                 return x
@@ -54,9 +55,9 @@ def casting(function: Callable[..., Any], cast_class: CastClass | PerDevice) -> 
     return run
 
 
-def _tensors(arguments: Iterable[Any]) -> Iterator[Tensor]:
+def _tensors(arguments: Iterable[Arg]) -> Iterator[Tensor]:
     for x in arguments:
         if isinstance(x, Tensor):
             yield x
-        elif isinstance(x, list | tuple):
+        elif isinstance(x, LIST_OR_TUPLE):
             yield from _tensors(x)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from weft._base.dtype import DType
 from weft._lazy.infer import Call
 from weft._lazy.value import Value
-from weft._tensor.state import NO_FACTS, TensorState
+from weft._tensor.state import NO_FACTS
+from weft._tensor.state import TensorBase as TensorBase
 from weft.ops._strides import Layout
 
 PathStep = tuple[Call, tuple[Value, ...]]
@@ -38,19 +38,8 @@ class Alias:
         self.layout: Layout | None = None
 
 
-class TensorBase(TensorState):
-    """What views, writes and captures need of a tensor."""
-
-    __slots__ = ()
-
-    @property
-    def dtype(self) -> DType:
-        """Type of the elements."""
-        return self._read().aval.dtype
-
-
 T = TypeVar("T", bound=TensorBase)
-VALUE_SLOT = vars(TensorState)["_value"]
+VALUE_SLOT = vars(TensorBase)["_value"]
 """The place of a tensor's value. Overriding classes have another attribute of that name."""
 
 

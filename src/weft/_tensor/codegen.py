@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
-from weft._base.device import default_device
+from weft._base.device import default_device, device
 from weft._base.generated import execute
 from weft._base.state import ambient
+from weft._base.types import AnyCallable, Arg, Args
 from weft._dispatch import apply
 from weft._lazy.autocast import cast_inputs
 from weft._lazy.call import ONE, Exact, many, part_of_draw
@@ -29,7 +29,7 @@ from weft._tensor.numpy_names import numpy_names_of, one_of, with_axis
 from weft._tensor.output import type_of_out, write_out
 from weft._tensor.pieces import shown_in_memory
 from weft._tensor.scalar import number
-from weft._tensor.tensor import Tensor, operand, wrap
+from weft._tensor.tensor import Results, Tensor, operand, wrap
 from weft._tensor.view import make_view
 from weft.ops._autocast import Cast
 from weft.ops._kinds import REQUIRED, Kind, Many, Param
@@ -39,7 +39,7 @@ from weft.ops._table import TABLE, OpDef
 # --- turning arguments into inputs and static entries ---------------------------------------------------------
 
 
-def _device(x: Any) -> Any:
+def _device(x: Arg) -> device | None:
     target = default_device() if x is None else x
     return None if target is None else existing(target)
 
@@ -56,7 +56,7 @@ def _draw(generator: Generator | PartOfDraws | None, inputs: list[Value]) -> Man
     return many(2)
 
 
-def _finish(op: OpDef, static: tuple[Any, ...], values: list[Value], device: Any = None) -> Any:
+def _finish(op: OpDef, static: tuple[object, ...], values: list[Value], device: Arg = None) -> Results:
     call = call_of(op, static, device)
     results = apply(call, tuple(values))
     if len(results) == 1 and not op.outputs:
@@ -64,7 +64,7 @@ def _finish(op: OpDef, static: tuple[Any, ...], values: list[Value], device: Any
     return tuple_of(op)(*map(wrap, results))
 
 
-def _finish_view(op: OpDef, static: tuple[Any, ...], values: list[Value], source: Tensor) -> Tensor:
+def _finish_view(op: OpDef, static: tuple[object, ...], values: list[Value], source: Tensor) -> Tensor:
     call = call_of(op, static)
     if op.types.autocast is not _NOT_CAST and (state := ambient()).autocast.enabled:
         inputs = cast_inputs(call, tuple(values), state)
@@ -87,7 +87,7 @@ _NOT_CAST = Cast.NONE  # looking up members of enumerations is slow
 
 # --- writing the functions ------------------------------------------------------------------------------------
 
-_SCOPE: dict[str, Any] = {
+_SCOPE: dict[str, object] = {
     **arguments.SCOPE,
     "_ONE": ONE,
     "_required": REQUIRED,
@@ -150,7 +150,8 @@ def _lines(param: Param, op: OpDef, name: str, variadic: bool) -> list[str]:
             if variadic:
                 return [f"{entry} = {convert[1]}(v_{p} if {p} is None else ({p},), {names})"]
             return [f"{entry} = {p} if {p} is None else {convert[0]}({p}, {names})"]
-    return [f"{entry} = {_static(param, name, op.public.module, op.params[0].name)}"]
+        case _:
+            return [f"{entry} = {_static(param, name, op.public.module, op.params[0].name)}"]
 
 
 _NUMBERS = {"Scalar": "_scalar", "Real": "_real_value", "Whole": "_whole_value"}
@@ -192,7 +193,8 @@ def _variadic(op: OpDef) -> str:
 def signature_text(op: OpDef, default: Callable[[Param], str]) -> list[str]:
     """The parameters of the public function; `default` gives the text of a default value."""
     variadic = _variadic(op)
-    positional, keywords = [], []
+    positional: list[str] = []
+    keywords: list[str] = []
     for param in op.params:
         if param.kind is Kind.KEY:
             continue
@@ -262,25 +264,29 @@ def read_tensors(names: Iterable[str], separate: Sequence[str]) -> str:
     return "({}), ({})".format(*groups)
 
 
-def _compiled(op: OpDef, name: str) -> Callable[..., Any]:
-    scope = {**_SCOPE, "_op": op, **{f"d_{p.name}": p.default for p in op.params if p.default is not REQUIRED}}
+def _compiled(op: OpDef, name: str) -> AnyCallable:
+    scope: dict[str, Arg] = {
+        **_SCOPE,
+        "_op": op,
+        **{f"d_{p.name}": p.default for p in op.params if p.default is not REQUIRED},
+    }
     execute(_source(op, name), f"op.{op.name}", scope)
     function = scope[name]
     function.__doc__ = op.doc
     return function
 
 
-def led_to(body: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+def led_to(body: object, function: AnyCallable) -> AnyCallable:
     """A generated function, of which `inspect.getsource` gives the source of `body`; its signature stays its own."""
-    generated: Any = function
+    generated: Arg = function
     generated.__signature__ = inspect.signature(function)
     generated.__wrapped__ = body
     return generated
 
 
-def default_static(op: OpDef, inputs: int) -> tuple[Any, ...] | None:
+def default_static(op: OpDef, inputs: int) -> Args | None:
     """The static part of a call with `inputs` tensors and all other parameters at their defaults; or None."""
-    entries: list[Any] = []
+    entries: list[Arg] = []
     for at, param in enumerate(op.params):
         if at < inputs:
             if param.kind not in (Kind.ARRAY, Kind.OPERAND) or param.keyword_only:
@@ -298,12 +304,12 @@ def is_plain(op: OpDef) -> bool:
     return not (op.outputs or op.derivative.aux or op.view or op.check.elements)
 
 
-def function_of(op: OpDef) -> Callable[..., Any]:
+def function_of(op: OpDef) -> AnyCallable:
     """The public function of a row."""
     return led_to(op.impl, _function_of(op))
 
 
-def _function_of(op: OpDef) -> Callable[..., Any]:
+def _function_of(op: OpDef) -> AnyCallable:
     general = _compiled(op, op.name.rpartition("::")[2])
     if not is_plain(op) or any(p.default is not REQUIRED or p.optional for p in op.params):
         return general
@@ -319,7 +325,7 @@ def _function_of(op: OpDef) -> Callable[..., Any]:
 class _Rows:
     """`op.<row>`: the function of a row, created on first use."""
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def __getattr__(self, name: str) -> AnyCallable:
         try:
             function = function_of(TABLE[name])
         except KeyError:
@@ -329,4 +335,4 @@ class _Rows:
 
 
 # no cell: its attributes are the rows; `op.add` is one of them
-op: Any = _Rows()
+op: Arg = _Rows()

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, NoReturn, Self, cast
+from typing import Any, ClassVar, NoReturn, Self, TypeAlias, cast
 
 from weft._base.capture import active_capture
 from weft._base.device import device
 from weft._base.dtype import DType
+from weft._base.guards import TUPLE
+from weft._base.handles import Handle
 from weft._base.layout import layout, strided
 from weft._base.size import Size
+from weft._base.types import AnyCallable, Arg, Args, Kwargs, PyTree, Result, SavedState
 from weft._lazy.aval import AnyOwner, Aval
 from weft._lazy.call import Exact
 from weft._lazy.infer import Call
@@ -25,7 +28,7 @@ from weft._tensor.codegen import op as rows
 from weft._tensor.convert import moved
 from weft._tensor.copying import restored, set_restorer
 from weft._tensor.display import body, place, place_in_graph, type_not_shown, with_suffixes
-from weft._tensor.tensor import Tensor, TensorOwner, wrap
+from weft._tensor.tensor import Results, Tensor, TensorOwner, wrap
 from weft.errors import ArgumentError, GradientError, LayoutError, UnsupportedCallError
 from weft.ops._kinds import Kind, Many
 from weft.ops._table import OpDef
@@ -34,7 +37,7 @@ from weft.ops._table import OpDef
 ENCODINGS: dict[layout, type[Encoding]] = {}
 """The encodings by their layouts."""
 
-Rule = Callable[..., Any]
+Rule = AnyCallable
 """A row on tensors of an encoding: it takes the row's arguments, with tensors for its inputs.
 
 It returns `NotImplemented` where the result follows from what the row says of itself.
@@ -78,16 +81,16 @@ class Encoding(TensorOwner):
         return self.values.dtype
 
     @classmethod
-    def restored(cls, facts: dict[str, Any], parts: dict[str, Tensor]) -> Encoding:
+    def restored(cls, facts: SavedState, parts: dict[str, Tensor]) -> Encoding:
         """The encoding with these facts and parts."""
-        arguments: dict[str, Any] = {**facts, **parts}
+        arguments: Kwargs = {**facts, **parts}
         return cls(**arguments)
 
     def parts(self) -> dict[str, Tensor]:
         """The tensors, by name."""
         return {field.name: x for field in fields(self) if isinstance(x := getattr(self, field.name), Tensor)}
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> SavedState:
         """What else is to be known, by name."""
         return {field.name: x for field in fields(self) if not isinstance(x := getattr(self, field.name), Tensor)}
 
@@ -121,13 +124,12 @@ class Encoding(TensorOwner):
         self.tell_capture()
         args, kwargs = _arguments(call, inputs)
         rule = self.rules.get(call.op.name)
-        result = NotImplemented if rule is None else rule(*args, **kwargs)
+        result: Result = NotImplemented if rule is None else rule(*args, **kwargs)
         if result is NotImplemented:
             result = self.derived(call.op, args, kwargs)
-        results: tuple[Tensor, ...] = result if isinstance(result, tuple) else (result,)
-        return tuple([x._read() for x in results])
+        return tuple([x._read() for x in (result if isinstance(result, TUPLE) else (result,))])
 
-    def derived(self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def derived(self, op: OpDef, args: Sequence[object], kwargs: Kwargs) -> Results:
         """The result without a rule, from what the row says of itself."""
         del args, kwargs
         raise self.refusal(op.name)
@@ -214,23 +216,23 @@ def rule(encodings: type[Encoding] | Sequence[type[Encoding]], *rows: str) -> Ca
     return add
 
 
-def on_whole(name: str, *args: Any, **kwargs: Any) -> Any:
+def on_whole(name: str, *args: object, **kwargs: object) -> Results:
     """The result of a row for dense tensors with the elements of the encoded ones."""
     return getattr(rows, name)(*map(_whole, args), **{key: _whole(x) for key, x in kwargs.items()})
 
 
-def _whole(x: Any) -> Any:
+def _whole(x: object) -> PyTree:
     if isinstance(x, list):
         return [_whole(one) for one in cast("list[Any]", x)]
     encoding = encoding_of(x) if isinstance(x, Tensor) else None
     return x if encoding is None else encoding.whole_array()
 
 
-def _arguments(call: Call, inputs: Sequence[Value]) -> tuple[list[Any], dict[str, Any]]:
+def _arguments(call: Call, inputs: Sequence[Value]) -> tuple[list[Arg], Kwargs]:
     """The arguments of a call's row, with tensors for its inputs."""
     rest = map(wrap, inputs)
-    args: list[Any] = []
-    kwargs: dict[str, Any] = {}
+    args: list[Arg] = []
+    kwargs: Kwargs = {}
     for param, entry in zip(call.op.params, call.static, strict=True):
         if isinstance(entry, Many):
             several = param.kind in (Kind.ARRAYS, Kind.KEY)
@@ -244,7 +246,11 @@ def _arguments(call: Call, inputs: Sequence[Value]) -> tuple[list[Any], dict[str
     return args, kwargs
 
 
-def encoding_of(x: Tensor) -> Any:
+AnyEncoding: TypeAlias = Any
+"""An encoding of one layout: whoever asks for it knows the layout, and that its class has the parts of that."""
+
+
+def encoding_of(x: Tensor) -> AnyEncoding:
     """The encoding of a tensor; None for one that is an array."""
     return x._read().aval.owner
 
@@ -328,7 +334,7 @@ class ComposedTensor(Tensor):
 
     # --- gradients ----------------------------------------------------------------------------------------------
 
-    def _set_requires_grad(self, requires_grad: bool, refusal: str) -> Self:
+    def _set_requires_grad(self, requires_grad: object, refusal: str) -> Self:
         self._encoding.values._require_grad(requires_grad, refusal)
         return self
 
@@ -346,7 +352,7 @@ class ComposedTensor(Tensor):
     def grad(self) -> None:
         self.grad = None
 
-    def _values_like(self, x: Tensor, what: str) -> Tensor:
+    def _values_like(self, x: Arg, what: str) -> Tensor:
         """The values of a tensor that has its elements at the same places."""
         encoding, own = encoding_of(x), self._encoding
         if encoding is None or encoding.layout is not own.layout or encoding.values.shape != own.values.shape:
@@ -357,7 +363,7 @@ class ComposedTensor(Tensor):
         return encoding.values
 
     @property
-    def grad_fn(self) -> Any:
+    def grad_fn(self) -> Arg:
         """The recorded application that has made the values, or None for a leaf."""
         return self._encoding.values.grad_fn
 
@@ -370,7 +376,7 @@ class ComposedTensor(Tensor):
         """Whether `retain_grad` was called."""
         return self._encoding.values.retains_grad
 
-    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Any:
+    def register_hook(self, hook: Callable[[Tensor], object]) -> Handle:
         """Call `hook(grad)` when the gradient is complete; a result other than None replaces the gradient."""
         encoding = self._encoding
 
@@ -380,7 +386,7 @@ class ComposedTensor(Tensor):
 
         return encoding.values.register_hook(on_values)
 
-    def register_post_accumulate_grad_hook(self, hook: Any) -> NoReturn:
+    def register_post_accumulate_grad_hook(self, hook: object) -> NoReturn:
         """Raises: such tensors are no parameters."""
         raise self._encoding.refusal("register_post_accumulate_grad_hook")
 
@@ -412,7 +418,7 @@ class ComposedTensor(Tensor):
             else f"a tensor with layout {self.layout!r} has no single array; {self._encoding.advice}"
         )
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+    def __deepcopy__(self, memo: dict[int, Arg]) -> Tensor:
         if id(self) not in memo:
             if not self.is_leaf:
                 raise GradientError(
@@ -425,7 +431,7 @@ class ComposedTensor(Tensor):
     def __copy__(self) -> Tensor:
         return self.detach().requires_grad_(self.requires_grad)
 
-    def __reduce_ex__(self, protocol: int) -> Any:
+    def __reduce_ex__(self, protocol: int) -> tuple[AnyCallable, Args]:
         encoding = self._encoding
         return rebuilt, (encoding.layout, encoding.facts(), encoding.parts())
 
@@ -433,6 +439,6 @@ class ComposedTensor(Tensor):
 Encoding.tensor_type = ComposedTensor
 
 
-def rebuilt(layout: layout, facts: dict[str, Any], parts: dict[str, Tensor]) -> Tensor:
+def rebuilt(layout: layout, facts: dict[str, object], parts: dict[str, Tensor]) -> Tensor:
     """The tensor that a pickle describes; whether it requires a gradient, its values say."""
     return restored(Stored(str(layout), facts, parts))

@@ -29,10 +29,12 @@ from weft._base.dtype import (
     promote_types,
     uint64,
 )
+from weft._base.guards import ARRAY, NUMPY_NUMBER, is_list
 from weft._base.limits import limits
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user, warn_user
 from weft._base.state import ambient, default_dtype
+from weft._base.types import Arg
 from weft._lazy.aval import Aval, aval_of, marked
 from weft._lazy.external import ALIGNMENT, ExternalMemory, copied, external_value, taken_in
 from weft._lazy.moving import moved_value, put
@@ -50,7 +52,7 @@ from weft.errors import ArgumentError, DTypeError, IntegerRangeError, ValueRange
 from weft.ops._strides import Layout
 
 
-def resolve_device(device: Any) -> device_class:
+def resolve_device(device: Arg) -> device_class:
     """A device from a device, a string, an index, or None for the default."""
     target = default_device() if device is None else device
     return CPU if target is None else existing(target)
@@ -64,7 +66,7 @@ def existing(device: DeviceLike) -> device_class:
     return target
 
 
-def from_host(array: np.ndarray[Any, Any], device: Any = None) -> Tensor:
+def from_host(array: np.ndarray, device: object = None) -> Tensor:
     """A tensor on a device, with a copy of a NumPy array's elements."""
     target = resolve_device(device)
     dtype = type_of(array)
@@ -73,7 +75,7 @@ def from_host(array: np.ndarray[Any, Any], device: Any = None) -> Tensor:
     return _leaf(aval_of(tuple(array.shape), dtype, device=target), held)
 
 
-def type_of(array: np.ndarray[Any, Any] | np.generic) -> DType:
+def type_of(array: np.ndarray | np.generic) -> DType:
     """The type of a NumPy array's elements; `TypeError` or `ValueError` if there is no such type here."""
     if not array.dtype.isnative:
         raise ValueRangeError(
@@ -91,7 +93,7 @@ def type_of(array: np.ndarray[Any, Any] | np.generic) -> DType:
 
 
 def tensor(
-    data: Any,
+    data: object,
     *,
     dtype: DType | None = None,
     device: DeviceLike | None = None,
@@ -136,17 +138,17 @@ def _with_names(new: Tensor, names: Sequence[str | None] | None) -> Tensor:
     return set_names(new, checked)
 
 
-def _host_array(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
+def _host_array(data: Arg, dtype: DType | None) -> np.ndarray:
     wanted = None if dtype is None else as_dtype(dtype, float64)
     if isinstance(data, _SEQUENCES):
         return _nested(data, wanted)
-    if isinstance(data, (bool, int, float, complex)) and not isinstance(data, np.generic):
+    if isinstance(data, _NUMBERS) and not isinstance(data, NUMPY_NUMBER):
         return _numbers(data, wanted)
     if isinstance(data, str):
         raise ArgumentError("new(): invalid data type 'str'")
-    if isinstance(data, np.ndarray):
+    if isinstance(data, ARRAY):
         refuse_negative_strides(data)
-    elif not isinstance(data, np.generic) and not hasattr(data, "__array__"):
+    elif not isinstance(data, NUMPY_NUMBER) and not hasattr(data, "__array__"):
         if isinstance(data, bytes):
             raise ArgumentError("new(): invalid data type 'bytes'")
         if _is_sequence(data):
@@ -155,15 +157,16 @@ def _host_array(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
         raise DTypeError(
             f"Could not infer dtype of {type(data).__name__}; numbers, sequences and arrays are taken{advice(data)}"
         )
-    array = np.asarray(data)
+    array: np.ndarray = np.asarray(data)
     return _cast(array, wanted or type_of(array))
 
 
-_SEQUENCES = (list, tuple, range)
-_NO_SEQUENCES = (str, bytes, dict, np.ndarray, np.generic, Tensor)
+_SEQUENCES: tuple[type, ...] = (list, tuple, range)
+_NUMBERS: tuple[type, ...] = (bool, int, float, complex)
+_NO_SEQUENCES: tuple[type, ...] = (str, bytes, dict, np.ndarray, np.generic, Tensor)
 
 
-def _is_sequence(data: Any) -> bool:
+def _is_sequence(data: object) -> bool:
     """Whether an object can be indexed like a list, as deques can."""
     if isinstance(data, _SEQUENCES):
         return True
@@ -175,7 +178,7 @@ def _is_sequence(data: Any) -> bool:
 _MOST_DIMS = 128
 
 
-def refuse_negative_strides(array: np.ndarray[Any, Any]) -> None:
+def refuse_negative_strides(array: np.ndarray) -> None:
     """Raise `ValueError` for an array with negative strides, as PyTorch does."""
     if any(step < 0 for step in array.strides):
         raise ValueRangeError(
@@ -185,7 +188,7 @@ def refuse_negative_strides(array: np.ndarray[Any, Any]) -> None:
         )
 
 
-def _as_list(data: Any) -> list[Any]:
+def _as_list(data: Arg) -> list[Arg]:
     """The items of an object that can be indexed like a list."""
     try:
         return [data[at] for at in range(len(data))]
@@ -193,10 +196,10 @@ def _as_list(data: Any) -> list[Any]:
         raise ValueRangeError(f"could not determine the shape of object type '{type(data).__name__}'") from None
 
 
-def _nested(data: Sequence[Any], wanted: DType | None) -> np.ndarray[Any, Any]:
+def _nested(data: Sequence[object], wanted: DType | None) -> np.ndarray:
     """An array from nested sequences, whose innermost entries are numbers, one-element tensors, or arrays."""
     shape: list[int] = []
-    level: Any = data
+    level: Arg = data
     while _is_sequence(level):
         shape.append(len(level))
         if not level:
@@ -204,7 +207,7 @@ def _nested(data: Sequence[Any], wanted: DType | None) -> np.ndarray[Any, Any]:
         if len(shape) > _MOST_DIMS:  # a list that contains itself
             raise ValueRangeError(f"too many dimensions '{type(level).__name__}'")
         level = level[0]
-    flat: list[Any] = []
+    flat: list[Arg] = []
     _flatten(data, shape, 0, flat)
     if not flat:
         return np.zeros(shape, (wanted or default_dtype()).numpy)
@@ -224,7 +227,7 @@ def _element(x: Tensor) -> np.generic:
     return x.detach()._host().reshape(-1)[0]
 
 
-def _flatten(data: Any, shape: list[int], depth: int, out: list[Any]) -> None:
+def _flatten(data: Arg, shape: list[int], depth: int, out: list[Arg]) -> None:
     if depth == len(shape):
         if _is_sequence(data):
             raise ArgumentError(f"expected a number at dim {depth}, got a sequence of length {len(data)}")
@@ -244,9 +247,9 @@ def _flatten(data: Any, shape: list[int], depth: int, out: list[Any]) -> None:
 _WIDEST = {BOOL: bool_, INTEGER: int64, FLOAT: float64, COMPLEX: complex128}
 
 
-def _numbers(data: Any, wanted: DType | None) -> np.ndarray[Any, Any]:
+def _numbers(data: Arg, wanted: DType | None) -> np.ndarray:
     """A number, or a list of numbers, with the type `wanted` or the one that PyTorch infers."""
-    kinds = set(map(type, data)) if isinstance(data, list) else {type(data)}
+    kinds = set(map(type, data)) if is_list(data) else {type(data)}
     if str in kinds and not isinstance(data[0], str):
         raise ArgumentError("new(): invalid data type 'str' among numbers")
     inferred = reduce(promote_types, map(_inferred, kinds))
@@ -265,7 +268,7 @@ def _numbers(data: Any, wanted: DType | None) -> np.ndarray[Any, Any]:
     return _cast(array, target)
 
 
-def _inferred(kind: type) -> DType:
+def _inferred(kind: type[object]) -> DType:
     """The inferred type of a tensor of numbers of one Python or NumPy class."""
     if issubclass(kind, np.generic):
         return from_numpy(kind)
@@ -278,19 +281,19 @@ def _inferred(kind: type) -> DType:
     raise DTypeError(f"Could not infer dtype of {kind.__name__}{way}")
 
 
-def _cast(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
+def _cast(array: np.ndarray, dtype: DType) -> np.ndarray:
     if array.dtype.kind == "c" and dtype.category < COMPLEX and dtype is not bool_:
         raise ArgumentError(f"must be real number, not complex: a tensor of type {dtype.name} takes no other")
     with np.errstate(over="ignore", invalid="ignore"):  # a float that is too large becomes infinite
         return array.astype(dtype.numpy, copy=False)
 
 
-def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
+def as_tensor(data: Arg, dtype: DType | None = None, device: Arg = None) -> Tensor:
     """`data` itself if it is a tensor of that type on that device; `from_numpy(data)` for an array; else a copy."""
     try:
         if isinstance(data, Tensor):
             return data.to(dtype=dtype or data.dtype, device=data.device if device is None else device)
-        if isinstance(data, np.ndarray) and resolve_device(device) is CPU and dtype in (None, _type_or_none(data)):
+        if isinstance(data, ARRAY) and resolve_device(device) is CPU and dtype in (None, _type_or_none(data)):
             return tensor_over(data)
         return tensor(data, dtype=dtype, device=device)
     except Overridden as signal:
@@ -300,7 +303,7 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
         raise
 
 
-def _type_or_none(array: np.ndarray[Any, Any]) -> DType | None:
+def _type_or_none(array: np.ndarray) -> DType | None:
     return type_of(array) if array.dtype.kind in "biufcV" and array.dtype.isnative else None
 
 
@@ -314,7 +317,7 @@ def tensor_over(array: np.ndarray[Any, Any]) -> Tensor:
     A program that keeps the array while it computes with the tensor pays a copy of the elements for each use, and none
     once it has dropped the array.
     """
-    if not isinstance(array, np.ndarray):
+    if not isinstance(array, ARRAY):
         raise ArgumentError(f"expected np.ndarray (got {kind_and_advice(array)})")
     refuse_negative_strides(array)
     dtype = type_of(array)
@@ -340,7 +343,7 @@ _READ_ONLY = (
 )
 
 
-def from_numpy_array(array: np.ndarray[Any, Any]) -> Tensor:
+def from_numpy_array(array: np.ndarray) -> Tensor:
     """A tensor with the elements of a NumPy array that nobody writes to, without a copy if the memory permits it."""
     refuse_negative_strides(array)
     dtype = type_of(array)
@@ -351,18 +354,18 @@ def from_numpy_array(array: np.ndarray[Any, Any]) -> Tensor:
     return _leaf(aval_of(tuple(array.shape), dtype), held, owner=array)
 
 
-def from_jax_array(array: jax.Array, owner: Any = None) -> Tensor:
+def from_jax_array(array: jax.Array, owner: object = None) -> Tensor:
     """A tensor that holds a jax array."""
     target, kept = device_of(array), array if owner is None else owner
     return _leaf(aval_of(tuple(array.shape), from_numpy(array.dtype), device=target), array, owner=kept)
 
 
-def _leaf(aval: Aval, array: Any, owner: Any = None) -> Tensor:
+def _leaf(aval: Aval, array: object, owner: object = None) -> Tensor:
     return wrap(leaf(marked(aval, ambient().inference), array, owner=owner))
 
 
 def scalar_tensor(
-    value: Any, *, dtype: DType | None = None, device: DeviceLike | None = None, requires_grad: bool = False
+    value: object, *, dtype: DType | None = None, device: DeviceLike | None = None, requires_grad: bool = False
 ) -> Tensor:
     """A zero-dim tensor, by default of the default float type."""
     return tensor(value, dtype=dtype or default_dtype(), device=device, requires_grad=requires_grad)

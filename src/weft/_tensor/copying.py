@@ -10,6 +10,7 @@ import numpy as np
 from weft._base.device import META
 from weft._base.dtype import DType
 from weft._base.state import ambient, using
+from weft._base.types import Arg, Args, SavedState
 from weft._dispatch import apply
 from weft._lazy.aval import AnyOwner, aval_of, marked
 from weft._lazy.external import taken_in
@@ -36,14 +37,14 @@ def handle_on(kind: type[Tensor], source: Tensor, requires_grad: bool) -> Tensor
     return handle.requires_grad_(requires_grad)
 
 
-def extras_of(tensor: Tensor) -> dict[str, Any]:
+def extras_of(tensor: Tensor) -> SavedState:
     """The attributes that users and subclasses have set on a tensor, and its `names` if dims have some."""
     extras = dict(tensor.__dict__)
     names = tensor._read().aval.names
     return extras if names is None else {**extras, "names": names}
 
 
-def set_extras(tensor: Tensor, extras: dict[str, Any]) -> None:
+def set_extras(tensor: Tensor, extras: SavedState) -> None:
     """Give a tensor what `extras_of` has found on another one."""
     attributes = dict(extras)
     names = attributes.pop("names", None)
@@ -52,7 +53,7 @@ def set_extras(tensor: Tensor, extras: dict[str, Any]) -> None:
         set_names(tensor, checked_names(names, tensor.ndim))
 
 
-def deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
+def deepcopy(self: Tensor, memo: dict[int, Arg]) -> Tensor:
     """A leaf with the same elements, gradient and attributes; `RuntimeError` for a result of operators.
 
     Copies share elements if the originals do.
@@ -75,7 +76,7 @@ def deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
     return result
 
 
-def _copy(self: Tensor, memo: dict[Any, Any]) -> Tensor:
+def _copy(self: Tensor, memo: dict[Arg, Arg]) -> Tensor:
     """A tensor at the same place of a copy of the storage; all aliases share that copy."""
     owner = owner_of(self)
     key = (_STORAGE, id(owner))
@@ -93,7 +94,7 @@ def _copy(self: Tensor, memo: dict[Any, Any]) -> Tensor:
 _STORAGE = "storage"  # a key in a memo, whose other keys are ids of objects
 
 
-def reduce(self: Tensor, protocol: int) -> tuple[Any, ...]:
+def reduce(self: Tensor, protocol: int) -> Args:
     """The pickle of a tensor: its elements as a NumPy array, without the tape."""
     del protocol
     value = self._read()
@@ -162,16 +163,14 @@ def plain_kind(tensor: Tensor) -> type[Tensor]:
     return next(kind for kind in type(tensor).__mro__ if kind is Tensor or not issubclass(kind, owner.tensor_type))
 
 
-def rebuild_owned(kind: type[Tensor], stored: Stored[Tensor], requires_grad: bool, extras: dict[str, Any]) -> Tensor:
+def rebuild_owned(kind: type[Tensor], stored: Stored[Tensor], requires_grad: bool, extras: SavedState) -> Tensor:
     """The tensor with an owner of a pickle."""
     result = handle_on(kind, restored(stored), requires_grad)
     set_extras(result, extras)
     return result
 
 
-def rebuild(
-    kind: type[Tensor], elements: np.ndarray[Any, Any], device: str, requires_grad: bool, extras: dict[str, Any]
-) -> Tensor:
+def rebuild(kind: type[Tensor], elements: np.ndarray, device: str, requires_grad: bool, extras: SavedState) -> Tensor:
     """The tensor that `reduce` took apart."""
     result = handle_on(kind, from_host(elements, device), requires_grad)
     set_extras(result, extras)
@@ -179,7 +178,7 @@ def rebuild(
 
 
 def rebuild_on_meta(
-    kind: type[Tensor], shape: tuple[int, ...], dtype: DType, requires_grad: bool, extras: dict[str, Any]
+    kind: type[Tensor], shape: tuple[int, ...], dtype: DType, requires_grad: bool, extras: SavedState
 ) -> Tensor:
     """The tensor without elements that `reduce` took apart."""
     result = handle_on(kind, wrap(Value(aval_of(shape, dtype, device=META), NO_DATA)), requires_grad)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from weft._base.state import ambient, using
+from weft._base.types import Arg
 from weft._lazy.aval import named
 from weft._lazy.call import ONE
 from weft._lazy.infer import call_of
@@ -42,7 +43,7 @@ def position(tensor: TensorBase, name: str | None) -> int:
     return names.index(name)
 
 
-def checked_names(names: Sequence[Any], ndim: int | None = None) -> Names:
+def checked_names(names: Sequence[Arg], ndim: int | None = None) -> Names:
     """Names for the dims of a tensor; `RuntimeError` for some that are no names or come twice.
 
     With `ndim`, also for too few or too many.

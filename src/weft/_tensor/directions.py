@@ -48,7 +48,8 @@ def _together(
 
 def _basis(tensors: Sequence[Tensor], start: int, count: int) -> list[Tensor]:
     """Vectors of the standard basis of the space of several tensors: for each tensor its parts of all of them."""
-    offset, parts = 0, []
+    offset = 0
+    parts: list[Tensor] = []
     for x in tensors:
         numel = x.numel()
         whole = op.zeros((count, numel), dtype=x.dtype, device=x.device)

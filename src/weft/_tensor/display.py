@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
 from weft._base.dtype import bool_, int64
 from weft._base.state import ambient, default_dtype
+from weft._base.types import Arg, SavedState
 from weft._lazy.flushing import report
 from weft._tensor.tensor import Tensor
 
@@ -57,13 +57,13 @@ def set_printoptions(
         setattr(_options, name, value)
 
 
-def get_printoptions() -> dict[str, Any]:
+def get_printoptions() -> SavedState:
     """The current options, as keywords of `set_printoptions`."""
     return asdict(_options)
 
 
 @contextmanager
-def printoptions(**options: Any) -> Iterator[None]:
+def printoptions(**options: Arg) -> Generator[None]:
     """Set options within a block, as `set_printoptions` does."""
     before = get_printoptions()
     set_printoptions(**options)
@@ -79,7 +79,7 @@ def printoptions(**options: Any) -> Iterator[None]:
 class _Real:
     """The format of a tensor's real elements: one notation for all, in columns of equal width."""
 
-    def __init__(self, elements: np.ndarray[Any, Any]) -> None:
+    def __init__(self, elements: np.ndarray) -> None:
         self.style = "float" if elements.dtype.kind == "f" else ""
         self.width = 1
         if self.style:
@@ -88,7 +88,7 @@ class _Real:
         for element in elements.ravel().tolist():
             self.width = max(self.width, len(self._bare(element)))
 
-    def _bare(self, element: Any) -> str:
+    def _bare(self, element: Arg) -> str:
         match self.style:
             case "":
                 return str(element)
@@ -99,11 +99,11 @@ class _Real:
             case _:
                 return f"{element:.{_options.precision}f}"
 
-    def __call__(self, element: Any) -> str:
+    def __call__(self, element: object) -> str:
         return self._bare(element).rjust(self.width)
 
 
-def _float_style(elements: np.ndarray[Any, Any]) -> str:
+def _float_style(elements: np.ndarray) -> str:
     """The notation of float64 numbers, which are all finite and nonzero."""
     if not elements.size:
         return "whole"
@@ -118,9 +118,9 @@ def _float_style(elements: np.ndarray[Any, Any]) -> str:
 class _Complex:
     """The format of complex elements: each part as the real elements of a tensor."""
 
-    def __init__(self, elements: np.ndarray[Any, Any]) -> None:
-        self.real = _Real(elements.real)
-        self.imag = _Real(elements.imag)
+    def __init__(self, elements: np.ndarray) -> None:
+        self.real = _Real(np.real(elements))
+        self.imag = _Real(np.imag(elements))
         self.width = self.real.width + self.imag.width + 1
 
     def __call__(self, element: complex) -> str:
@@ -131,7 +131,7 @@ class _Complex:
 # --- all elements ---------------------------------------------------------------------------------------------
 
 
-def _printed_elements(tensor: Tensor, cut: tuple[bool, ...]) -> np.ndarray[Any, Any]:
+def _printed_elements(tensor: Tensor, cut: tuple[bool, ...]) -> np.ndarray:
     """The elements that are printed: for each cut dim, those at both ends. Only these are copied from the device."""
     array = tensor._array()
     if tensor.device.type == "cpu":
@@ -157,7 +157,7 @@ def body(tensor: Tensor, indent: int) -> str:
     return _nested(elements.tolist(), cut, indent, spell) if cut else spell(elements.item())
 
 
-def _nested(elements: list[Any], cut: tuple[bool, ...], indent: int, spell: _Real | _Complex) -> str:
+def _nested(elements: list[Arg], cut: tuple[bool, ...], indent: int, spell: _Real | _Complex) -> str:
     edge = _options.edgeitems
     inner = len(cut) == 1
     if not inner:

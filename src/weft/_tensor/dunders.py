@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from types import FunctionType
-from typing import Any
 
 import numpy as np
 
 from weft._base.device import CPU
+from weft._base.guards import ARRAY
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user
+from weft._base.types import AnyCallable, Arg
 from weft._lazy.infer import call_of
 from weft._tensor import fast_path
 from weft._tensor.arguments import not_implemented
@@ -20,18 +20,18 @@ from weft._tensor.convert import from_host
 from weft._tensor.functions import PublicFunction
 from weft._tensor.inplace import inplace_of
 from weft._tensor.overriding import dispatched, twin
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft.ops._kinds import Kind
 
 _ARRAYS = (Tensor, np.ndarray)
 _OPERANDS = (*_ARRAYS, bool, int, float, complex, np.generic)
 
 
-def _as_operand(other: Any) -> Any:
-    return from_host(other, CPU) if isinstance(other, np.ndarray) else other
+def _as_operand(other: Arg) -> Arg:
+    return from_host(other, CPU) if isinstance(other, ARRAY) else other
 
 
-def dunders_of(entry: PublicFunction) -> dict[str, Callable[..., Any]]:
+def dunders_of(entry: PublicFunction) -> dict[str, AnyCallable]:
     """The special methods that a function is."""
     op, function, public = entry.row, entry.function, entry.public
     if op is None or len(op.params) == 1:
@@ -41,7 +41,7 @@ def dunders_of(entry: PublicFunction) -> dict[str, Callable[..., Any]]:
     takes_number = op.params[1].kind is Kind.OPERAND
     others = _OPERANDS if takes_number else _ARRAYS
 
-    def forward(input: Any, other: Any) -> Any:
+    def forward(input: Arg, other: Arg) -> Results:
         try:
             if not isinstance(other, others):
                 return not_implemented(other, op.name)
@@ -52,7 +52,7 @@ def dunders_of(entry: PublicFunction) -> dict[str, Callable[..., Any]]:
             end_at_user(error)
             raise
 
-    def swapped(input: Any, other: Any) -> Any:
+    def swapped(input: Arg, other: Arg) -> Results:
         try:
             if not isinstance(other, others):
                 return not_implemented(other, op.name)
@@ -67,7 +67,7 @@ def dunders_of(entry: PublicFunction) -> dict[str, Callable[..., Any]]:
     fast = forward
     if static is not None and is_plain(op):
         fast = fast_path.binary(call_of(op, static), forward, takes_number)
-    functions: dict[str, Callable[..., Any]] = {}
+    functions: dict[str, AnyCallable] = {}
     for name in public.dunder:
         reflected = name.startswith("__r") and f"__{name[3:]}" in public.dunder
         functions[name] = led_to(op.impl, twin(swapped if reflected else fast))

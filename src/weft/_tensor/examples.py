@@ -13,14 +13,17 @@ import weakref
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from textwrap import indent
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from weft._autograd.graph import has_own_derivative
 from weft._base.capture import UNCAPTURED
-from weft._base.state import Ambient, Pending, ambient, using
+from weft._base.guards import is_list_or_tuple
+from weft._base.pending import Pending
+from weft._base.state import Ambient, ambient, using
+from weft._base.types import AnyCallable, Arg, AttributeValue
 from weft._dispatch import apply
 from weft._lazy.aval import Aval, aval_of, marked
 from weft._lazy.batched import batched
@@ -33,7 +36,7 @@ from weft._lazy.signature import Signature
 from weft._lazy.value import Absent, Doubt, Shared, Value, inputs_first
 from weft._tensor.generator import Generator
 from weft._tensor.scalar import number
-from weft._tensor.tensor import Tensor, wrap
+from weft._tensor.tensor import Results, Tensor, wrap
 from weft._tensor.view import set_value
 from weft.errors import GradientError, InPlaceError, SettingError, TransformError
 from weft.ops._table import TABLE
@@ -88,12 +91,12 @@ class Examples:
 
     def _called_from(self, state: Ambient) -> None:
         """Carry out what follows in the caller's list of pending values."""
-        self._around: Any = state.capture or UNCAPTURED
+        self._around: Arg = state.capture or UNCAPTURED
         self._modes = {"pending": state.pending, "capture": state.capture, "observers": state.watchers.observers}
 
     # --- running ------------------------------------------------------------------------------------------------
 
-    def run(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    def run(self, function: AnyCallable, arguments: Sequence[object]) -> Results:
         """`function(*arguments)`, recorded as for one example; `result_of` takes its results to the caller."""
         with self._recording():
             results = function(*arguments)
@@ -136,7 +139,7 @@ class Examples:
         result, differs = self.result_of(tensor)
         return result if differs else result.expand(self.size, *result.shape)
 
-    def takes_rule(self, args: Sequence[Any]) -> bool:
+    def takes_rule(self, args: Sequence[object]) -> bool:
         """Whether a call can be computed for all examples at once.
 
         It cannot if the function that is mapped takes derivatives, which go through what stands for one example.
@@ -145,15 +148,15 @@ class Examples:
             return False
         return any(isinstance(x, Tensor) and self.result_of(x)[1] for x in args)
 
-    def by_rule(self, rule: Callable[..., tuple[Any, Any]], args: Sequence[Any]) -> Any:
+    def by_rule(self, rule: Callable[..., tuple[Arg, Arg]], args: Sequence[object]) -> Results:
         """The results of a user's rule for all examples, as tensors that stand for one."""
         pairs = [self.result_of(x) if isinstance(x, Tensor) else (x, False) for x in args]
         dims = tuple([0 if differs else None for _, differs in pairs])
         with using(**self._modes):
             results, out_dims = rule(VmapInfo(self.size, self.randomness), dims, *[x for x, _ in pairs])
-            several = isinstance(results, (tuple, list))
+            several = is_list_or_tuple(results)
             parts = list(results) if several else [results]
-            ends = list(out_dims) if isinstance(out_dims, (tuple, list)) else [out_dims] * len(parts)
+            ends = list(out_dims) if is_list_or_tuple(out_dims) else [out_dims] * len(parts)
             if len(ends) != len(parts):
                 raise TransformError(
                     f"vmap staticmethod: expected one out_dim for each of the {len(parts)} outputs, got {len(ends)}"
@@ -204,7 +207,7 @@ class Examples:
                 self._carried_out(checked)
                 return
 
-    def _applied(self, value: Value, state: Any) -> Value:
+    def _applied(self, value: Value, state: Arg) -> Value:
         """Record the application that has made a value, for all examples; the value is marked if they differ."""
         origin, inputs = value.origin, value.inputs
         assert origin is not None, "what the function has recorded has an origin"
@@ -240,7 +243,7 @@ class Examples:
         result.role = Interior(custom=partial(self._gradients, value, role.custom), release=role.release)
 
     def _gradients(
-        self, value: Value, custom: Callable[..., list[Value | None]], cotangents: dict[int, Value], _: Any
+        self, value: Value, custom: Callable[..., list[Value | None]], cotangents: dict[int, Value], _: object
     ) -> list[Value | None]:
         """The caller's gradients of an application's inputs, by the user's derivative for one example."""
         self._called_from(ambient())
@@ -258,12 +261,12 @@ class Examples:
         result = self._carried_out(grad)
         if (grad in self._batched) is (x in self._batched):
             return result
-        whole: Any = wrap(result)
+        whole: Arg = wrap(result)
         return (whole.sum(0) if grad in self._batched else whole.expand(self.size, *whole.shape))._read()
 
     # --- what the function does ---------------------------------------------------------------------------------
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> AttributeValue:
         """What else captures are told is only for the capture around this one."""
         return getattr(self._around, name)
 

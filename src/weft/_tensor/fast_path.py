@@ -7,11 +7,11 @@ view, since neither of these has a value with a type.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user
 from weft._base.state import peek
+from weft._base.types import AnyCallable, Arg
 from weft._dispatch import apply
 from weft._lazy.flushing import at_limit
 from weft._lazy.infer import Call
@@ -19,18 +19,18 @@ from weft._lazy.value import PENDING, Value, tick
 from weft._tensor.overriding import dispatched
 from weft._tensor.scalar import number
 from weft._tensor.state import NO_FACTS
-from weft._tensor.tensor import Tensor, operand, wrap
+from weft._tensor.tensor import Results, Tensor, operand, wrap
 
 _new = object.__new__
 _NO_VALUE = (AttributeError, Overridden)
 _NUMBERS = frozenset({bool, int, float, complex})
 
 
-def unary(call: Call, general: Callable[..., Any]) -> Callable[[Any], Any]:
+def unary(call: Call, general: AnyCallable) -> Callable[[Arg], Results]:
     """A function of one tensor."""
     lookup = call.signatures.get
 
-    def function(input: Any, *, out: Any = None) -> Any:
+    def function(input: Arg, *, out: Arg = None) -> Results:
         try:
             try:
                 x = input._value
@@ -67,12 +67,12 @@ def unary(call: Call, general: Callable[..., Any]) -> Callable[[Any], Any]:
     return function
 
 
-def binary(call: Call, general: Callable[..., Any], takes_number: bool) -> Callable[[Any, Any], Any]:
+def binary(call: Call, general: AnyCallable, takes_number: bool) -> Callable[[Arg, Arg], Results]:
     """A function of two tensors. If `takes_number`, a call with a Python number is recorded here, too."""
     lookup = call.signatures.get
-    numbers = _NUMBERS if takes_number else frozenset()
+    numbers: frozenset[type] = _NUMBERS if takes_number else frozenset()
 
-    def function(input: Any, other: Any, *, out: Any = None) -> Any:
+    def function(input: Arg, other: Arg, *, out: Arg = None) -> Results:
         try:
             try:
                 a = input._value

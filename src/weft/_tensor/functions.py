@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any
 
 from weft._base.generated import execute
+from weft._base.types import AnyCallable, Arg, Args, Kwargs
 from weft._tensor import arguments
 from weft._tensor.autocast import casting, not_cast
 from weft._tensor.codegen import HANDLER, led_to, op, read_tensors
@@ -25,7 +25,7 @@ class PublicFunction:
     """A function over tensors and the forms in which it is public; `row` is that which it calls, if it is no more."""
 
     name: str
-    function: Callable[..., Any]
+    function: AnyCallable
     public: Public
     row: OpDef | None = None
 
@@ -53,16 +53,16 @@ for _row in TABLE.values():
 
 
 def _bound(
-    body: Callable[..., Any],
+    body: AnyCallable,
     name: str,
     module: str,
     out: str | None,
     separate: Sequence[str],
     cast: CastClass | PerDevice | None,
-    rest: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None,
-) -> Callable[..., Any]:
+    rest: Callable[[Args], Args] | None,
+) -> AnyCallable:
     """The public form of a composite; its arguments are converted according to its annotations, as for rows."""
-    scope: dict[str, Any] = {
+    scope: Kwargs = {
         **arguments.SCOPE,
         "_body": body if cast is None else casting(body, cast),
         "_write_out": write_out,
@@ -71,7 +71,9 @@ def _bound(
         "_rest": rest,
     }
     kinds = arguments.OF_FUNCTIONAL if module == "nn.functional" else arguments.BY_ANNOTATION
-    head, passed, has_star = [], [], False
+    head: list[str] = []
+    passed: list[str] = []
+    has_star = False
     first = next(iter(inspect.signature(body).parameters), "")
     only_by_place = False
     of_body = inspect.signature(body).parameters.values()
@@ -109,7 +111,7 @@ def _bound(
         f"{HANDLER}"
     )
     execute(source, f"{module}.{name}".lstrip("."), scope)
-    bound: Any = wraps(body)(scope["bound"])
+    bound: Arg = wraps(body)(scope["bound"])
     if out is not None:
         bound.__signature__ = _with_out(inspect.signature(body))
     return bound
@@ -127,8 +129,8 @@ def composite(
     doc: str | None = None,
     public: Public = PLAIN,
     cast: CastClass | PerDevice | None = None,
-    rest: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None,
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    rest: Callable[[Args], Args] | None = None,
+) -> Callable[[AnyCallable], AnyCallable]:
     """Make the decorated function, which is composed of rows, public in the forms that `public` says.
 
     `name` and `doc` are for functions that are created within another one. With `cast`, an autocast class, tensors are
@@ -136,7 +138,7 @@ def composite(
     first, also those that `__torch_function__` gets.
     """
 
-    def make(body: Callable[..., Any]) -> Callable[..., Any]:
+    def make(body: AnyCallable) -> AnyCallable:
         own = name or body.__name__.rstrip("_")
         if name and "<locals>" in body.__qualname__:
             documented(body, name, doc or body.__doc__ or "")
@@ -148,14 +150,14 @@ def composite(
     return make
 
 
-def with_inplace_argument(row: OpDef, function: Callable[..., Any], inplace: Callable[..., Any]) -> Callable[..., Any]:
+def with_inplace_argument(row: OpDef, function: AnyCallable, inplace: AnyCallable) -> AnyCallable:
     """The function of a row with a further argument `inplace`; generated as source, with the row's own parameters."""
     name, options = row.name, row.params[1:]
     head = "".join(f"{p.name}: float{'' if p.default is REQUIRED else f' = {p.default}'}, " for p in options)
     passed = ", ".join(["input", *(p.name for p in options)])
     source = f"""def {name}(input: Tensor, {head}inplace: bool = False) -> Tensor:
     return (_inplace if inplace else _row)({passed})"""
-    scope: dict[str, Any] = {"_row": function, "_inplace": inplace}
+    scope: Kwargs = {"_row": function, "_inplace": inplace}
     execute(source, f"nn.functional.{name} (inplace)", scope)
     body = documented(scope[name], name, f"`torch.nn.{name}`, written to the input if `inplace`.")
     return _bound(led_to(row.impl, body), name, "nn.functional", None, (), None, None)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import secrets
 import threading
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from weft._base.capture import active_capture
 from weft._base.device import CPU, DeviceLike
 from weft._base.device import device as device_class
+from weft._base.types import SavedState
 from weft._tensor.convert import from_host
 from weft._tensor.kind_names import kind_and_advice
 from weft._tensor.tensor import Tensor
@@ -51,7 +51,7 @@ class Generator:
         """The device of the generator; draws do not depend on it."""
         return device_class(self._device) if self._device is not None else CPU
 
-    def manual_seed(self, seed: int) -> Generator:
+    def manual_seed(self, seed: object) -> Generator:
         """Restart from a seed of 64 bits, signed or not: -1 and 2**64 - 1 are the same."""
         if not isinstance(seed, int):
             raise SettingError(f"manual_seed expected a long, but got {type(seed).__name__}")
@@ -96,7 +96,7 @@ class Generator:
         """The state: a `uint8` tensor of 16 elements (seed and number of draws)."""
         return from_host(np.frombuffer(np.array(self.state(), np.int64).tobytes(), np.uint8))
 
-    def set_state(self, new_state: Tensor) -> None:
+    def set_state(self, new_state: object) -> None:
         """Set a state that `get_state` returned; `TypeError` for anything else."""
         if not isinstance(new_state, Tensor):
             raise ArgumentError(f"expected a torch.ByteTensor, but got {kind_and_advice(new_state)}")
@@ -134,10 +134,10 @@ class Generator:
         self._lock, self._own_state = state._lock, state._own_state
         return self
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> SavedState:
         return {"device": self._device, "state": self.state()}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: SavedState) -> None:
         Generator.__init__(self, state["device"])
         self.restore(state["state"])
 
@@ -175,7 +175,7 @@ default_generator = _Default()
 """The generator of operators that are given none."""
 
 
-def own_generator(generator: Any) -> Generator:
+def own_generator(generator: object) -> Generator:
     """The generator itself; `TypeError` for any other object, such as one of PyTorch's."""
     if isinstance(generator, Generator):
         return generator

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 from weakref import WeakValueDictionary
 
 from weft._autograd import engine
@@ -13,6 +12,7 @@ from weft._base.forks import renew_in_forks
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user, warn_user
 from weft._base.state import ambient, using
+from weft._base.types import Arg
 from weft._lazy.aval import Aval, owned
 from weft._lazy.role import Leaf, Retained
 from weft._lazy.runtime import filled_array as _filled
@@ -27,7 +27,7 @@ from weft._tensor.tensor import Tensor, operand, wrap
 from weft.errors import ArgumentError, GradientError, ShapeError, ValueRangeError
 
 # no cell: only texts and reports depend on it
-without_derivative: WeakValueDictionary[str, Any] = WeakValueDictionary()
+without_derivative: WeakValueDictionary[str, Arg] = WeakValueDictionary()
 """Loaded programs that were called where they needed a derivative and have none, by name, while they are alive."""
 
 
@@ -37,7 +37,7 @@ Ends = Tensor | GradientEdge | Sequence[Tensor | GradientEdge]
 
 def backward(
     tensors: Ends,
-    grad_tensors: Any = None,
+    grad_tensors: object = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
     inputs: Ends | None = None,
@@ -77,7 +77,7 @@ def backward(
 
 def backward_of(
     self: Tensor,
-    gradient: Any = None,
+    gradient: object = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
     inputs: Ends | None = None,
@@ -95,7 +95,7 @@ def backward_of(
 def grad(
     outputs: Ends,
     inputs: Ends,
-    grad_outputs: Any = None,
+    grad_outputs: object = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
     only_inputs: bool = True,
@@ -152,9 +152,9 @@ def grad(
     return tuple(result)
 
 
-def _batched_grads(outputs: Any, inputs: Any, grad_outputs: Any, *options: bool | None) -> tuple[Tensor | None, ...]:
+def _batched_grads(outputs: Arg, inputs: Arg, grad_outputs: object, *options: bool | None) -> tuple[Tensor | None, ...]:
     """The gradients for several cotangents of each output, along a new first dim."""
-    ends: list[Any] = _as_list(outputs)
+    ends: list[Arg] = _as_list(outputs)
     if any(isinstance(output, GradientEdge) for output in ends):
         raise GradientError("Batched grads are not supported with GradientEdge")
     cotangents = _cotangents_of(ends, grad_outputs)
@@ -250,7 +250,7 @@ def _aval_of(x: Tensor | GradientEdge) -> Aval:
     return x._read().aval if isinstance(x, Tensor) else x.aval
 
 
-def _as_list(tensors: Any) -> list[Tensor | GradientEdge]:
+def _as_list(tensors: Arg) -> list[Tensor | GradientEdge]:
     items = [tensors] if isinstance(tensors, (Tensor, GradientEdge)) else list(tensors)
     for tensor in items:
         if not isinstance(tensor, (Tensor, GradientEdge)):
@@ -258,7 +258,7 @@ def _as_list(tensors: Any) -> list[Tensor | GradientEdge]:
     return items
 
 
-def _roots(outputs: list[Tensor | GradientEdge], cotangents: Any) -> list[tuple[Location, Value]]:
+def _roots(outputs: list[Tensor | GradientEdge], cotangents: object) -> list[tuple[Location, Value]]:
     pairs = zip(outputs, _cotangents_of(outputs, cotangents), strict=True)
     seeds = [_seed(at, tensor, cotangent) for at, (tensor, cotangent) in enumerate(pairs)]
     for at, tensor in enumerate(outputs):
@@ -267,7 +267,7 @@ def _roots(outputs: list[Tensor | GradientEdge], cotangents: Any) -> list[tuple[
     return [(_place_of(tensor), seed) for tensor, seed in zip(outputs, seeds, strict=True) if seed is not None]
 
 
-def _cotangents_of(outputs: list[Tensor | GradientEdge], cotangents: Any) -> list[Any]:
+def _cotangents_of(outputs: list[Tensor | GradientEdge], cotangents: Arg) -> list[Arg]:
     """The cotangent that a user gives for each output, or None; as in PyTorch, further ones are ignored."""
     if cotangents is None:
         return [None] * len(outputs)
@@ -285,7 +285,7 @@ def _hint() -> str:
     )
 
 
-def _seed(at: int, tensor: Tensor | GradientEdge, cotangent: Any) -> Value | None:
+def _seed(at: int, tensor: Tensor | GradientEdge, cotangent: object) -> Value | None:
     """The cotangent of an output: the given one, in the output's type, or 1; None for an output outside the tape."""
     if cotangent is not None and not isinstance(cotangent, Tensor):
         kind = f"{kind_and_advice(cotangent)}"

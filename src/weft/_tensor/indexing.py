@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft._base.guards import LIST, SLICE, TUPLE
 from weft._base.limits import INT64
 from weft._base.state import ambient
+from weft._base.types import Arg, Kwargs
 from weft._lazy.call import ONE
 from weft._lazy.infer import call_of
 from weft._tensor.arguments import scalar_value
@@ -22,12 +24,14 @@ from weft.ops._table import TABLE
 if TYPE_CHECKING:
     from weft._tensor.tensor import Tensor
 
-Make = Callable[[Any], Any]  # lists, NumPy arrays and tensors -> tensors
-Nonzero = Callable[[Any], Sequence[Any]]  # bool tensor of n dims -> n integer vectors
+Make = Callable[[Arg], "Tensor"]  # lists, NumPy arrays and tensors -> tensors
+Nonzero = Callable[["Tensor"], Sequence["Tensor"]]  # bool tensor of n dims -> n integer vectors
 
 _MOST_ITEMS_OF_A_TUPLE = 32  # as in PyTorch and NumPy, longer lists are always index tensors
 _INTEGERS = ("int64", "int32")
 _MASKS = ("bool", "uint8")
+_TRUTHS: tuple[type, ...] = (bool, np.bool_)
+_IN_TUPLES: tuple[type, ...] = (slice, list, tuple, range)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +39,8 @@ class ViewStep:
     """One call of a view row: `row(x, **static, **scalars)`; scalars are inputs of the program."""
 
     row: str
-    static: dict[str, Any]
-    scalars: dict[str, Any]
+    static: Kwargs
+    scalars: Kwargs
 
     def applied(self) -> PathStep:
         """The step as it stands in the path of a view."""
@@ -53,15 +57,15 @@ class IndexPlan:
     the indices were made, `mask_dims` the first dim of each, counted likewise.
     """
 
-    steps: list[ViewStep] = field(default_factory=list)
-    indices: list[Any] = field(default_factory=list)
-    spec: tuple[int, ...] = ()
-    masks: list[Any] = field(default_factory=list)
-    mask_dims: list[int] = field(default_factory=list)
+    steps: list[ViewStep]
+    indices: list[Tensor]
+    spec: tuple[int, ...]
+    masks: list[Tensor]
+    mask_dims: list[int]
 
 
 def normalise_index(
-    index: Any, shape: Sequence[int], make: Make, nonzero: Nonzero, *, all_slices: bool = False
+    index: object, shape: Sequence[int], make: Make, nonzero: Nonzero, *, all_slices: bool = False
 ) -> IndexPlan:
     """The plan for indexing a tensor of this shape.
 
@@ -85,7 +89,7 @@ def normalise_index(
     return walk.plan
 
 
-def _too_many(ndim: int, index: Any) -> str:
+def _too_many(ndim: int, index: object) -> str:
     if not ndim and isinstance(index, slice):
         return "slice() cannot be applied to a 0-dim tensor."
     if not ndim and isinstance(index, int):
@@ -96,39 +100,39 @@ def _too_many(ndim: int, index: Any) -> str:
     return f"too many indices for tensor of dimension {ndim}"
 
 
-def _items(index: Any) -> list[Any]:
+def _items(index: Arg) -> list[Arg]:
     """The items of an index; short lists that contain more than numbers count as tuples."""
-    if isinstance(index, tuple):
+    if isinstance(index, TUPLE):
         return list(index)
-    if isinstance(index, list) and len(index) < _MOST_ITEMS_OF_A_TUPLE and any(map(_marks_a_tuple, index)):
+    if isinstance(index, LIST) and len(index) < _MOST_ITEMS_OF_A_TUPLE and any(map(_marks_a_tuple, index)):
         return list(index)
     return [index]
 
 
-def _marks_a_tuple(item: Any) -> bool:
-    special = item is None or item is Ellipsis or isinstance(item, (slice, list, tuple, range))
+def _marks_a_tuple(item: Arg) -> bool:
+    special = item is None or item is Ellipsis or isinstance(item, _IN_TUPLES)
     return special or hasattr(item, "shape")
 
 
-def _is_sequence(item: Any) -> bool:
+def _is_sequence(item: object) -> bool:
     """Whether an item is, or becomes, an index tensor. NumPy's scalars count as Python's."""
     if isinstance(item, np.generic):
         return False
     return isinstance(item, (list, tuple, range)) or hasattr(item, "shape")
 
 
-def _typed(item: Any) -> Any:
+def _typed(item: Arg) -> Arg:
     """An empty sequence as an integer array, since it has no elements to give its type."""
     return item if hasattr(item, "shape") or len(item) else np.zeros(0, np.int64)
 
 
-def _dims_taken(item: Any) -> int:
+def _dims_taken(item: Arg) -> int:
     if item is None or item is Ellipsis or isinstance(item, (bool, np.bool_)):
         return 0
     return len(item.shape) if _is_mask(item) else 1
 
 
-def _is_mask(item: Any) -> bool:
+def _is_mask(item: Arg) -> bool:
     return hasattr(item, "shape") and not isinstance(item, np.generic) and item.dtype.name in _MASKS
 
 
@@ -148,7 +152,7 @@ class _Walk:
         self.sizes = list(shape)  # sizes of the result of the steps so far
         self.make = make
         self.nonzero = nonzero
-        self.plan = IndexPlan()
+        self.plan = IndexPlan([], [], (), [], [])
         self.spec: list[int] = []
         self.source = 0  # dim of the indexed tensor, for messages
         self.dim = 0
@@ -157,20 +161,20 @@ class _Walk:
         self.source += count
         self.dim += count
 
-    def take(self, item: Any) -> None:
+    def take(self, item: Arg) -> None:
         if item is None:
             self._unsqueeze()
             self.dim += 1
-        elif isinstance(item, slice):
+        elif isinstance(item, SLICE):
             self._slice(item)
-        elif isinstance(item, (bool, np.bool_)):
+        elif isinstance(item, _TRUTHS):
             self._truth(bool(item))
         elif hasattr(item, "shape") and not isinstance(item, np.generic):
             self._tensor(item)
         else:
             self._select(item)
 
-    def _step(self, row: str, static: dict[str, Any], scalars: dict[str, Any]) -> None:
+    def _step(self, row: str, static: Kwargs, scalars: Kwargs) -> None:
         self.plan.steps.append(ViewStep(row, static, scalars))
 
     def _index(self, tensor: Tensor) -> None:
@@ -182,12 +186,12 @@ class _Walk:
         self._step("unsqueeze", {"dim": self.dim}, {})
         self.sizes.insert(self.dim, 1)
 
-    def _pick(self, row: str, index: Any) -> None:
+    def _pick(self, row: str, index: object) -> None:
         self._step(row, {"dim": self.dim}, {"index": index})
         del self.sizes[self.dim]
         self.source += 1
 
-    def _select(self, item: Any) -> None:
+    def _select(self, item: Arg) -> None:
         try:
             index = operator.index(item)
         except TypeError:
@@ -243,7 +247,7 @@ class _Walk:
             else:
                 self._select(position)
 
-    def _mask(self, mask: Any) -> None:
+    def _mask(self, mask: Arg) -> None:
         """Replace a mask by the coordinates of its true elements: an integer vector for each of its dims."""
         covered = self.sizes[self.dim : self.dim + len(mask.shape)]
         for offset, (length, size) in enumerate(zip(mask.shape, covered, strict=True)):

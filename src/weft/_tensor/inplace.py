@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any
 
 from weft._base.dtype import bool_
+from weft._base.guards import is_list_or_tuple
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user
 from weft._base.state import ambient
+from weft._base.types import AnyCallable, Arg, Kwargs
 from weft._tensor.arguments import refusal
 from weft._tensor.autocast import not_cast
 from weft._tensor.dim_names import take_names
@@ -22,28 +23,24 @@ from weft.errors import WeftError
 from weft.ops._rows import documented
 
 
-def _picker(
-    function: Callable[..., Any], names: Sequence[str]
-) -> Callable[[Sequence[Any], dict[str, Any]], list[Tensor]]:
+def _picker(function: AnyCallable, names: Sequence[str]) -> Callable[[Sequence[Arg], Kwargs], list[Tensor]]:
     """A function that returns the tensors among its arguments; masks in lists are read before anything is written."""
     places = {name: at for at, name in enumerate(inspect.signature(function).parameters)}
 
-    def find(args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
+    def find(args: Sequence[object], kwargs: Kwargs) -> list[Tensor]:
         tensors: list[Tensor] = []
         for name in names:
             value = args[places[name]] if places[name] < len(args) else kwargs.get(name)
             if isinstance(value, Tensor):
                 tensors.append(value)
-            elif isinstance(value, list | tuple):
+            elif is_list_or_tuple(value):
                 tensors += [x for x in value if isinstance(x, Tensor) and x.dtype is not bool_]
         return tensors
 
     return find
 
 
-def inplace_of(
-    function: Callable[..., Any], name: str, *, uniform: bool = False, separate: Sequence[str] = ()
-) -> Callable[..., Any]:
+def inplace_of(function: AnyCallable, name: str, *, uniform: bool = False, separate: Sequence[str] = ()) -> AnyCallable:
     """The in-place form, which writes its result to its first argument; `uniform` if all elements get the same number.
 
     `separate` names the parameters whose tensors must not share elements with that argument.
@@ -51,7 +48,7 @@ def inplace_of(
     apart_from = _picker(function, separate) if separate else None
 
     @wraps(function)
-    def form(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def form(input: object, *args: object, **kwargs: object) -> Tensor:
         try:
             if not isinstance(input, Tensor):
                 raise refusal(input, "input", name, "Tensor")

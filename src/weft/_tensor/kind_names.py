@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.core
 import numpy as np
@@ -11,7 +9,7 @@ import numpy as np
 from weft._base.of_pytorch import is_of_pytorch, way_from_pytorch
 
 
-def kind_of(x: Any) -> str:
+def kind_of(x: object) -> str:
     """The type of `x`; for another library's array, and for all of PyTorch's objects, with the library's name."""
     if isinstance(x, jax.Array):
         return "jax.Array"
@@ -20,12 +18,12 @@ def kind_of(x: Any) -> str:
     return f"{kind.__module__}.{kind.__qualname__}" if named else kind.__name__
 
 
-def kind_and_advice(x: Any) -> str:
+def kind_and_advice(x: object) -> str:
     """The type of an object that no call takes, and what to use in place of another library's object."""
     return f"{kind_of(x)}{advice(x)}"
 
 
-def advice(x: Any) -> str:
+def advice(x: object) -> str:
     """What to use in place of another library's object, which follows its type in errors; "" for other objects."""
     if isinstance(x, jax.core.Tracer):
         return "; under a jax transformation, call the function that weft.to_jax(fn) makes"
@@ -37,10 +35,10 @@ def advice(x: Any) -> str:
     return f"; make a tensor of it with weft.from_dlpack(x{detached})"
 
 
-def is_of_other_library(x: Any) -> bool:
+def is_of_other_library(x: object) -> bool:
     """Whether `x` is an array of jax's or a tensor of PyTorch's, which no operator of theirs combines with tensors."""
     return isinstance(x, jax.Array) or (_is_array(x) and is_of_pytorch(type(x)))
 
 
-def _is_array(x: Any) -> bool:
+def _is_array(x: object) -> bool:
     return hasattr(type(x), "__dlpack__") and not any(base.__module__.startswith("weft.") for base in type(x).__mro__)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft._base.state import ambient
+from weft._base.types import Arg
 from weft._lazy.aval import Aval
 from weft._lazy.sites import noted
 from weft._lazy.value import Value, tick
 
 
-def leaf(aval: Aval, array: Any, *, owner: Any = None) -> Value:
+def leaf(aval: Aval, array: Arg, *, owner: Arg = None) -> Value:
     """A leaf with elements given by Python, which are constants of a compiled function."""
     value = noted(Value(aval, array, owner=owner))
     value.time = tick()

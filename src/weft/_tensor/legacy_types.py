@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from weft._base.device import DeviceLike, canonical
 from weft._base.dtype import DType
 from weft._base.state import default_dtype
+from weft._base.types import Kwargs
 from weft._tensor.composite.convert import TYPE_NAMES
 from weft._tensor.composite.storage import tensor_of
 from weft._tensor.convert import resolve_device
@@ -14,7 +15,7 @@ from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, UnsupportedError
 
 
-def new_tensor(cls: type[Tensor], *args: Any, device: Any = None, **kwargs: Any) -> Tensor:
+def new_tensor(cls: type[Tensor], *args: object, device: object = None, **kwargs: object) -> Tensor:
     """`Tensor(...)`: a tensor of the default type, of the given sizes or with the elements of one sequence or array."""
     if kwargs:
         raise ArgumentError(f"new() received an invalid combination of arguments: {', '.join(sorted(kwargs))}")
@@ -24,14 +25,14 @@ def new_tensor(cls: type[Tensor], *args: Any, device: Any = None, **kwargs: Any)
     return result
 
 
-def make_subclass(cls: type[Tensor], data: Tensor, require_grad: bool = False) -> Tensor:
+def make_subclass(cls: object, data: Tensor, require_grad: bool = False) -> Tensor:
     """A tensor of a subclass that shares the elements of `data`, outside the tape."""
     if not (isinstance(cls, type) and issubclass(cls, Tensor)):
         raise ArgumentError(f"cls must be a subclass of Tensor, but got {cls!r}")
     return data.detach().as_subclass(cls)._require_grad(require_grad)
 
 
-def make_wrapper_subclass(cls: type[Tensor], *args: Any, **kwargs: Any) -> NoReturn:
+def make_wrapper_subclass(cls: type[Tensor], *args: object, **kwargs: object) -> NoReturn:
     """Raises `NotImplementedError`: a tensor without elements would need `__torch_dispatch__`."""
     raise UnsupportedError(
         f"_make_wrapper_subclass({cls.__name__}): no __torch_dispatch__ here could serve a tensor without elements. "
@@ -45,7 +46,7 @@ class _LegacyType(type):
     dtype: DType
     home: str
 
-    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
+    def __new__(cls, name: str, bases: tuple[type, ...], namespace: Kwargs) -> _LegacyType:
         if bases:
             raise ArgumentError(f"type 'torch.{bases[0].__name__}' is not an acceptable base type; derive from Tensor")
         return super().__new__(cls, name, bases, namespace)
@@ -53,7 +54,7 @@ class _LegacyType(type):
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, Tensor) and instance.dtype is cls.dtype and instance.device.type == cls.home
 
-    def __call__(cls, *args: Any, device: DeviceLike | None = None) -> Tensor:
+    def __call__(cls, *args: object, device: DeviceLike | None = None) -> Tensor:
         return tensor_of(cls.dtype, canonical(cls.home), args, device)
 
 
@@ -70,7 +71,7 @@ def classes_of(home: str, module: str) -> dict[str, type]:
 CLASSES = classes_of("cpu", "torch")
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> type:
     try:
         return CLASSES[name]
     except KeyError:

@@ -4,41 +4,45 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Sequence
-from typing import Any
 
+from weft._base.types import AnyCallable
 from weft.ops._table import TABLE, OpDef
 
 # no cell: a cache, keyed by all that its entries depend on
-_of_rows: dict[OpDef, Any] = {}
+_of_rows: dict[OpDef, AnyCallable] = {}
 # no cell: a cache, keyed by all that its entries depend on
-_by_name: dict[str, Any] = {}
+_by_name: dict[str, AnyCallable] = {}
 
 
-def tuple_of(op: OpDef) -> Any:
+def tuple_of(op: OpDef) -> AnyCallable:
     """What makes the results of a row with several outputs: a named tuple, if the outputs have names."""
     kind = _of_rows.get(op)
     if kind is None:
         if not op.outputs:
-            return lambda *results: results
+            return _unnamed
         name = op.name.removesuffix("_dim")
         kind = _of_rows[op] = named_result(f"linalg_{name}" if op.public.module == "linalg" else name, op.outputs)
     return kind
 
 
-def named_result(name: str, fields: Sequence[str]) -> Any:
+def _unnamed(*results: object) -> tuple[object, ...]:
+    return results
+
+
+def named_result(name: str, fields: Sequence[str]) -> AnyCallable:
     """A tuple type that prints as PyTorch's `return_types`."""
     assert name not in _by_name, "there is one type of each name"
 
-    def show(self: Any) -> str:
+    def show(self: tuple[object, ...]) -> str:
         inner = ",\n".join(f"{field}={value!r}" for field, value in zip(fields, self, strict=True))
         return f"torch.return_types.{name}(\n{inner})"
 
     members = {"__slots__": (), "__repr__": show, "__module__": "weft.return_types"}
-    kind = _by_name[name] = type(name, (namedtuple(name, fields),), members)
+    kind = _by_name[name] = type(name, (namedtuple(name, fields),), members)  # pyright: ignore[reportUntypedNamedTuple]  the names come from a row
     return kind
 
 
-def result_types() -> dict[str, Any]:
+def result_types() -> dict[str, AnyCallable]:
     """The types of the results of public functions, by name."""
     for row in TABLE.values():
         if _is_public(row):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import NamedTuple
 
 from weft._autograd.derive import derivative_of, on_tape, smooth_outputs
 from weft._autograd.engine import gradients_of, output_of
@@ -24,11 +24,13 @@ from weft._autograd.saving import Packed, save_apart
 from weft._base.device import device
 from weft._base.dtype import DType
 from weft._base.forks import renew_in_forks
+from weft._base.guards import TUPLE, is_tuple
 from weft._base.handles import Handle
 from weft._base.size import Size
 from weft._base.state import ambient
+from weft._base.types import Arg, AttributeValue, Result
 from weft._lazy.aval import Aval
-from weft._lazy.call import Many, plain
+from weft._lazy.call import plain
 from weft._lazy.role import Interior, Leaf, custom_of
 from weft._lazy.signature import Signature
 from weft._lazy.value import Value
@@ -38,6 +40,7 @@ from weft._tensor.saved import Location as Location
 from weft._tensor.saved import SavedTensor
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft.errors import ArgumentError, GradientError
+from weft.ops._kinds import Many
 
 Tensors = tuple[Tensor | None, ...]
 
@@ -74,7 +77,7 @@ class Node:
         return tuple([(None, 0) if x.role is None else (node_of(x), index_of(x)) for x in edges])
 
     @property
-    def metadata(self) -> dict[Any, Any]:
+    def metadata(self) -> dict[object, object]:
         """A dict for what users attach to the node."""
         return node_hooks_of(self._vertex).metadata
 
@@ -83,7 +86,7 @@ class Node:
         """True: gradients flow through all nodes."""
         return True
 
-    def register_hook(self, fn: Callable[[Tensors, Tensors], Any]) -> Handle:
+    def register_hook(self, fn: Callable[[Tensors, Tensors], Result]) -> Handle:
         """Call `fn(grad_inputs, grad_outputs)` when a backward pass has executed the node.
 
         If it returns a tuple, that takes the place of `grad_inputs`, the gradients by `next_functions`.
@@ -97,7 +100,7 @@ class Node:
         on_values.__name__ = name
         return Handle(node_hooks_of(self._vertex).after, on_values)
 
-    def register_prehook(self, fn: Callable[[Tensors], Any]) -> Handle:
+    def register_prehook(self, fn: Callable[[Tensors], Result]) -> Handle:
         """Call `fn(grad_outputs)` before a backward pass executes the node; a tuple takes the place of them."""
         types, name = self._output_types(), getattr(fn, "__name__", "<unknown>")
 
@@ -107,7 +110,7 @@ class Node:
         on_values.__name__ = name
         return Handle(node_hooks_of(self._vertex).before, on_values)
 
-    def __call__(self, *grad_outputs: Tensor | None) -> Any:
+    def __call__(self, *grad_outputs: Tensor | None) -> Tensors | Tensor | None:
         """The gradients by `next_functions`, given those of the node's outputs; for a single one, not in a tuple.
 
         Hooks are not called. `RuntimeError` for another number of gradients.
@@ -166,7 +169,7 @@ class Node:
 
     # --- what the derivative reads ------------------------------------------------------------------------------
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> AttributeValue:
         """`_saved_NAME`: what the derivative reads of an argument, or of the "result"; `_raw_saved_NAME`: as saved."""
         for prefix in ("_saved_", "_raw_saved_"):
             if name.startswith(prefix):
@@ -179,7 +182,7 @@ class Node:
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *[f"_saved_{name}" for name, _ in self._arguments()]]
 
-    def _arguments(self) -> Iterator[tuple[str, Any]]:
+    def _arguments(self) -> Iterator[tuple[str, Arg]]:
         """The arguments of the call by PyTorch's names, with their position, positions, or `_Static` value."""
         vertex = self._vertex
         signature = _signature_of(vertex)
@@ -197,16 +200,17 @@ class Node:
         for index in range(signature.main):
             yield (*call.op.outputs, *["result"] * signature.main)[index], at + index
 
-    def _read_saved(self, what: Any, *, raw: bool) -> Any:
+    def _read_saved(self, what: Arg, *, raw: bool) -> Arg:
         if isinstance(what, _Static):
             return what.value
-        if isinstance(what, tuple):
+        if isinstance(what, TUPLE):
             return tuple([self._read_saved(each, raw=raw) for each in what])
         vertex = self._vertex
         signature = _signature_of(vertex)
         inputs = inputs_of(vertex)
-        if what < len(inputs) and signature.avals[what].weak:
-            return inputs[what].number
+        at: int = what
+        if at < len(inputs) and signature.avals[at].weak:
+            return inputs[at].number
         if is_spent(vertex):
             raise second_backward_error()
         derivative = derivative_of(signature, on_tape(inputs), smooth_outputs(signature))
@@ -216,7 +220,7 @@ class Node:
             save_apart((vertex,), SavedTensor)
             vertex = self._vertex
         if isinstance(vertex, Packed):
-            saved: Any = vertex.saved[what]
+            saved: Arg = vertex.saved[what]
         else:
             members = [vertex_of(place) for place in self._places.values()]  # pyright: ignore[reportArgumentType]  no leaf's
             value = inputs[what] if what < len(inputs) else output_of(members, what - len(inputs), ambient())
@@ -267,7 +271,7 @@ class AccumulateGrad(Node):
         return 2**64 - 1
 
     @property
-    def _vertex(self) -> Any:
+    def _vertex(self) -> Arg:
         return self._role
 
     def _input_types(self) -> list[Aval]:
@@ -276,19 +280,19 @@ class AccumulateGrad(Node):
     def _output_types(self) -> list[Aval]:
         return [self.variable._read().aval]
 
-    def _arguments(self) -> Iterator[tuple[str, Any]]:
+    def _arguments(self) -> Iterator[tuple[str, Arg]]:
         return iter(())
 
 
 class _Static:
     """A static argument of a call."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         self.value = value
 
 
 # no cell: a cache, keyed by all that its entries depend on
-_nodes: weakref.WeakValueDictionary[Any, Node] = weakref.WeakValueDictionary()
+_nodes: weakref.WeakValueDictionary[Hashable, Node] = weakref.WeakValueDictionary()
 # no cell: a cache, keyed by all that its entries depend on
 _types: dict[str, type[Node]] = {}
 _making = threading.Lock()
@@ -308,7 +312,7 @@ def node_of(x: Location) -> Node:
         if node is None:
             node = _nodes[key] = AccumulateGrad(x) if isinstance(role, Leaf) else _new_node(x)
         if not isinstance(role, Leaf):
-            node._places.setdefault(index_of(x), x)
+            node._places.setdefault(index_of(x), x)  # pyright: ignore[reportPrivateUsage]  contexts are nodes, and their other names the user's
         return node
 
 
@@ -316,7 +320,7 @@ def _new_node(x: Location) -> Node:
     name = backward_name(x).rpartition("::")[2]  # pyright: ignore[reportArgumentType]  no leaf's role
     node_type = _types.setdefault(name, type(name, (Node,), {"__doc__": f"The node of an application: {name}."}))
     node = node_type()
-    node._places = {}
+    node._places = {}  # pyright: ignore[reportPrivateUsage]  contexts are nodes, and their other names the user's
     return node
 
 
@@ -347,7 +351,7 @@ class GradientEdge(NamedTuple):
     @property
     def aval(self) -> Aval:
         """The type of the gradient."""
-        return self.node._output_types()[self.output_nr]
+        return self.node._output_types()[self.output_nr]  # pyright: ignore[reportPrivateUsage]  contexts are nodes, and their other names the user's
 
 
 def _seed(aval: Aval, grad: Tensor | None) -> Value | None:
@@ -364,11 +368,11 @@ def _wrapped(avals: Sequence[Aval], grads: Sequence[Value | None]) -> Tensors:
     return tuple([None if grad is None else wrap(as_gradient_of(aval, grad)) for aval, grad in pairs])
 
 
-def _unwrapped(avals: Sequence[Aval], results: Any, hook: str) -> Gradients | None:
+def _unwrapped(avals: Sequence[Aval], results: Arg, hook: str) -> Gradients | None:
     """What a hook returns, as values."""
     if results is None:
         return None
-    if not isinstance(results, tuple):
+    if not is_tuple(results):
         raise ArgumentError(f"expected tuple, but hook returned '{kind_of(results)}'{advice(results)}")
     values: Gradients = []
     for at, result in enumerate(results):

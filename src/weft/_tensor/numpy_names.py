@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
-from typing import Any
 
+from weft._base.types import Arg
 from weft.errors import ArgumentError
 from weft.ops._kinds import REQUIRED, Kind, Param
 from weft.ops._table import OpDef
@@ -31,7 +31,7 @@ def with_axis(op: OpDef, name: str, parts: list[str], lines: list[str]) -> list[
     return [*parts, "axis=None"] if "*" in parts else [*parts, "*", "axis=None"]
 
 
-def one_of(name: str, dim: Any, axis: Any) -> Any:
+def one_of(name: str, dim: object, axis: object) -> Arg:
     """A required `dim` that is given by one of its two names."""
     if axis is None:
         raise ArgumentError(f"{name}() missing 1 required positional argument: 'dim'")

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
 
+from weft._base.dtype import DType
+from weft._base.guards import is_tuple
 from weft._base.state import ambient
+from weft._base.types import Arg
 from weft._tensor.dim_names import names_of, take_names
 from weft._tensor.kind_names import kind_and_advice
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft._tensor.view import check_cast, check_names, check_overlap, write
 from weft.errors import ArgumentError, DTypeError, GradientError
 from weft.ops._type_names import c_name, scalar_name
 
 
-def write_out(out: Any, result: Any, text: str = "", sources: Sequence[Any] = (), separate: Sequence[Any] = ()) -> Any:
+def write_out(
+    out: Arg, result: Arg, text: str = "", sources: Sequence[Arg] = (), separate: Sequence[Arg] = ()
+) -> Results:
     """Write a result to the argument `out`. It was computed from `sources`, and from `separate` tensors.
 
     An `out` of another shape is resized, with a warning unless it is empty. An `out` of another type is refused with
     `text` or, if that is empty, by the rules of in-place operators. `out` must not share elements with `separate`.
     """
-    if isinstance(result, tuple):
+    if is_tuple(result):
         for target, part in zip(out, result, strict=True):
             write_out(target, part, text, sources, separate)
         return out
@@ -57,6 +61,6 @@ def replace(out: Tensor, result: Tensor) -> Tensor:
     return out
 
 
-def type_of_out(out: Any) -> Any:
+def type_of_out(out: object) -> DType | None:
     """The type of a result that is written to `out`, if no type is requested."""
     return out.dtype if isinstance(out, Tensor) else None

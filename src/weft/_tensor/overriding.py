@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache, wraps
 from types import FrameType, FunctionType
-from typing import Any
 
 from weft._base.call_site import written_arguments
+from weft._base.guards import LIST_OR_TUPLE
 from weft._base.of_pytorch import is_of_pytorch
 from weft._base.overriding import (
     CO_VARARGS,
@@ -22,6 +22,7 @@ from weft._base.overriding import (
 )
 from weft._base.site import UNTIL_USER, end_at_user
 from weft._base.state import ambient, set_field
+from weft._base.types import AnyCallable, Arg, Args, AttributeValue, Kwargs, Result
 from weft._tensor.base import VALUE_SLOT, TensorBase
 from weft.errors import ArgumentError
 
@@ -32,7 +33,7 @@ class _Disabled:
     A function would be bound to the object by which PyTorch finds it, and PyTorch warns of that.
     """
 
-    def __call__(self, func: Any, types: Iterable[type], args: Any = (), kwargs: Any = None) -> Any:
+    def __call__(self, func: object, types: Iterable[type], args: object = (), kwargs: object = None) -> Result:
         _refuse_of_pytorch(func, types)
         return NotImplemented
 
@@ -43,7 +44,7 @@ disabled = _Disabled()
 class _Guarded:
     """The attribute `_value` of an overriding class, which a public function cannot read."""
 
-    def __get__(self, tensor: TensorBase | None, kind: type) -> Any:
+    def __get__(self, tensor: TensorBase | None, kind: type) -> AttributeValue:
         if tensor is None:
             return self
         require_not_overridden(tensor)
@@ -52,14 +53,15 @@ class _Guarded:
         except AttributeError:
             raise AttributeError(f"this {kind.__name__} has no elements: its `__new__` has made no tensor") from None
 
-    def __set__(self, tensor: TensorBase, value: Any) -> None:
+    def __set__(self, tensor: TensorBase, value: object) -> None:
         VALUE_SLOT.__set__(tensor, value)
 
 
 _GUARD = _Guarded()
+_TENSORS: tuple[type, ...] = (TensorBase,)
 
 # no cell: filled when the library is imported
-MEMBERS: dict[str, Any] = {}
+MEMBERS: Kwargs = {}
 """The methods and properties of `Tensor`, by name, of which overriding classes have versions of their own."""
 
 
@@ -74,7 +76,7 @@ def become_overriding(kind: type[TensorBase]) -> None:
 
 
 @cache
-def _overridable_member(member: Any) -> Any:
+def _overridable_member(member: Arg) -> AnyCallable | property:
     if not isinstance(member, property):
         return overridable(member, member)
     public = (member.__get__, member.__set__, member.__delete__)
@@ -83,7 +85,7 @@ def _overridable_member(member: Any) -> Any:
     return property(read, write, delete, member.__doc__)
 
 
-def _inherited(kind: type, name: str) -> Any:
+def _inherited(kind: type, name: str) -> AttributeValue:
     return next((c.__dict__[name] for c in kind.__mro__ if name in c.__dict__), None)
 
 
@@ -91,12 +93,12 @@ def is_overriding(kind: type) -> bool:
     """Whether objects of a class are asked: it has a `__torch_function__`, and is neither `Tensor` nor `Parameter`."""
     if getattr(kind, "__torch_function__", disabled) is disabled:
         return False
-    if issubclass(kind, TensorBase):
-        return kind._value is _GUARD
+    if issubclass(kind, _TENSORS):
+        return getattr(kind, "_value", None) is _GUARD
     return not is_of_pytorch(kind)
 
 
-def require_not_overridden(x: Any) -> None:
+def require_not_overridden(x: object) -> None:
     """End the public function that the user has called if the class of its argument `x` overrides it."""
     if is_overriding(type(x)) and ambient().overrides.by_classes:
         raise_overridden(x)
@@ -105,9 +107,9 @@ def require_not_overridden(x: Any) -> None:
 # --- from a signal to a call --------------------------------------------------------------------------------------
 
 
-def dispatched(signal: Overridden) -> Any:
+def dispatched(signal: Overridden) -> Result:
     """What a public function returns that has caught `signal`: the result of `__torch_function__`."""
-    frame = sys._getframe(1)
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  only it gives a frame at once
     if signal.frame is not frame:
         raise signal
     handler = handler_at(frame)
@@ -118,14 +120,14 @@ def dispatched(signal: Overridden) -> Any:
     return result
 
 
-def _arguments(handler: Handler, frame: FrameType) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _arguments(handler: Handler, frame: FrameType) -> tuple[Args, Kwargs]:
     """The arguments of a handler's call, by position and by keyword as PyTorch's function would pass them on.
 
     Its compiled functions do so as the call is written, those of `nn.functional` by keyword what has a default, also
     where it is not given.
     """
     code, values = frame.f_code, frame.f_locals
-    function: Any = handler.function
+    function: Arg = handler.function
     names = code.co_varnames
     count, only_keywords = code.co_argcount, code.co_kwonlyargcount
     rest = count + only_keywords
@@ -135,8 +137,8 @@ def _arguments(handler: Handler, frame: FrameType) -> tuple[tuple[Any, ...], dic
     written = None if in_full or has_rest else written_arguments(frame.f_back)
     positional, keywords = (0, ()) if written is None else written
     first = count if has_rest else max(positional, code.co_posonlyargcount)
-    args: list[Any] = []
-    kwargs: dict[str, Any] = {}
+    args: list[Arg] = []
+    kwargs: Kwargs = {}
     for at, name in enumerate(names[:count]):
         value = values[name]
         is_operand = written is None and not in_full and len(args) == at and _has_tensor(value)
@@ -144,7 +146,7 @@ def _arguments(handler: Handler, frame: FrameType) -> tuple[tuple[Any, ...], dic
             args.append(value)
         elif name in keywords or value is not defaults[name] or (in_full and name not in _OWN_NAMES):
             kwargs[name] = value
-    own = function.__kwdefaults__ or {}
+    own: Kwargs = function.__kwdefaults__ or {}
     for name in names[count:rest]:
         if name not in own or values[name] is not own[name]:
             kwargs[name] = values[name]
@@ -166,26 +168,26 @@ _COMPILED = frozenset({
 """The functions of `nn.functional` that are compiled ones in PyTorch."""
 
 
-def _is_passed_in_full(public: Any) -> bool:
+def _is_passed_in_full(public: Arg) -> bool:
     return getattr(public, "__module__", "") == "weft.nn.functional" and public.__name__ not in _COMPILED
 
 
-def _has_tensor(x: Any) -> bool:
+def _has_tensor(x: object) -> bool:
     return any(isinstance(part, TensorBase) or is_overriding(type(part)) for part in flat((x,), {}))
 
 
-def flat(args: Iterable[Any], kwargs: dict[str, Any]) -> Iterator[Any]:
+def flat(args: Iterable[Arg], kwargs: Kwargs) -> Iterator[object]:
     """Arguments, with the entries of lists and tuples."""
     for x in (*args, *kwargs.values()):
-        if isinstance(x, list | tuple):
+        if isinstance(x, LIST_OR_TUPLE):
             yield from x
         else:
             yield x
 
 
-def overriding_among(relevant: Iterable[Any]) -> list[Any]:
+def overriding_among(relevant: Iterable[object]) -> list[Arg]:
     """One object of each overriding class, in the order in which they are asked: subclasses before their bases."""
-    order: list[Any] = []
+    order: list[Arg] = []
     if not ambient().overrides.by_classes:
         return order
     for x in relevant:
@@ -197,7 +199,7 @@ def overriding_among(relevant: Iterable[Any]) -> list[Any]:
 
 
 @acts_for_user
-def _answer(public: Any, overriding: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _answer(public: object, overriding: list[Arg], args: Args, kwargs: Kwargs) -> Result:
     """The first answer of the mode and of the overriding objects, or `NotImplemented`."""
     types = tuple(map(type, overriding))
     overrides = ambient().overrides
@@ -213,7 +215,7 @@ def _answer(public: Any, overriding: list[Any], args: tuple[Any, ...], kwargs: d
     return NotImplemented
 
 
-def handle(public: Any, relevant: Iterable[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def handle(public: object, relevant: Iterable[object], args: Args, kwargs: Kwargs) -> Result:
     """The result of `__torch_function__` of the mode or of `relevant` arguments; `TypeError` if none has one."""
     relevant = list(relevant)
     result = _answer(public, overriding_among(relevant), args, kwargs)
@@ -222,16 +224,16 @@ def handle(public: Any, relevant: Iterable[Any], args: tuple[Any, ...], kwargs: 
     return result
 
 
-def _no_implementation(public: Any, relevant: Iterable[Any]) -> ArgumentError:
+def _no_implementation(public: object, relevant: Iterable[object]) -> ArgumentError:
     mode = ambient().overrides.mode
-    kinds = [type(x) for x in overriding_among(relevant)]
+    kinds: list[type] = [type(x) for x in overriding_among(relevant)]
     return ArgumentError(
         f"no implementation found for '{name_of(public)}' on types that implement __torch_function__: {kinds}"
         + (f" nor in mode {mode}" if mode is not None else "")
     )
 
 
-def name_of(public: Any) -> str:
+def name_of(public: Arg) -> str:
     """The name of a public function, such as `torch.Tensor.add`, or of a property's method."""
     if not hasattr(public, "__qualname__"):  # an operator of the user's
         return str(public)
@@ -243,7 +245,7 @@ def name_of(public: Any) -> str:
 class setting:
     """Set fields of `Overrides` within a block; what else the block sets stays set."""
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, **fields: object) -> None:
         self._fields = fields
 
     def __enter__(self) -> None:
@@ -254,13 +256,13 @@ class setting:
         set_field(overrides=self._old)
 
 
-def push_mode(mode: Any) -> None:
+def push_mode(mode: object) -> None:
     """Let a mode be asked first, until `pop_mode`."""
     overrides = ambient().overrides
     set_field(overrides=overrides.replaced(modes=(*overrides.modes, mode)))
 
 
-def pop_mode() -> Any:
+def pop_mode() -> Result:
     """End what `push_mode` began last; returns the mode."""
     overrides = ambient().overrides
     set_field(overrides=overrides.replaced(modes=overrides.modes[:-1]))
@@ -270,14 +272,12 @@ def pop_mode() -> Any:
 # --- what overriding classes inherit ------------------------------------------------------------------------------
 
 # no cell: filled when the library is imported
-NOT_WRAPPED: list[Any] = []
+NOT_WRAPPED: list[Arg] = []
 """Methods of properties whose results are as they were stored, such as `Tensor.grad.__get__`."""
 
 
 @acts_for_user
-def by_default(
-    cls: Any, func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
-) -> Any:
+def by_default(cls: Arg, func: AnyCallable, types: Iterable[type], args: Args = (), kwargs: Arg = None) -> Result:
     """Call `func`, and make tensors among its results tensors of this class.
 
     `NotImplemented` if the class of an argument is no base of this one; `TypeError` for a function of PyTorch's, which
@@ -291,7 +291,7 @@ def by_default(
         return result if func in NOT_WRAPPED else _converted(result, cls)
 
 
-def _refuse_of_pytorch(func: Any, types: Iterable[type]) -> None:
+def _refuse_of_pytorch(func: object, types: Iterable[type]) -> None:
     """Raise `TypeError` if `func` is a function of PyTorch's, beside which this package has been imported."""
     owner = getattr(func, "__self__", func)  # a property, of a method such as `Tensor.grad.__get__`
     owner = getattr(owner, "__objclass__", getattr(owner, "fget", func))
@@ -303,20 +303,25 @@ def _refuse_of_pytorch(func: Any, types: Iterable[type]) -> None:
         )
 
 
-def _converted(result: Any, kind: type) -> Any:
+def _class_of(x: object) -> AnyCallable:
+    return type(x)
+
+
+def _converted(result: Result, kind: type) -> Result:
     if isinstance(result, TensorBase) and not isinstance(result, kind):
         return result.as_subclass(kind)
-    if isinstance(result, tuple | list):
+    if isinstance(result, LIST_OR_TUPLE):
         parts = [_converted(x, kind) for x in result]
-        return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)
+        make = _class_of(result)
+        return make(*parts) if hasattr(result, "_fields") else make(parts)
     return result
 
 
-def overridable(function: Callable[..., Any], public: Any = None, *, only_modes: bool = False) -> Any:
+def overridable(function: AnyCallable, public: object = None, *, only_modes: bool = False) -> AnyCallable:
     """A public function that can be overridden, of one that does nothing for it. `public` is what it stands for."""
 
     @wraps(function)
-    def form(*args: Any, **kwargs: Any) -> Any:
+    def form(*args: object, **kwargs: object) -> Result:
         try:
             _require_none_overriding(args, kwargs)
             return function(*args, **kwargs)
@@ -330,7 +335,7 @@ def overridable(function: Callable[..., Any], public: Any = None, *, only_modes:
     return form
 
 
-def _require_none_overriding(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _require_none_overriding(args: Args, kwargs: Kwargs) -> None:
     state = ambient().overrides
     if state.mode is not None:
         raise_overridden()

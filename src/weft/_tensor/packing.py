@@ -7,16 +7,16 @@ sorted, with the longest first. `batch_sizes` has the number of sequences at eac
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from weft._base.types import Arg
 from weft._lazy.external import room_like
 from weft._tensor.codegen import op
 from weft._tensor.convert import from_numpy_array
 from weft._tensor.tensor import Tensor
 
-Lengths = np.ndarray[Any, Any]
+Lengths = np.ndarray
 
 
 def conjugate(sizes: Lengths) -> Lengths:
@@ -24,19 +24,17 @@ def conjugate(sizes: Lengths) -> Lengths:
     return (sizes > np.arange(int(sizes[0]))[:, None]).sum(1)
 
 
-def _on_device_of(array: Lengths, tensor: Tensor) -> Any:
+def _on_device_of(array: Lengths, tensor: Tensor) -> Tensor:
     """An array as a tensor on the device of `tensor`."""
     return from_numpy_array(array).to(tensor.device)
 
 
-def lengths_on_device_of(batch_sizes: Any, tensor: Tensor) -> Any:
+def lengths_on_device_of(batch_sizes: Arg, tensor: Tensor) -> Tensor:
     """The lengths of sequences as a tensor on the device of `tensor`, from a tensor of batch sizes."""
     return _on_device_of(conjugate(batch_sizes._host()), tensor)
 
 
-def padded_rows(
-    rows: Sequence[np.ndarray[Any, Any]], width: int, filling: float, side: str = "right"
-) -> np.ndarray[Any, Any]:
+def padded_rows(rows: Sequence[np.ndarray], width: int, filling: float, side: str = "right") -> np.ndarray:
     """Arrays (length, …) padded on one side to (rows, width, …), in memory that becomes a tensor without a copy.
 
     It uses NumPy, because lengths always vary, and XLA would compile a program for each combination.

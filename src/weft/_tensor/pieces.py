@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from weft._base.state import ambient
 from weft._dispatch import apply
@@ -20,7 +19,7 @@ from weft.errors import ArgumentError
 from weft.ops._table import TABLE
 
 
-def iterate(x: Tensor) -> Iterator[Any]:
+def iterate(x: Tensor) -> Iterator[Tensor]:
     """Go through the slices along the first dim. Each is made when it is its turn."""
     if not x.dim():
         raise ArgumentError("iteration over a 0-d tensor")
@@ -92,7 +91,7 @@ def shown_in_memory(call: Call, source: Value, others: tuple[Value, ...]) -> Val
     return _part_in_memory(call, source, tuple([x.aval for x in others]), [x.number for x in others])
 
 
-def _part_in_memory(call: Call, source: Value, avals: tuple[Aval, ...], numbers: Sequence[Any]) -> Value | None:
+def _part_in_memory(call: Call, source: Value, avals: tuple[Aval, ...], numbers: Sequence[object]) -> Value | None:
     aval = source.aval
     if call.op.host is None or source.role is not None or aval.owner is not None:
         return None

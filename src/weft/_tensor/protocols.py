@@ -10,8 +10,10 @@ import numpy as np
 
 from weft._base.device import DeviceLike
 from weft._base.dtype import DType, as_dtype
+from weft._base.guards import ARRAY
 from weft._base.layout import layout
 from weft._base.state import default_dtype
+from weft._base.types import Arg
 from weft._tensor.convert import (
     existing,
     from_host,
@@ -38,7 +40,7 @@ def copied(self: Tensor) -> Tensor:
     return result.requires_grad_(self.requires_grad)
 
 
-def contains(self: Tensor, element: Any) -> bool:
+def contains(self: Tensor, element: object) -> bool:
     """Whether an element equals `element`, a number or a tensor that broadcasts. Waits for the elements."""
     if not isinstance(element, (Tensor, numbers.Number, np.generic)):
         raise DTypeError(
@@ -47,7 +49,7 @@ def contains(self: Tensor, element: Any) -> bool:
     return bool((self == element).any())
 
 
-def wrapped(self: Tensor, array: np.ndarray[Any, Any], context: Any = None, return_scalar: bool = False) -> Tensor:
+def wrapped(self: Tensor, array: np.ndarray, context: object = None, return_scalar: bool = False) -> Tensor:
     """The result of NumPy functions of tensors as a tensor; as in PyTorch, `uint8` for booleans."""
     del context, return_scalar
     return from_host(array.astype(np.uint8) if array.dtype == np.bool_ else array, self.device)
@@ -106,7 +108,7 @@ def from_file(
 
 
 def asarray(
-    obj: Any,
+    obj: object,
     *,
     dtype: DType | None = None,
     device: DeviceLike | None = None,
@@ -138,11 +140,11 @@ def asarray(
     return (result if result.is_leaf and requires_grad else wrap(own(result._read())))._require_grad(requires_grad)
 
 
-def _shared(obj: Any, dtype: DType | None) -> Tensor | None:
+def _shared(obj: Arg, dtype: DType | None) -> Tensor | None:
     """A tensor that shares the elements of an object in memory; None for numbers and sequences."""
     if isinstance(obj, Tensor):
         return obj
-    if isinstance(obj, np.ndarray):
+    if isinstance(obj, ARRAY):
         return tensor_over(obj)
     if isinstance(obj, UntypedStorage):  # without a type, it is a sequence of its bytes
         return None if dtype is None else elements_of(obj, dtype)
@@ -159,7 +161,7 @@ def _shared(obj: Any, dtype: DType | None) -> Tensor | None:
     return frombuffer(obj, dtype=default_dtype() if dtype is None else dtype)
 
 
-def _check_may_copy(source: Tensor, wanted: DType, target: Any, copy: bool | None) -> None:
+def _check_may_copy(source: Tensor, wanted: DType, target: object, copy: bool | None) -> None:
     if copy is False:
         if target != source.device:
             raise ValueRangeError(f"can't alias tensor from device '{source.device}' to '{target}'.")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from weft._autograd.graph import second_backward_error
 from weft._autograd.saving import save_apart
 from weft._base.capture import active_capture
 from weft._base.state import ambient, using
+from weft._base.types import Arg
 from weft._lazy.role import Leaf, Role
 from weft._lazy.value import Value
 from weft._tensor.kind_names import kind_of
@@ -20,8 +20,8 @@ from weft.errors import ArgumentError, GradientError, ShapeError
 Location = Value | Role
 """What is in the graph: a value on the tape, or the tape that a pass has left of it, or a leaf's."""
 
-Pack = Callable[[Tensor], Any]
-Unpack = Callable[[Any], Tensor]
+Pack = Callable[[Tensor], Arg]
+Unpack = Callable[[Arg], object]
 
 
 class Packing:
@@ -51,7 +51,7 @@ class SavedTensor:
         self, value: Value, place: Value | Role | None, tensor: Tensor | None = None, *, packing: Packing | None = None
     ) -> None:
         """Save a value; `place` is where it is in the graph, if it is on the tape, and `tensor` the user's handle."""
-        self.kept: Any = value
+        self.kept: Arg = value
         self.output: int | None = None
         self.aval = value.aval
         self._place = place

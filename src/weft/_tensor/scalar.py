@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 import numbers
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from weft._base.dtype import BOOL, COMPLEX, INTEGER, DType, bool_, complex128, float64, int64, uint64
+from weft._base.guards import NUMPY_NUMBER
 from weft._base.limits import INT64, limits
+from weft._base.types import AnyCallable, Arg
 from weft._lazy.aval import aval_of
 from weft._lazy.value import Value
 from weft._tensor.kind_names import kind_and_advice
 from weft._tensor.overriding import require_not_overridden
 from weft.errors import ArgumentError, DTypeError, IntegerRangeError
+from weft.ops._kinds import Scalar
 from weft.ops._type_names import c_name
 
 Number = bool | int | float | complex
@@ -24,7 +26,8 @@ _WEAK = {
     kind: aval_of((), dtype, weak=True)
     for kind, dtype in ((bool, bool_), (int, int64), (float, float64), (complex, complex128))
 }
-_ABSTRACT: tuple[tuple[Any, type], ...] = (
+_COMPLEX: tuple[type, ...] = (complex, np.complexfloating)
+_ABSTRACT: tuple[tuple[AnyCallable, type], ...] = (
     (bool, np.bool_),
     (int, numbers.Integral),
     (float, numbers.Real),
@@ -32,11 +35,11 @@ _ABSTRACT: tuple[tuple[Any, type], ...] = (
 )
 
 
-def number(x: Any, name: str = "", op: str = "") -> Value:
+def number(x: Arg, name: str = "", op: str = "") -> Value:
     """A leaf for a Python (or NumPy) number. Its type is weak: the types of tensors win in promotion."""
-    aval = _WEAK.get(type(x))
+    aval = _WEAK.get(type(x))  # pyright: ignore[reportUnknownArgumentType]  of anything
     if aval is None:
-        if isinstance(x, np.generic):
+        if isinstance(x, NUMPY_NUMBER):
             return number(x.item())
         for kind, abstract in _ABSTRACT:
             if isinstance(x, abstract):
@@ -58,7 +61,7 @@ def _unsigned(x: int) -> Value:
     return Value(aval_of((), uint64), jnp.asarray(x, uint64.numpy))
 
 
-def fitting(x: Any, dtype: DType) -> Any:
+def fitting(x: Scalar, dtype: DType) -> Scalar:
     """A number as an element of a type; a real type drops a zero imaginary part.
 
     `RuntimeError` if this would lose anything else. In unsigned types, negative numbers wrap around.
@@ -66,12 +69,12 @@ def fitting(x: Any, dtype: DType) -> Any:
     if not _fits(x, dtype):
         word = f"{dtype.name}_t" if dtype.category == INTEGER else c_name(dtype)
         raise DTypeError(f"value cannot be converted to type {word} without overflow")
-    if not isinstance(x, complex | np.complexfloating) or dtype.category == COMPLEX:
+    if not isinstance(x, _COMPLEX) or dtype.category == COMPLEX:
         return x
     return x != 0 if dtype.category == BOOL else x.real
 
 
-def _fits(x: Any, dtype: DType) -> bool:
+def _fits(x: Arg, dtype: DType) -> bool:
     if isinstance(x, numbers.Integral):
         number(int(x))  # raises for integers beyond uint64
     if dtype.category == COMPLEX:

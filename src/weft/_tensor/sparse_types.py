@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft._base.dtype import DType
+from weft._base.types import Arg
 from weft._tensor.composite.convert import TYPE_NAMES
 from weft._tensor.composite.sparse import sparse_coo_tensor
 from weft._tensor.tensor import Tensor
@@ -19,7 +18,7 @@ class _SparseType(type):
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, Tensor) and instance.is_sparse and instance.dtype is cls.dtype
 
-    def __call__(cls, *args: Any, device: Any = None) -> Tensor:
+    def __call__(cls, *args: Arg, device: Arg = None) -> Tensor:
         if args and isinstance(args[0], Tensor):
             return sparse_coo_tensor(*args, dtype=cls.dtype, device=device)
         sizes = args[0] if len(args) == 1 and not isinstance(args[0], int) else args

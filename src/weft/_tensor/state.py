@@ -12,6 +12,7 @@ from typing import Self
 
 import numpy as np
 
+from weft._base.dtype import DType
 from weft._base.state import ambient
 from weft._base.types import Arg
 from weft._lazy import flushing
@@ -36,7 +37,7 @@ class Facts:
     """
 
     alias: object = None
-    views: list[weakref.ref[TensorState]] | None = None
+    views: list[weakref.ref[TensorBase]] | None = None
     role: Leaf | None = None
     writes: int = 0
     overwritten: int = 0
@@ -61,8 +62,12 @@ def _fact(name: str) -> property:
     return property(attrgetter(f"_facts.{name}"), write)
 
 
-class TensorState(Derived):
-    """The state of a tensor, in slots, because its `__dict__` is its user's: programs copy, pickle and pass that on."""
+class TensorBase(Derived):
+    """What views, writes and captures need of a tensor: its state.
+
+    It is in slots, because its `__dict__` is its user's: programs copy, pickle and pass on what is in
+    it.
+    """
 
     __slots__ = ("_facts", "_value")
     _value: Value | None  # None in a view whose base has been written since
@@ -80,6 +85,11 @@ class TensorState(Derived):
         """The current value."""
         value = self._value
         return value if value is not None else self._refreshed()
+
+    @property
+    def dtype(self) -> DType:
+        """Type of the elements."""
+        return self._read().aval.dtype
 
     def _refreshed(self) -> Value:
         """The value of a view whose base has been written since it was last read."""
@@ -103,9 +113,9 @@ class TensorState(Derived):
         flushing.report(ambient().pending)
         return array
 
-    def _require_grad(self, requires_grad: bool, refusal: str = "") -> Self:
+    def _require_grad(self, requires_grad: object, refusal: str = "") -> Self:
         """`requires_grad_`, with the error `refusal` for element types without gradients."""
         return self._set_requires_grad(requires_grad, refusal)
 
-    def _set_requires_grad(self, requires_grad: bool, refusal: str) -> Self:
+    def _set_requires_grad(self, requires_grad: object, refusal: str) -> Self:
         raise NotImplementedError

@@ -5,9 +5,10 @@ from typing import Any, Self
 
 import numpy as np
 
+from weft._base.dtype import DType
 from weft._lazy.role import Leaf
 from weft._lazy.value import Value
-from weft._tensor.base import Alias, TensorBase
+from weft._tensor.base import Alias
 from weft._tensor.derived import Derived
 from weft._tensor.memory import Memory
 from weft._tensor.storage import UntypedStorage
@@ -16,7 +17,7 @@ class Facts: ...
 
 NO_FACTS: Facts
 
-class TensorState(Derived):
+class TensorBase(Derived):
     _value: Value | None
     _facts: Facts
     _alias: Alias | None
@@ -29,9 +30,11 @@ class TensorState(Derived):
     _resized: bool
 
     def _read(self) -> Value: ...
+    @property
+    def dtype(self) -> DType: ...
     def _refreshed(self) -> Value: ...
     def _read_concrete(self, *, decides: bool = False) -> Value: ...
     def _array(self) -> Any: ...  # a jax array, of whose methods jax's stub lacks some
     def _host(self, *, decides: bool = False) -> np.ndarray: ...
-    def _require_grad(self, requires_grad: bool, refusal: str = "") -> Self: ...
-    def _set_requires_grad(self, requires_grad: bool, refusal: str) -> Self: ...
+    def _require_grad(self, requires_grad: object, refusal: str = "") -> Self: ...
+    def _set_requires_grad(self, requires_grad: object, refusal: str) -> Self: ...

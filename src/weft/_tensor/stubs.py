@@ -10,10 +10,11 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
-from weft import _api
+from weft._api import LOCATIONS, MODULES
 from weft._import_paths.finder import children
 from weft._tensor.assemble import PUBLIC
 from weft._tensor.codegen import signature_text
@@ -32,8 +33,11 @@ _TYPES = {
     Kind.SHAPE: "Sequence[int]",
     Kind.DTYPE: "DType",
 }
-_BY_TEXT = {"DimList": "Sequence[int | str]", "IntDim": "int", "OwnDim": "int | str", "OwnDim | None": "int | str"}
-_BY_TEXT |= {
+_BY_TEXT = {
+    "DimList": "Sequence[int | str]",
+    "IntDim": "int",
+    "OwnDim": "int | str",
+    "OwnDim | None": "int | str",
     "Real": "Tensor | float",
     "Real | None": "Tensor | float",
     "Whole": "Tensor | int",
@@ -58,6 +62,9 @@ _ANNOTATIONS = {
     **{
         name: name for name in ("int", "float", "bool", "str", "bytes", "tuple", "list", "dict", "Callable", "Sequence")
     },
+    "AnyCallable": "Callable[..., Any]",
+    "Arg": "Any",
+    "Result": "Any",
     "Tensors": "tuple[Tensor, ...]",
     "Dim": "int | str",
     "device": "Device",
@@ -315,7 +322,15 @@ def derived_stub() -> str:
     """`_tensor/derived.pyi`."""
     methods = "\n".join(f"    {text}".replace("\n", "\n    ") for text in _methods())
     results = "\n".join(_results())
-    return f"{_HEAD}{_TENSOR}import builtins\n{_NUMBER}\n{results}\n" + _builtin(f"class Derived:\n{methods}\n")
+    text = f"{_TENSOR}import builtins\n{_NUMBER}\n{results}\n" + _builtin(f"class Derived:\n{methods}\n")
+    return f"{_needed(_HEAD, text)}{text}"
+
+
+def _needed(head: str, text: str) -> str:
+    """A head without the imports of classes that the text does not name."""
+    lines = head.splitlines(keepends=True)
+    kept = (not line.startswith("from weft") or re.search(rf"\b{line.split()[-1]}\b", text) for line in lines)
+    return "".join(compress(lines, kept))
 
 
 def _functions(public: dict[str, Callable[..., Any]]) -> str:
@@ -324,12 +339,12 @@ def _functions(public: dict[str, Callable[..., Any]]) -> str:
 
 def package_stub() -> str:
     """`__init__.pyi`."""
-    modules = "\n".join(f"from weft import {name} as {name}" for name in sorted(_api.MODULES))
+    modules = "\n".join(f"from weft import {name} as {name}" for name in sorted(MODULES))
     of_table = "\n".join(f"{name}: ModuleType" for name in children("weft"))  # their stubs are made with the wheel
     named = "\n".join(
-        f"from {module} import {attribute} as {name}" for name, (module, attribute) in sorted(_api.LOCATIONS.items())
+        f"from {module} import {attribute} as {name}" for name, (module, attribute) in sorted(LOCATIONS.items())
     )
-    functions = _functions({n: f for n, f in PUBLIC[""].items() if n not in _api.LOCATIONS})
+    functions = _functions({n: f for n, f in PUBLIC[""].items() if n not in LOCATIONS})
     text = _builtin(f"{_NUMBER}__version__: str\n\n{functions}\n")
     return f"{_HEAD}{_IMPORTED}\nimport builtins\nfrom types import ModuleType\n{modules}\n{named}\n{of_table}\n{text}"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from weft._base.dtype import bool_, uint8
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user, warn_user
 from weft._base.state import ambient
+from weft._base.types import Arg
 from weft._dispatch import apply
 from weft._lazy.call import ONE
 from weft._lazy.infer import call_of, signature_of
@@ -63,8 +63,8 @@ def placed_index(x: Tensor, index: Tensor) -> Tensor:
     return moved(index, target)
 
 
-def _plan(x: Tensor, index: Any) -> IndexPlan:
-    def make(item: Any) -> Tensor:
+def _plan(x: Tensor, index: object) -> IndexPlan:
+    def make(item: object) -> Tensor:
         if isinstance(item, Tensor):
             return item if item.dtype in (bool_, uint8) else placed_index(x, item)
         require_not_overridden(item)
@@ -83,7 +83,11 @@ def _walked(x: Tensor, plan: IndexPlan) -> Tensor:
     return x
 
 
-def getitem(x: Tensor, index: Any) -> Tensor:
+_OPERANDS: tuple[type, ...] = (Tensor, int, float, complex, np.generic)
+_DATA: tuple[type, ...] = (np.ndarray, list, tuple)
+
+
+def getitem(x: Tensor, index: object) -> Tensor:
     """`x[index]`: a view for ints, slices, `...` and None; a new tensor if the index has tensors or lists."""
     try:
         if type(index) is int:  # the most common case; the plan refuses indices out of range
@@ -102,15 +106,15 @@ def getitem(x: Tensor, index: Any) -> Tensor:
         raise
 
 
-def setitem(x: Tensor, index: Any, values: Any) -> None:
+def setitem(x: Tensor, index: Arg, values: Arg) -> None:
     """Write `values`, a tensor or a number that broadcasts to the shape of `x[index]`."""
     try:
         if index is False:
             return
         if index is True:
             index = None
-        if not isinstance(values, (Tensor, int, float, complex, np.generic)):
-            if not isinstance(values, (np.ndarray, list, tuple)):
+        if not isinstance(values, _OPERANDS):
+            if not isinstance(values, _DATA):
                 require_not_overridden(values)
                 raise ArgumentError(
                     f"can't assign a {kind_of(values)} to a torch.{scalar_name(x.dtype)}Tensor{advice(values)}"
@@ -129,7 +133,7 @@ def setitem(x: Tensor, index: Any, values: Any) -> None:
                 return
             write(target, _filled(target, values)._read())
             return
-        source: Any = values
+        source: Arg = values
         if not isinstance(values, Tensor):
             source = tensor(fitting(values, x.dtype), dtype=x.dtype, device=x.device)
         source = as_filling(x, plan.masks, len(plan.indices), source)
@@ -146,7 +150,7 @@ def setitem(x: Tensor, index: Any, values: Any) -> None:
         raise
 
 
-def _assigned(x: Tensor, plan: IndexPlan, values: Any) -> bool:
+def _assigned(x: Tensor, plan: IndexPlan, values: object) -> bool:
     """Write to a part of a tensor where it takes a few operators: outside of any graph, without copying the values.
 
     Loops over elements write so. False if it is not done, because a gradient may flow, somebody watches, or the values
@@ -195,16 +199,16 @@ def as_filling(x: Tensor, masks: Sequence[Tensor], indices: int, values: Tensor)
     return values if values.dtype is x.dtype else op.to_dtype(values, x.dtype)
 
 
-def delitem(x: Tensor, index: Any) -> None:
+def delitem(x: Tensor, index: object) -> None:
     """Raises `TypeError`: elements of a tensor cannot be deleted."""
     raise ArgumentError("Tensor does not support deleting items")
 
 
-def _is_single(values: Any) -> bool:
+def _is_single(values: object) -> bool:
     return not isinstance(values, Tensor) or values.ndim == 0
 
 
-def _filled(target: Tensor, values: Any) -> Tensor:
+def _filled(target: Tensor, values: Arg) -> Tensor:
     if not isinstance(values, Tensor):
         return op.fill(target, values)
     lead = values.ndim - target.ndim

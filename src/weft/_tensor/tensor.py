@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from math import prod
-from typing import Any, Protocol, Self, cast
+from typing import Any, Protocol, Self, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user, warn_user
 from weft._base.size import Size
 from weft._base.state import ambient
+from weft._base.types import Arg, PyTree
 from weft._lazy.external import taken_in
 from weft._lazy.infer import Call
 from weft._lazy.moving import moved_array
@@ -43,6 +44,11 @@ from weft.errors import (
     SettingError,
     ValueRangeError,
 )
+from weft.ops._kinds import Scalar
+
+N = TypeVar("N", int, float, complex)
+Results: TypeAlias = Any
+"""What a row or a composite returns: a tensor, or several in a tuple; the arguments say which. Stubs have overloads."""
 
 _new = object.__new__
 
@@ -63,7 +69,7 @@ class Tensor(TensorBase):
     operator makes it refer to another value, and never changes a value that is saved for a backward pass.
     """
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         become_overriding(cls)
 
@@ -77,7 +83,11 @@ class Tensor(TensorBase):
         """Sizes of the dims."""
         return self._read().aval.size
 
-    def size(self, dim: int | str | None = None) -> Any:
+    @overload
+    def size(self, dim: None = None) -> Size: ...
+    @overload
+    def size(self, dim: int | str) -> int: ...
+    def size(self, dim: int | str | None = None) -> Size | int:
         """Sizes of the dims, or of one of them."""
         if dim is None:
             return self.shape
@@ -139,7 +149,7 @@ class Tensor(TensorBase):
         return self._read().role is not None
 
     @requires_grad.setter
-    def requires_grad(self, wanted: bool) -> None:
+    def requires_grad(self, wanted: object) -> None:
         if not isinstance(wanted, bool):
             raise GradientError("requires_grad must be a bool")
         self._require_grad(wanted, "only Tensors of floating point and complex dtype can require gradients")
@@ -148,7 +158,7 @@ class Tensor(TensorBase):
         """Set whether a gradient is accumulated in `.grad`; only for floating and complex leaves."""
         return self._require_grad(requires_grad, "only Tensors of floating point dtype can require gradients")
 
-    def _set_requires_grad(self, requires_grad: bool, refusal: str) -> Self:
+    def _set_requires_grad(self, requires_grad: object, refusal: str) -> Self:
         if not isinstance(requires_grad, bool):
             raise ArgumentError(
                 f"requires_grad_(): argument 'requires_grad' must be bool, not {type(requires_grad).__name__}"
@@ -246,7 +256,7 @@ class Tensor(TensorBase):
         """Whether `retain_grad` was called."""
         return self._role is not None and self._role.hooks is not None and not self.is_leaf
 
-    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Handle:
+    def register_hook(self, hook: Callable[[Tensor], object]) -> Handle:
         """Call `hook(grad)` when the gradient is complete; a result other than None replaces the gradient."""
         if not self.requires_grad:
             raise GradientError("cannot register a hook on a tensor that doesn't require gradient")
@@ -305,7 +315,7 @@ class Tensor(TensorBase):
         return self.detach()
 
     @data.setter
-    def data(self, source: Tensor) -> None:
+    def data(self, source: object) -> None:
         if not isinstance(source, Tensor):
             raise ArgumentError(f"Variable data has to be a tensor, but got {kind_and_advice(source)}")
         names = self._read().aval.names
@@ -336,7 +346,7 @@ class Tensor(TensorBase):
 
     # --- values -----------------------------------------------------------------------------------------------
 
-    def item(self) -> Any:
+    def item(self) -> Scalar:
         """The only element, as a Python number."""
         try:
             if self.numel() != 1:
@@ -348,7 +358,7 @@ class Tensor(TensorBase):
             end_at_user(error)
             raise
 
-    def tolist(self) -> Any:
+    def tolist(self) -> PyTree:
         """The elements as nested lists of Python numbers."""
         return self._host().tolist()
 
@@ -368,7 +378,7 @@ class Tensor(TensorBase):
         active_capture().needs_elements(self._read())
         return array_over(self)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+    def __array__(self, dtype: Arg = None, copy: bool | None = None) -> np.ndarray:
         array = self.numpy()
         if dtype is not None and array.dtype != dtype:
             return array.astype(dtype)
@@ -380,7 +390,7 @@ class Tensor(TensorBase):
             raise ConversionError(f"Boolean value of Tensor with {kind} is ambiguous")
         return bool(self._host(decides=True).reshape(()).item())
 
-    def _single(self, kind: Any) -> Any:
+    def _single(self, kind: Callable[[Scalar], N]) -> N:
         if self.numel() != 1:
             raise ValueRangeError("only one element tensors can be converted to Python scalars")
         item = self.item()
@@ -413,7 +423,7 @@ class Tensor(TensorBase):
     def __hash__(self) -> int:
         return id(self)
 
-    def __reversed__(self) -> Any:
+    def __reversed__(self) -> Tensor:
         return self.flip(0)
 
     __array_priority__ = 1000  # NumPy leaves mixed arithmetic to the tensor
@@ -449,7 +459,7 @@ def placed_with(x: Tensor, new: Tensor) -> Tensor:
     return wrap(distributed.whole(value, new.shape))
 
 
-def operand(x: Any, *, name: str = "", op: str = "") -> Value:
+def operand(x: Arg, *, name: str = "", op: str = "") -> Value:
     """The value of a tensor; `TypeError` for anything else."""
     if isinstance(x, Tensor):
         value = x._read()

@@ -77,6 +77,7 @@ eval_shape: _EvalShape = jax.eval_shape
 jaxpr_as_fun: Callable[[ClosedJaxpr], Callable[..., list[jax.Array]]] = core.jaxpr_as_fun
 jit: _Jit = jax.jit
 jvp: _Jvp = jax.jvp
+linear_transpose: Callable[..., Callable[..., Any]] = jax.linear_transpose
 live_arrays: _LiveArrays = jax.live_arrays
 make_jaxpr: Callable[..., Callable[..., Any]] = jax.make_jaxpr
 optimization_barrier: _Identity = lax.optimization_barrier

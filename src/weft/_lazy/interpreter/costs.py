@@ -8,8 +8,9 @@ two of what XLA takes. Only the ratio of the two costs matters.
 from __future__ import annotations
 
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from weft._base.types import Arg
 from weft._lazy.interpreter.flatten import Equation, FlatTrace, flattened
 from weft._lazy.interpreter.table import PRIMITIVES
 
@@ -128,7 +129,7 @@ def _loop(equation: Equation) -> Costs:
     return Costs(_COMPILING[equation.name] + body.compiling, _STEP + rounds * (_STEP + body.interpreting))
 
 
-def _bodies(equation: Equation) -> list[Any]:
+def _bodies(equation: Equation) -> list[Arg]:
     """The jaxprs that a loop repeats."""
     keys = ("jaxpr",) if equation.name == "scan" else ("cond_jaxpr", "body_jaxpr")
     return [equation.params[key] for key in keys]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
+from weft._base.types import Arg
 from weft._lazy.interpreter.costs import Costs, costs_of
 from weft._lazy.interpreter.flatten import Equation, FlatTrace, flattened
 from weft._lazy.interpreter.table import PRIMITIVES, Array, Function, MissingPrimitive, read_only
@@ -61,7 +62,7 @@ class Interpreted:
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """The results, computed within `quiet()`, which the caller enters once for several calls."""
-        slots: list[Any] = self._slots.copy()
+        slots: list[Arg] = self._slots.copy()
         slots[: len(arrays)] = arrays
         for apply, first, second, rest, out, more in self._steps:
             if rest is not None:

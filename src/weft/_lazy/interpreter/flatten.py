@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
+from weft._base.types import Arg
 from weft._lazy.interpreter.table import PRIMITIVES, Array, Params, Type, is_key, read_only, stored_as
 from weft._lazy.trace import SizeValues, Trace
 
@@ -66,13 +67,13 @@ class FlatTrace:
         self.inputs: list[int] = []
         self.outputs: list[int] = []
 
-    def register(self, aval: Any) -> int:
+    def register(self, aval: Arg) -> int:
         """Add a register of a jax type; returns its number."""
         dtype = stored_as(aval.dtype)
         self.types.append(Type(tuple(aval.shape) if self.sizes is None else self.sizes.shape(aval.shape), dtype))
         return len(self.types) - 1
 
-    def constant(self, value: Any, aval: Any) -> int:
+    def constant(self, value: Arg, aval: Arg) -> int:
         """Add a register with a known value; returns its number."""
         number = self.register(aval)
         if is_key(aval.dtype):
@@ -102,9 +103,9 @@ def flattened(program: Trace | ClosedJaxpr) -> FlatTrace:
 
 def _inline(flat: FlatTrace, jaxpr: Jaxpr, consts: Sequence[int], args: Sequence[int]) -> list[int]:
     """Append the equations of a jaxpr, applied to these registers; returns the registers of its results."""
-    place: dict[Any, int] = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
+    place: dict[Arg, int] = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
 
-    def read(atom: Any) -> int:
+    def read(atom: object) -> int:
         return flat.constant(atom.val, atom.aval) if isinstance(atom, Literal) else place[atom]
 
     for eqn in jaxpr.eqns:
@@ -113,7 +114,7 @@ def _inline(flat: FlatTrace, jaxpr: Jaxpr, consts: Sequence[int], args: Sequence
     return [read(atom) for atom in jaxpr.outvars]
 
 
-def _append(flat: FlatTrace, eqn: Any, ins: list[int]) -> Sequence[int]:
+def _append(flat: FlatTrace, eqn: Arg, ins: list[int]) -> Sequence[int]:
     name = eqn.primitive.name
     if name in _CALLS:
         body, consts = _body(flat, next(eqn.params[key] for key in _BODIES if key in eqn.params))
@@ -137,7 +138,7 @@ def _append(flat: FlatTrace, eqn: Any, ins: list[int]) -> Sequence[int]:
     return outs
 
 
-def _body(flat: FlatTrace, body: Any) -> tuple[Jaxpr, list[int]]:
+def _body(flat: FlatTrace, body: Arg) -> tuple[Jaxpr, list[int]]:
     """A jaxpr from an equation's parameters, closed or not, and the registers of its constants."""
     if not isinstance(body, ClosedJaxpr):
         return body, []
@@ -145,7 +146,7 @@ def _body(flat: FlatTrace, body: Any) -> tuple[Jaxpr, list[int]]:
     return body.jaxpr, [flat.constant(value, var.aval) for value, var in consts]
 
 
-def _inline_solve(flat: FlatTrace, params: Mapping[str, Any], ins: list[int]) -> list[int]:
+def _inline_solve(flat: FlatTrace, params: Mapping[str, Arg], ins: list[int]) -> list[int]:
     """Append the `solve` of a `lax.custom_linear_solve`, whose other functions are only for derivatives."""
     lengths = params["const_lengths"]
     before = lengths.matvec + lengths.vecmat

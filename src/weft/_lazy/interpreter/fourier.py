@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from jax.lax import FftType
 
+from weft._base.types import Arg
 from weft._lazy.interpreter.table import Array, Function, Params, Types, library, primitive
 
-_fft: Any = partial(library, "scipy.fft")
+_fft: Arg = partial(library, "scipy.fft")
 
 
 @primitive("fft")

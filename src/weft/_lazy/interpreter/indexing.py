@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
 
+from weft._base.types import AnyArray, Arg
 from weft._lazy.interpreter.table import Array, Binary, Bind, Function, MissingPrimitive, Params, Type, Types, primitive
+from weft.ops._kinds import Scalar
 
 # --- one place ------------------------------------------------------------------------------------------------
 
@@ -103,7 +104,7 @@ class _Windows:
 
     def positions(self, starts: Sequence[Array]) -> Array:
         """The positions of the windows' elements in the flattened operand, of shape (*batch, *sizes)."""
-        total: Any = 0
+        total: Arg = 0
         stride = 1
         for dim in reversed(range(len(self.shape))):
             total = total + self.place(starts, dim) * stride
@@ -118,7 +119,7 @@ def _windows(
     return _Windows(operand.shape, tuple(sizes), tuple(indexed), along, indices.shape[:-1])
 
 
-def _fill_value(params: Params, dtype: np.dtype) -> Any:
+def _fill_value(params: Params, dtype: np.dtype) -> Scalar:
     """The value that `jax.lax.gather` gives for windows that do not lie inside of the operand."""
     value = params.get("fill_value")
     if value is not None:
@@ -240,7 +241,7 @@ def _write_one(
         part[...] = updates if combine is None else combine(part, updates)
 
 
-def _written(numbers: Any, operand: Type, indices: Type, updates: Type) -> tuple[_Windows, list[int]]:
+def _written(numbers: AnyArray, operand: Type, indices: Type, updates: Type) -> tuple[_Windows, list[int]]:
     """The windows that a scatter writes, and the permutation that puts the updates' batch dims before their others."""
     batching = numbers.operand_batching_dims
     window_dims: Iterator[int] = iter(numbers.update_window_dims)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -47,7 +46,7 @@ def _only(run: Function) -> Function:
     return lambda *arrays: run(*arrays)[0]
 
 
-def _if_done(info: int, *results: Any) -> Sequence[Any] | None:
+def _if_done(info: int, *results: Array) -> Sequence[Array] | None:
     return None if info else results
 
 
@@ -55,7 +54,7 @@ def _if_done(info: int, *results: Any) -> Sequence[Any] | None:
 def _cholesky(params: Params, ins: Types, outs: Types) -> Function:
     potrf = _routine("potrf", ins[0].dtype)
 
-    def factor(a: Array) -> Sequence[Any] | None:
+    def factor(a: Array) -> Sequence[Array] | None:
         result, info = potrf(a, lower=1, clean=0)
         return _if_done(info, result)
 
@@ -73,7 +72,7 @@ def _triangular_solve(params: Params, ins: Types, outs: Types) -> Function:
         "trans_a": 1 + bool(params["conjugate_a"]) if params["transpose_a"] else 0,
     }
 
-    def solve(a: Array, b: Array) -> Sequence[Any]:
+    def solve(a: Array, b: Array) -> Sequence[Array]:
         return [trsm(1, a.conj() if conjugates else a, b, **options)]
 
     return _only(_batched(solve, ins, outs, len(ins[0].shape) - 2))
@@ -87,7 +86,7 @@ def _lu(params: Params, ins: Types, outs: Types) -> Function:
     getrf = _routine("getrf", ins[0].dtype)
     rows = ins[0].shape[-2]
 
-    def factor(a: Array) -> Sequence[Any]:
+    def factor(a: Array) -> Sequence[float | Array]:
         factors, pivots, info = getrf(a)
         return np.nan if info < 0 else factors, pivots, _permuted(pivots, rows)
 
@@ -119,7 +118,7 @@ def _lu_pivots_to_permutation(params: Params, ins: Types, outs: Types) -> Functi
 def _geqrf(params: Params, ins: Types, outs: Types) -> Function:
     geqrf = _routine("geqrf", ins[0].dtype)
 
-    def factor(a: Array) -> Sequence[Any]:
+    def factor(a: Array) -> Sequence[Array]:
         return geqrf(a)[:2]
 
     return _batched(factor, ins, outs, len(ins[0].shape) - 2)
@@ -129,7 +128,7 @@ def _geqrf(params: Params, ins: Types, outs: Types) -> Function:
 def _geqp3(params: Params, ins: Types, outs: Types) -> Function:
     geqp3 = _routine("geqp3", ins[0].dtype)
 
-    def factor(a: Array, _: Array) -> Sequence[Any]:
+    def factor(a: Array, _: Array) -> Sequence[Array]:
         return geqp3(a)[:3]
 
     return _batched(factor, ins, outs, len(ins[0].shape) - 2)
@@ -139,7 +138,7 @@ def _geqp3(params: Params, ins: Types, outs: Types) -> Function:
 def _householder_product(params: Params, ins: Types, outs: Types) -> Function:
     orgqr = _routine("orgqr", ins[0].dtype)
 
-    def product(a: Array, taus: Array) -> Sequence[Any]:
+    def product(a: Array, taus: Array) -> Sequence[Array]:
         return orgqr(a, taus)[:1]
 
     return _only(_batched(product, ins, outs, len(ins[0].shape) - 2))
@@ -151,7 +150,7 @@ def _qr(params: Params, ins: Types, outs: Types) -> Function:
     geqrf, geqp3, orgqr = (_routine(name, dtype) for name in ("geqrf", "geqp3", "orgqr"))
     wanted = outs[0].shape[-1]
 
-    def factor(a: Array) -> Sequence[Any]:
+    def factor(a: Array) -> Sequence[Array]:
         if params["pivoting"]:
             r, order, taus, *_ = geqp3(a)
         else:
@@ -173,7 +172,7 @@ def _eigh(params: Params, ins: Types, outs: Types) -> Function:
         raise MissingPrimitive("eigh[subset_by_index]")
     syevd = _routine("syevd", dtype)
 
-    def factor(a: Array) -> Sequence[Any] | None:
+    def factor(a: Array) -> Sequence[Array] | None:
         values, vectors, info = syevd(a, lower=lower)
         return _if_done(info, vectors, values)
 
@@ -186,7 +185,7 @@ def _eig(params: Params, ins: Types, outs: Types) -> Function:
     left, right = params["compute_left_eigenvectors"], params["compute_right_eigenvectors"]
     geev = _routine("geev", dtype)
 
-    def factor(a: Array) -> Sequence[Any] | None:
+    def factor(a: Array) -> Sequence[Array] | None:
         *values, of_left, of_right, info = geev(a, compute_vl=left, compute_vr=right)
         if dtype.kind == "c":
             return _if_done(info, values[0], *[v for v, kept in ((of_left, left), (of_right, right)) if kept])
@@ -220,7 +219,7 @@ def _svd(params: Params, ins: Types, outs: Types) -> Function:
     routine = _routine("gesvd" if algorithm == "QR" else "gesdd", dtype)
     decompose = partial(routine, compute_uv=int(uv), full_matrices=int(params["full_matrices"]))
 
-    def factor(a: Array) -> Sequence[Any] | None:
+    def factor(a: Array) -> Sequence[Array] | None:
         u, s, vt, info = decompose(a)
         return _if_done(info, s, u, vt)
 
@@ -236,14 +235,14 @@ def _schur(params: Params, ins: Types, outs: Types) -> Function:
     if params["sort_eig_vals"]:
         raise MissingPrimitive("schur[sort_eig_vals]")
 
-    def factor(a: Array) -> Sequence[Any] | None:
+    def factor(a: Array) -> Sequence[Array] | None:
         form, *_, vectors, _, info = gees(_never, a, compute_v=int(params["compute_schur_vectors"]))
         return _if_done(info, form, vectors)
 
     return _batched(factor, ins, outs, len(ins[0].shape) - 2)
 
 
-def _never(*_: Any) -> bool:
+def _never(*_: object) -> bool:
     """The selection of eigenvalues to put first, which `gees` takes: none."""
     return False
 
@@ -252,7 +251,7 @@ def _never(*_: Any) -> bool:
 def _hessenberg(params: Params, ins: Types, outs: Types) -> Function:
     gehrd = _routine("gehrd", ins[0].dtype)
 
-    def factor(a: Array) -> Sequence[Any] | None:
+    def factor(a: Array) -> Sequence[Array] | None:
         form, taus, info = gehrd(a)
         return _if_done(info, form, taus)
 
@@ -263,7 +262,7 @@ def _hessenberg(params: Params, ins: Types, outs: Types) -> Function:
 def _tridiagonal(params: Params, ins: Types, outs: Types) -> Function:
     sytrd = _routine("sytrd", ins[0].dtype)
 
-    def factor(a: Array) -> Sequence[Any] | None:
+    def factor(a: Array) -> Sequence[Array] | None:
         *results, info = sytrd(a, lower=int(params["lower"]))
         return _if_done(info, *results)
 
@@ -276,7 +275,7 @@ def _tridiagonal_solve(params: Params, ins: Types, outs: Types) -> Function:
         raise MissingPrimitive("tridiagonal_solve[perturb_singular]")
     gtsv = _routine("gtsv", ins[3].dtype)
 
-    def solve(lower: Array, diagonal: Array, upper: Array, b: Array) -> Sequence[Any] | None:
+    def solve(lower: Array, diagonal: Array, upper: Array, b: Array) -> Sequence[Array] | None:
         *_, x, info = gtsv(lower[1:], diagonal, upper[:-1], b)
         return _if_done(info, x)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
-from typing import Any
 
 import numpy as np
 
+from weft._base.types import Arg
 from weft._lazy.interpreter.table import Array, Function, Params, Types, computed_in, library, primitive
 
 _Dims = tuple[int, ...]
@@ -58,7 +58,7 @@ def _on_one_thread(x: Array, y: Array) -> Array:
 
 
 @lru_cache
-def _blas() -> list[Any]:
+def _blas() -> list[Arg]:
     """The BLAS libraries in this process whose number of threads can be set."""
     return library("threadpoolctl").ThreadpoolController().select(user_api="blas").lib_controllers
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import jax
 import numpy as np
 
+from weft._base.types import Arg
 from weft._lazy.interpreter.table import (
     Array,
     Binary,
@@ -83,7 +83,7 @@ def _positions(shape: tuple[int, ...], sizes: Sizes) -> Array:
 
 def _require_threefry(params: Params) -> None:
     kinds = {str(kind) for kind in params["keys"] if is_key(kind) and drawn_sizes(kind) is None} - {"key<fry>"}
-    config: Any = jax.config
+    config: Arg = jax.config
     if kinds or not config.jax_threefry_partitionable:
         raise MissingPrimitive(f"random[{', '.join(sorted(kinds))}]")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from math import prod
-from typing import Any
 
 import numpy as np
 
+from weft._base.types import Kwargs
 from weft._lazy.interpreter.evaluate import interpreted
 from weft._lazy.interpreter.table import Array, Bind, Function, Params, Types, Unary, computed_in, primitive, wide
 
@@ -31,7 +31,7 @@ def _reduces(function: np.ufunc, of_bools: np.ufunc | None, start: Callable[[np.
         axes: tuple[int, ...] = tuple(params["axes"])
         inner = computed_in(dtype)
         reduce = (of_bools if of_bools is not None and dtype.kind == "b" else function).reduce
-        options: dict[str, Any] = {"axis": axes, "dtype": inner}
+        options: Kwargs = {"axis": axes, "dtype": inner}
         if not prod(shape[axis] for axis in axes):
             options["initial"] = start(inner)
         if inner == dtype:

@@ -11,11 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from weft._base.types import AnyCallable, Arg
 from weft._lazy.precision import is_half
 
 Array = np.ndarray
 Params = Mapping[str, Any]
-Function = Callable[..., Any]
+Function = AnyCallable
 """Arrays -> an array, or for primitives with several results a sequence of arrays."""
 Unary = Callable[[Array], Any]
 Binary = Callable[[Array, Array], Any]
@@ -78,12 +79,12 @@ def is_float(dtype: np.dtype) -> bool:
     return dtype.kind == "f" or is_half(dtype)
 
 
-def is_key(dtype: Any) -> bool:
+def is_key(dtype: Arg) -> bool:
     """Whether a type of jax is that of random keys."""
     return jnp.issubdtype(dtype, jax.dtypes.prng_key)
 
 
-def stored_as(dtype: Any) -> np.dtype:
+def stored_as(dtype: Arg) -> np.dtype:
     """The type of the numbers that represent those of a type of jax: for random keys, as many bytes as they have."""
     if not is_key(dtype):
         return np.dtype(dtype)
@@ -126,6 +127,6 @@ def read_only(array: Array) -> Array:
 
 
 @lru_cache
-def library(name: str) -> Any:
+def library(name: str) -> Arg:
     """A module, imported at the first call, since the import of SciPy's modules takes long."""
     return import_module(name)

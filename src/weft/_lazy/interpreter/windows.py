@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
+from weft._base.types import Args
 from weft._lazy.interpreter.evaluate import interpreted
 from weft._lazy.interpreter.products import matmul_of
 from weft._lazy.interpreter.reduction import highest, lowest
 from weft._lazy.interpreter.table import Array, Function, MissingPrimitive, Params, Types, computed_in, primitive, wide
+from weft.ops._kinds import Scalar
 
 
 class _Grid(NamedTuple):
@@ -25,7 +27,7 @@ class _Grid(NamedTuple):
     strides: Sequence[int]
     dilation: Sequence[int]
 
-    def padded(self, x: Array, value: Any) -> Array:
+    def padded(self, x: Array, value: object) -> Array:
         """The array with `value` around and between its elements."""
         first = x.ndim - len(self.sizes)
         if all(p == (0, 0) for p in self.padding) and all(step == 1 for step in self.spread):
@@ -58,7 +60,7 @@ class _Grid(NamedTuple):
         )
         return np.lib.stride_tricks.as_strided(x, (*x.shape[:first], *counts, *self.sizes), strides, writeable=False)
 
-    def offsets(self, x: Array) -> Iterator[tuple[Any, ...]]:
+    def offsets(self, x: Array) -> Iterator[Args]:
         """For each position in a window, in order, the key of the elements there of all windows of a padded array."""
         counts = self.counts(x.shape)
         for at in product(*map(range, self.sizes)):
@@ -128,7 +130,7 @@ def _reduction_grid(params: Params) -> _Grid:
     )
 
 
-def _start(name: str, dtype: np.dtype) -> Any:
+def _start(name: str, dtype: np.dtype) -> Scalar:
     """The neutral element of a reduction, with which windows are padded."""
     return 0 if name == "sum" else {"max": lowest, "min": highest}[name](dtype)
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from operator import itemgetter
-from typing import Any
 
 from weft._base.capture import Capture
 from weft._base.interrupts import uninterrupted
+from weft._base.pending import Pending
 from weft._base.site import user_site
-from weft._base.state import Pending, using
+from weft._base.state import using
+from weft._base.types import AnyCallable, Arg, Result
 from weft._dispatch import apply
 from weft._lazy.aval import Aval
 from weft._lazy.call import ONE
@@ -35,6 +37,10 @@ LeafLocator = Callable[[Arguments], Leaf]
 """Finds the `Leaf` in which a leaf accumulates its gradient."""
 
 
+def _lifted(getter: Callable[[], float], _: Arguments) -> Value:
+    return number(getter())
+
+
 class FunctionCapture(Capture):
     """What a function has used while it was recorded: the ambient `capture` while it runs.
 
@@ -56,15 +62,15 @@ class FunctionCapture(Capture):
     def __init__(self, arguments: Arguments, snapshot: Snapshot) -> None:
         self.region = Pending(sys.maxsize)
         self.snapshot = snapshot
-        self.sources: dict[Value, Callable[..., Any]] = {}
+        self.sources: dict[Value, AnyCallable] = {}
         self.locators: dict[int, Locator] = {}
         self.state: dict[int, TensorBase] = {}
-        self.kinds: dict[int, Any] = {}
-        self.same: list[tuple[Any, Any]] = []
+        self.kinds: dict[int, object] = {}
+        self.same: list[tuple[AnyCallable, AnyCallable]] = []
         self.written: dict[int, TensorBase] = {}
         self.held: dict[int, tuple[LeafLocator, TensorBase | None]] = {}
         self.left: dict[int, tuple[LeafLocator, Leaf, TensorBase | None, bool]] = {}
-        self.keys: dict[int, tuple[str, Callable[[], Any], Any]] = {}
+        self.keys: dict[int, tuple[str, Callable[[], Result], Arg]] = {}
         self.repeated: list[Callable[[], object]] = []
         self.calls: list[DeferredCall] = []
         self._waiting: list[DeferredCall] = []  # those that have not been made yet
@@ -195,17 +201,17 @@ class FunctionCapture(Capture):
         self.drawn.append((generator, seed, offset))
         return seed, offset
 
-    def lift(self, value: Value, getter: Callable[[], Any]) -> None:
+    def lift(self, value: Value, getter: Callable[[], float]) -> None:
         """Make a number an input, which every replay reads anew by `getter`."""
-        self.sources[value] = lambda _: number(getter())
+        self.sources[value] = partial(_lifted, getter)
 
-    def called(self, *things: Any) -> None:
+    def called(self, *things: object) -> None:
         """Called when a module runs: for a replay, everything that its call reads must be unchanged."""
         for thing in things:
             if thing not in self.snapshot:
                 self._reach(thing, type(thing).__name__)
 
-    def stepped(self, depends_on: Callable[[], Any], *things: Any) -> None:
+    def stepped(self, depends_on: Callable[[], Result], *things: object) -> None:
         """Called for an optimizer's step.
 
         A replay is valid while `depends_on` returns an equal result, and `things` contain the same objects. It has made
@@ -216,7 +222,7 @@ class FunctionCapture(Capture):
         for thing in things:
             self._reach(thing, "optimizer.state")
 
-    def depends(self, thing: Any, name: str, depends_on: Callable[[], Any]) -> None:
+    def depends(self, thing: object, name: str, depends_on: Callable[[], Result]) -> None:
         """Called before the function reads state of an object of this package that the snapshot does not cover.
 
         A replay is valid while `depends_on` returns an equal result. Only the first call for an object counts: later
@@ -235,7 +241,7 @@ class FunctionCapture(Capture):
         return not self.prevented
 
     def defer(
-        self, function: Callable[[Sequence[Value]], Sequence[Any]], inputs: Sequence[Value], avals: Sequence[Aval]
+        self, function: Callable[[Sequence[Value]], Sequence[Arg]], inputs: Sequence[Value], avals: Sequence[Aval]
     ) -> list[Value]:
         """The results, of these types, of a function that gives arrays for the values `inputs`.
 
@@ -289,7 +295,7 @@ class FunctionCapture(Capture):
     def _make_calls_here(self) -> None:
         self.make_calls(self.region)
 
-    def _reach(self, thing: Any, label: str) -> None:
+    def _reach(self, thing: object, label: str) -> None:
         """Add an object that the function uses to the snapshot; the function may have created it."""
         count = len(self.snapshot.tensors)
         self.snapshot.add(thing, label)

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from weft._base.types import Arg
 
 _OWN = __name__.partition(".")[0]
 _OWN_FOLDER = str(Path(__file__).resolve().parents[2]) + "/"
@@ -98,7 +100,7 @@ def is_users_class(kind: type) -> bool:
 def stores(codes: Iterator[CodeType], name: str) -> str:
     """`file:line` of the first assignment to a name, or ""."""
     for code in codes:
-        line: Any = None
+        line: Arg = None
         for instruction in dis.get_instructions(code):
             line = instruction.starts_line or line if sys.version_info < (3, 13) else instruction.line_number
             if instruction.opname.startswith(("STORE_", "DELETE_")) and instruction.argval == name:

@@ -13,16 +13,16 @@ from __future__ import annotations
 import gc
 import logging
 import sys
-from collections.abc import Callable, Sequence
-from functools import update_wrapper
+from collections.abc import Sequence
+from functools import partial, update_wrapper
 from types import FunctionType
-from typing import Any
 from weakref import WeakSet
 
 from weft._base.cell import Contents, settings
 from weft._base.logs import ARTIFACTS
 from weft._base.site import end_at_user, line_of, warn_user
 from weft._base.state import Ambient, ambient, enter, leave, set_field
+from weft._base.types import AnyCallable, Arg, Args, AttributeValue, Kwargs, Result
 from weft._base.usage import log_api_usage_once
 from weft._lazy.flushing import escaping, flush
 from weft._lazy.outline import has_user_derivatives
@@ -51,11 +51,11 @@ _recompiles, _graph_breaks = (logging.getLogger(ARTIFACTS[name]) for name in ("r
 class _CallArguments:
     """The arguments of a call: `picture` is their structure, `objects` those that are no tensors, numbers or texts."""
 
-    def __init__(self, args: Any, kwargs: Any) -> None:
+    def __init__(self, args: Args, kwargs: Kwargs) -> None:
         self.args = args
         self.kwargs = kwargs
         self.tensors: list[Tensor] = []
-        self.objects: list[Any] = []
+        self.objects: list[Arg] = []
         self.picture = flatten((args, kwargs), self.tensors, self.objects)
 
     def is_as_it_was(self) -> bool:
@@ -94,19 +94,19 @@ class Compiled:
 
     _read_by_calls = ()
 
-    def __init__(self, function: Callable[..., Any], fullgraph: bool) -> None:
+    def __init__(self, function: AnyCallable, fullgraph: bool) -> None:
         self.__dict__.update(_function=function, _fullgraph=fullgraph, _entries={}, _runs=0, _warned=set())
         update_wrapper(self, function, updated=())
         functions.add(self)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Result:
         try:
             return self._called(args, kwargs)
         except KeyboardInterrupt as error:
             end_at_user(error)
             raise
 
-    def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _called(self, args: Args, kwargs: Kwargs) -> Result:
         state = ambient()
         if _sees_operators(state) or Stance.current == "force_eager":
             return self._function(*args, **kwargs)
@@ -140,7 +140,7 @@ class Compiled:
             return self._function(*args, **kwargs)
         return self._run(entry, call, why)
 
-    def _new_entry(self, key: Any) -> _CacheEntry:
+    def _new_entry(self, key: object) -> _CacheEntry:
         if len(self._entries) >= _MOST_ENTRIES:
             del self._entries[next(iter(self._entries))]
             self._warn_of_change("its arguments' shapes, or arguments that are no tensors,")
@@ -148,7 +148,7 @@ class Compiled:
 
     # --- capturing ----------------------------------------------------------------------------------------------
 
-    def _run(self, entry: _CacheEntry, call: _CallArguments, why: str) -> Any:
+    def _run(self, entry: _CacheEntry, call: _CallArguments, why: str) -> Result:
         """Run the function, and capture it if that is possible; `why` is what has changed since the last capture."""
         self.__dict__["_runs"] += 1
         if entry.failures >= _MOST_FAILURES:
@@ -190,7 +190,9 @@ class Compiled:
             flush(outer)
         return result
 
-    def _keep(self, entry: _CacheEntry, call: _CallArguments, capture: FunctionCapture, result: Any, why: str) -> None:
+    def _keep(
+        self, entry: _CacheEntry, call: _CallArguments, capture: FunctionCapture, result: object, why: str
+    ) -> None:
         """Make a replay of a capture, unless it would not do the same as the function."""
         snapshot = capture.snapshot
         if snapshot.opaque:
@@ -206,7 +208,7 @@ class Compiled:
         if capture.prevented or has_user_derivatives(others) or capture.trains_what_it_wrote():
             return
         results: list[Tensor] = []
-        others: list[Any] = []
+        others: list[Arg] = []
         picture = flatten_result(result, results, others, lambda thing: thing in snapshot)
         odd = [thing for thing in others if not is_made_anew(thing)]
         if odd:
@@ -270,27 +272,27 @@ class Compiled:
         return getattr(self._function, "__name__", type(self._function).__name__)
 
     @property
-    def _orig_mod(self) -> Callable[..., Any]:
+    def _orig_mod(self) -> AnyCallable:
         """The function or module itself, by PyTorch's name for it."""
         return self._function
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> AttributeValue:
         return getattr(self.__dict__["_function"], name)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         function = self.__dict__.get("_function")
         if name.startswith("__") or function is None or isinstance(function, FunctionType):
             object.__setattr__(self, name, value)
         else:
             setattr(function, name, value)
 
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
+    def __get__(self, instance: object, owner: object = None) -> Result:
         return self if instance is None else _BoundMethod(self, instance)
 
-    def __reduce__(self) -> str | tuple[Any, ...]:
+    def __reduce__(self) -> str | Args:
         """Pickled by name if its module has it under its name, as functions are; otherwise with its function."""
         name = self.__dict__.get("__qualname__", "")
-        value: Any = sys.modules.get(self.__module__)
+        value: Arg = sys.modules.get(self.__module__)
         for part in name.split("."):
             value = getattr(value, part, None)
         return name if value is self else (Compiled, (self._function, self._fullgraph))
@@ -301,24 +303,24 @@ class _BoundMethod:
 
     _read_by_calls = ("_compiled", "_instance")
 
-    def __init__(self, compiled: Compiled, instance: Any) -> None:
+    def __init__(self, compiled: Compiled, instance: object) -> None:
         self._compiled = compiled
         self._instance = instance
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Result:
         return self._compiled(self._instance, *args, **kwargs)
 
 
 def compile(
-    model: Callable[..., Any] | None = None,
+    model: AnyCallable | None = None,
     *,
     fullgraph: bool = False,
     dynamic: bool | None = None,
-    backend: Any = None,
+    backend: object = None,
     mode: str | None = None,
-    options: Any = None,
+    options: object = None,
     disable: bool = False,
-) -> Any:
+) -> Result:
     """Capture a function or module once per kind of call, and replay it without running its Python code.
 
     State that it reads and writes (parameters, buffers, optimizer state, random generators, learning rates) is read
@@ -331,11 +333,11 @@ def compile(
     if model is not None and not callable(model):
         raise PreconditionError(f"A callable function is expected, but {type(model)} is provided.")
     if model is None:
-        return lambda function: compile(function, fullgraph=fullgraph, disable=disable)
+        return partial(compile, fullgraph=fullgraph, disable=disable)
     if disable:
         return model
     around = getattr(type(model), "_compiled", None)  # a replica's own work around its module is not compiled
-    return Compiled(model, fullgraph) if around is None else around(model, lambda inner: Compiled(inner, fullgraph))
+    return Compiled(model, fullgraph) if around is None else around(model, partial(Compiled, fullgraph=fullgraph))
 
 
 _COMPILERS = ("xla", "inductor", "cudagraphs", "openxla", "tvm", "eager", "aot_eager")
@@ -343,7 +345,7 @@ _DEBUGGERS = ("ts", "aot_ts", "eager_debug", "eager_noexcept", "pre_dispatch_eag
 _PRESETS = ("default", "lite", "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune")
 
 
-def _require_options(dynamic: Any, backend: Any, mode: Any, options: Any) -> None:
+def _require_options(dynamic: object, backend: object, mode: object, options: object) -> None:
     """Refuse what PyTorch refuses, as far as it depends on no other compiler's settings."""
     if mode is not None and options is not None:
         raise SettingError(
@@ -365,13 +367,13 @@ def _sees_operators(state: Ambient) -> bool:
     return state.capture is not None or overridden or watchers.eager or watchers.anomaly or bool(watchers.forward)
 
 
-def _modes() -> tuple[Any, ...]:
+def _modes() -> Args:
     state = ambient()
     modes = (state.grad, state.inference, state.watchers.anomaly, state.watchers.check_nan, state.autocast.apart())
     return *modes, settings()
 
 
-def _refresh(result: Any, capture: FunctionCapture) -> None:
+def _refresh(result: object, capture: FunctionCapture) -> None:
     """Read views that outlive the function, so that what they show after the last write is captured, too."""
     left: list[Tensor] = []
     flatten_result(result, left, [], lambda thing: thing in capture.snapshot)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Mapping, Sequence
 
 from weft._lazy.aval import in_memory
 from weft._lazy.role import Leaf
@@ -12,7 +11,7 @@ from weft._tensor.base import TensorBase
 from weft.errors import ValueRangeError
 
 
-def kind_of(tensor: TensorBase) -> Any:
+def kind_of(tensor: TensorBase) -> Hashable:
     """A key that is equal for tensors which a captured program can take for each other."""
     try:
         value = tensor._read()
@@ -32,7 +31,7 @@ def kind_of(tensor: TensorBase) -> Any:
     return (*own, kind_of(alias.base), alias.tracked, steps)
 
 
-def sharing(tensors: Sequence[TensorBase], outside: Mapping[int, Any]) -> tuple[int, ...]:
+def sharing(tensors: Sequence[TensorBase], outside: Mapping[int, object]) -> tuple[int, ...]:
     """For each tensor, the number of what shares its storage: one that is `outside`, or the first of these tensors."""
     first: dict[int, int] = {}
     roots = [id(owner_of(tensor)) for tensor in tensors]

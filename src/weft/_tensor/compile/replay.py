@@ -5,10 +5,10 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from weft._base.interrupts import uninterrupted
 from weft._base.state import ambient
+from weft._base.types import Arg, Result
 from weft._lazy.external import taken_in
 from weft._lazy.flushing import flush
 from weft._lazy.role import Leaf
@@ -41,7 +41,7 @@ class _Maker:
     leaf: bool
     grad: Reference | None
     base: Reference | None
-    steps: tuple[tuple[Any, tuple[Find, ...]], ...]
+    steps: tuple[tuple[Arg, tuple[Find, ...]], ...]
     tracked: bool
 
     def make(
@@ -126,7 +126,7 @@ class Replay:
     """One captured call: what computes it, the origin of its inputs, and the destination of its outputs."""
 
     def __init__(
-        self, capture: FunctionCapture, arguments: Arguments, results: Sequence[Tensor], picture: Any, name: str
+        self, capture: FunctionCapture, arguments: Arguments, results: Sequence[Tensor], picture: object, name: str
     ) -> None:
         left = _Outputs(capture)
         self._picture = picture
@@ -169,7 +169,7 @@ class Replay:
         """What has changed since the capture, as a text, or ""."""
         for tensor, alias, kind in self._state:
             if tensor._alias is not alias or kind_of(tensor) != kind:
-                return f"the type of a tensor of shape {list(tensor.shape)}"
+                return f"the type of a tensor of shape {list(tensor._read().aval.size)}"
         for name, depends_on, before in self._keys:
             if depends_on() != before:
                 return name
@@ -183,7 +183,7 @@ class Replay:
         changed = self._snapshot.difference()
         return changed and f"`{changed}`"
 
-    def run(self, arguments: Arguments) -> Any:
+    def run(self, arguments: Arguments) -> Result:
         """Record the operators with the current values, and distribute their outputs.
 
         Either all tensors that the function writes get their new values, or none, whatever signals come.
@@ -191,7 +191,7 @@ class Replay:
         with uninterrupted:
             return self._distributed(arguments)
 
-    def _distributed(self, arguments: Arguments) -> Any:
+    def _distributed(self, arguments: Arguments) -> Result:
         state = ambient()
         drawn = [number(x) for generator in self._generators for x in generator.draw()]  # also draws that nobody uses
         inputs = [source(arguments) for source in self._sources]

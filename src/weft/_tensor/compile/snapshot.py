@@ -24,12 +24,14 @@ from types import (
     MethodType,
     ModuleType,
 )
-from typing import Any
+from typing import TypeGuard
 
 import numpy as np
 
 from weft._base.device import device
 from weft._base.dtype import DType
+from weft._base.guards import is_a, is_dict
+from weft._base.types import Arg
 from weft._tensor.compile.code import (
     is_library,
     is_library_module,
@@ -61,7 +63,7 @@ _CONSTRUCTORS = ("__new__", "__init__", "__post_init__")
 _MISSING = object()
 _UNREADABLE = (KeyError, ValueError, RuntimeError, AttributeError)  # removed, or changed by another thread meanwhile
 
-_COPIES: dict[type, Callable[[Any], Any]] = {
+_COPIES: dict[type, Callable[[Arg], object]] = {
     set: frozenset,
     bytearray: bytes,
     np.ndarray: lambda a: (a.shape, a.dtype, a.tobytes()),
@@ -77,7 +79,7 @@ class _Parts:
 
     __slots__ = ("labels", "location", "objects", "read")
 
-    def __init__(self, location: str, labels: list[str], read: Callable[[], Iterable[Any]]) -> None:
+    def __init__(self, location: str, labels: list[str], read: Callable[[], Iterable[object]]) -> None:
         self.location = location
         self.labels = labels
         self.read = read
@@ -98,7 +100,7 @@ class _Parts:
         return ""
 
 
-def _is_same(old: Any, new: Any) -> bool:
+def _is_same(old: Arg, new: Arg) -> bool:
     if old is new:
         return True
     if type(old) is not type(new):
@@ -106,6 +108,18 @@ def _is_same(old: Any, new: Any) -> bool:
     if isinstance(old, MethodType):
         return old.__self__ is new.__self__ and old.__func__ is new.__func__
     return isinstance(old, _NUMBERS) and (old == new or (old != old and new != new))
+
+
+def _is_list(x: object) -> TypeGuard[list[object] | deque[object]]:
+    return isinstance(x, (list, deque))
+
+
+def _is_fixed(x: object) -> TypeGuard[tuple[object, ...] | frozenset[object]]:
+    return isinstance(x, (tuple, frozenset))
+
+
+def _is_wrapped(x: object) -> TypeGuard[staticmethod[..., object] | classmethod[object, ..., object]]:
+    return isinstance(x, (staticmethod, classmethod))
 
 
 class Snapshot:
@@ -118,30 +132,30 @@ class Snapshot:
     def __init__(self) -> None:
         self.tensors: dict[int, Tensor] = {}
         self.opaque = ""
-        self._seen: dict[int, Any] = {}  # keeps objects alive, so that identities stay unique
+        self._seen: dict[int, object] = {}  # keeps objects alive, so that identities stay unique
         self._parts: list[_Parts] = []
-        self._reads: list[Callable[[], Iterable[Any]]] = []
-        self._objects: list[Any] = []  # those of all parts
+        self._reads: list[Callable[[], Iterable[object]]] = []
+        self._objects: list[object] = []  # those of all parts
         self._containers: list[Sized] = []  # those whose length matters
         self._places: list[str] = []
         self._lengths: list[int] = []
-        self._copies: list[tuple[str, Callable[[], Any], Any]] = []
+        self._copies: list[tuple[str, Callable[[], object], object]] = []
         self._names: set[str] = {"forward"}
         self._all_names = False
         self._codes: dict[CodeType, None] = {}
         self._picked: dict[tuple[int, int], set[str]] = {}  # names, by object and namespace
-        self._holders: list[tuple[Any, str]] = []  # objects with attributes
-        self._waiting: list[tuple[Any, str, bool]] = []
+        self._holders: list[tuple[object, str]] = []  # objects with attributes
+        self._waiting: list[tuple[object, str, bool]] = []
 
-    def __contains__(self, thing: Any) -> bool:
+    def __contains__(self, thing: object) -> bool:
         return id(thing) in self._seen
 
-    def add(self, thing: Any, label: str) -> None:
+    def add(self, thing: object, label: str) -> None:
         """Add an object, and everything that is read through it."""
         self._waiting.append((thing, label, False))
         self._reach()
 
-    def add_code(self, code: CodeType, space: dict[str, Any]) -> str:
+    def add_code(self, code: CodeType, space: dict[str, object]) -> str:
         """Add what newly executed code names; returns the closed-over variables that cannot be read, or ""."""
         if code in self._codes:
             return ""
@@ -193,11 +207,11 @@ class Snapshot:
     def _remember(self) -> None:
         self._objects = [x for parts in self._parts for x in parts.objects]
 
-    def _later(self, things: Iterable[Any], labels: Iterable[str], below_own: bool = False) -> None:
+    def _later(self, things: Iterable[object], labels: Iterable[str], below_own: bool = False) -> None:
         self._waiting += [(x, label, below_own) for x, label in zip(things, labels, strict=True)]
 
     def _hold(
-        self, location: str, labels: list[str], read: Callable[[], Iterable[Any]], below_own: bool = False
+        self, location: str, labels: list[str], read: Callable[[], Iterable[object]], below_own: bool = False
     ) -> None:
         """Compare what `read` gives from now on, and add it. Its length is fixed, or compared by `_hold_length`."""
         if not labels:
@@ -212,16 +226,16 @@ class Snapshot:
         self._places.append(label)
         self._lengths.append(len(container))
 
-    def _visit(self, thing: Any, label: str, below_own: bool) -> None:
+    def _visit(self, thing: object, label: str, below_own: bool) -> None:
         kind = type(thing)
         if isinstance(thing, Tensor):
             self.tensors[id(thing)] = thing
-        elif isinstance(thing, (list, deque)):
+        elif _is_list(thing):
             self._hold_length(thing, label)
             self._hold(label, [f"{label}[{i}]" for i in range(len(thing))], thing.__iter__, below_own)
-        elif isinstance(thing, (tuple, frozenset)):
+        elif _is_fixed(thing):
             self._later(thing, [f"{label}[{i}]" for i in range(len(thing))], below_own)
-        elif isinstance(thing, dict):
+        elif is_dict(thing):
             self._hold_length(thing, label)
             self._hold(label, [label] * len(thing), thing.__iter__, below_own)
             self._hold(label, [f"{label}[{_key_text(key)}]" for key in thing], thing.values, below_own)
@@ -231,9 +245,9 @@ class Snapshot:
             self._visit_function(thing, label)
         elif isinstance(thing, MethodType):
             self._later((thing.__self__, thing.__func__), ("self", label))
-        elif isinstance(thing, partial):
+        elif is_a(thing, partial):
             self._later((thing.func, thing.args, thing.keywords), (label, f"{label}.args", f"{label}.keywords"))
-        elif isinstance(thing, (staticmethod, classmethod)):
+        elif _is_wrapped(thing):
             self._later((thing.__func__,), (label,))
         elif isinstance(thing, property):
             self._later((thing.fget, thing.fset, thing.fdel), (label,) * 3)
@@ -249,7 +263,7 @@ class Snapshot:
             self._holders.append((thing, label))
             self._later((getattr(thing, "__dict__", {}).get("__wrapped__"),), (label,))
 
-    def _copy(self, thing: Any, label: str, copy: Callable[[Any], Any]) -> None:
+    def _copy(self, thing: object, label: str, copy: Callable[[Arg], object]) -> None:
         if isinstance(thing, np.ndarray) and thing.nbytes > _MOST_BYTES:
             self.opaque = f"the NumPy array `{label}` of {thing.nbytes} bytes, too many to compare in every call"
             return
@@ -267,7 +281,7 @@ class Snapshot:
         self._holders.append((function, label))
         self._enter(code, function.__globals__)
 
-    def _enter(self, code: CodeType, space: dict[str, Any]) -> None:
+    def _enter(self, code: CodeType, space: dict[str, object]) -> None:
         """Add what code names in its module, and note the attributes that it names."""
         if code in self._codes:
             return
@@ -282,7 +296,7 @@ class Snapshot:
             self._hold(label, [label], lambda: (space.keys().isdisjoint(absent),))
 
     def _hold_names(
-        self, names: list[str], space: Any, labels: list[str], location: str, below_own: bool = False
+        self, names: list[str], space: Arg, labels: list[str], location: str, below_own: bool = False
     ) -> None:
         if len(names) == len(space):
             self._hold(location, labels, space.values, below_own)
@@ -293,7 +307,7 @@ class Snapshot:
 
     # --- attributes ---------------------------------------------------------------------------------------------
 
-    def _pick(self, holder: Any, label: str) -> None:
+    def _pick(self, holder: object, label: str) -> None:
         """Compare those attributes of an object that the known code names."""
         kind = type(holder)
         own = is_own_class(kind)
@@ -316,7 +330,7 @@ class Snapshot:
             if is_users_class(base):
                 self._pick_of_class(holder, base, label)
 
-    def _pick_of_class(self, holder: Any, base: type, label: str) -> None:
+    def _pick_of_class(self, holder: object, base: type, label: str) -> None:
         space = vars(base)
         unnamed = _CONSTRUCTORS if isinstance(holder, type) else ()  # not called again for an existing object
         named = [n for n in space if n in self._names or n in unnamed or _is_called_by_syntax(n, space[n])]
@@ -330,14 +344,14 @@ class Snapshot:
             read = partial(_slots_of, holder, slots)
             self._hold(label, [f"{label}.{name}" for name in slots], read)
 
-    def _new_names(self, holder: Any, space: Any, wanted: Container[str], present: Iterable[str]) -> list[str]:
+    def _new_names(self, holder: object, space: Arg, wanted: Container[str], present: Iterable[str]) -> list[str]:
         done = self._picked.setdefault((id(holder), id(space)), set())
         names = [n for n in present if n in wanted and n not in done and n not in ("__dict__", "__weakref__")]
         done.update(names)
         return names
 
 
-def _is_called_by_syntax(name: str, thing: Any) -> bool:
+def _is_called_by_syntax(name: str, thing: object) -> bool:
     """Whether a method is called by Python's syntax without its name, as `__getitem__` is."""
     return name.startswith("__") and name not in _CONSTRUCTORS and isinstance(thing, FunctionType)
 
@@ -363,26 +377,26 @@ def _reads_everything(kind: type) -> bool:
     return False
 
 
-def _key_text(key: Any) -> str:
+def _key_text(key: object) -> str:
     """A dictionary's key as a text; a tensor must not be computed for this."""
     return repr(key) if isinstance(key, _NUMBERS) else "..."
 
 
-def _one(space: Any, name: str) -> tuple[Any]:
+def _one(space: Arg, name: str) -> tuple[object]:
     return (space[name],)
 
 
-def _contents(cells: Iterable[CellType]) -> list[Any]:
+def _contents(cells: Iterable[CellType]) -> list[object]:
     """The contents of closed-over variables, including those that are not assigned yet."""
     return [_content(cell) for cell in cells]
 
 
-def _content(cell: CellType) -> Any:
+def _content(cell: CellType) -> object:
     try:
         return cell.cell_contents
     except ValueError:
         return _MISSING
 
 
-def _slots_of(thing: Any, names: Iterable[str]) -> list[Any]:
+def _slots_of(thing: object, names: Iterable[str]) -> list[object]:
     return [getattr(thing, name, _MISSING) for name in names]

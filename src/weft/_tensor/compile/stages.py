@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from weft._base.state import ambient
+from weft._base.types import Arg
 from weft._lazy.aval import Aval
 from weft._lazy.interpreted import COMPILED_AT_ONCE
 from weft._lazy.outline import outline_later
@@ -37,7 +38,7 @@ class DeferredCall:
     """
 
     position: int
-    function: Callable[[Values], Sequence[Any]]
+    function: Callable[[Values], Sequence[Arg]]
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
 
@@ -123,7 +124,8 @@ class _Link:
         self.inputs, self.outputs = tuple(first.inputs), outputs
         self._signature = first.origin.signature
         self._avals = [value.aval for value in outputs]
-        self._derivative: LinkedDerivative = custom_of(first.role)
+        derivative: Arg = custom_of(first.role)
+        self._derivative: LinkedDerivative = derivative
 
     def run(self, inputs: tuple[Value, ...]) -> Values:
         results = record(self._signature, inputs, ambient())
@@ -177,7 +179,7 @@ class Stages:
             operands = tuple(inputs)
             inputs.clear()
             return self._only.run(operands)
-        entries: list[Any] = [*inputs, *[None] * (self._size - len(inputs))]
+        entries: list[Arg] = [*inputs, *[None] * (self._size - len(inputs))]
         inputs.clear()
         results: Values = ()
         for step, places in self._steps:

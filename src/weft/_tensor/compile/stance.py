@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import wraps
-from typing import Any
 
 from weft._base.state import ambient
+from weft._base.types import AnyCallable, Result
 from weft.errors import OptionError
 
 STANCES = (
@@ -34,7 +33,7 @@ class set_stance:
     """
 
     def __init__(
-        self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: Any = None
+        self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: object = None
     ) -> None:
         del skip_guard_eval_unsafe, force_backend
         if stance not in STANCES:
@@ -50,13 +49,13 @@ class set_stance:
     def __exit__(self, *exception: object) -> None:
         Stance.current = self._before
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self, function: AnyCallable) -> AnyCallable:
         """The function, with this stance in its calls only."""
         Stance.current = self._before
         stance = self._stance
 
         @wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
+        def wrapped(*args: object, **kwargs: object) -> Result:
             with set_stance(stance):
                 return function(*args, **kwargs)
 

@@ -15,10 +15,16 @@ from typing import Any
 
 import numpy as np
 
+from weft._base.types import Arg
 from weft._tensor.compile.code import runs_library, runs_own
 from weft._tensor.compile.snapshot import Snapshot
 
-_OUTWARD = frozenset({builtins.print, builtins.input, builtins.open, datetime.now, datetime.utcnow, date.today})
+_OUTWARD = frozenset(
+    {
+        *(builtins.print, builtins.input, builtins.open, datetime.now, date.today),
+        datetime.utcnow,  # pyright: ignore[reportDeprecated]  programs still call it
+    }
+)
 
 
 class CallWatch:
@@ -49,7 +55,7 @@ class CallWatch:
         if _draws() != self._draws:
             self._prevent("draws from Python's or NumPy's random numbers, which would be the same in every replay")
 
-    def _on_event(self, frame: FrameType, event: str, called: Any) -> None:
+    def _on_event(self, frame: FrameType, event: str, called: Arg) -> None:
         if event == "call":
             code = frame.f_code
             if code not in self._codes:
@@ -64,7 +70,7 @@ class CallWatch:
                 self._prevent(f"calls `{called.__name__}` at {site}, which a replay would not do again")
 
 
-def _goes_outward(called: Any) -> bool:
+def _goes_outward(called: object) -> bool:
     owner = getattr(called, "__self__", None)
     return owner is time or isinstance(owner, IOBase) or (type(called) is type(print) and called in _OUTWARD)
 
@@ -87,7 +93,7 @@ def _is_callback_of_collector(code: CodeType) -> bool:
     return any(getattr(callback, "__code__", None) is code for callback in gc.callbacks)
 
 
-def _draws() -> Any:
+def _draws() -> tuple[object, ...]:
     """The states of the process-wide generators that tensors do not use."""
     kind, words, at, *_ = tuple[Any, ...](np.random.get_state())
     return random.getstate(), kind, words.tobytes(), at

@@ -6,7 +6,6 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from weft._base.dtype import bool_
 from weft._base.state import ambient
@@ -15,7 +14,7 @@ from weft._tensor.composite.neural import dropout, scaled_dot_product_attention
 from weft._tensor.composite.neural import pad as padded
 from weft._tensor.dim_names import names_of, unnamed, with_names
 from weft._tensor.functions import composite
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft.errors import DimNameError, PreconditionError, ShapeError, UnsupportedError
 from weft.ops._dims import Names
 from weft.ops._table import IN_FUNCTIONAL
@@ -174,7 +173,7 @@ def mask_bias(padding: Tensor | None, mask: Tensor | None, q: Tensor, heads: int
             "Support for mismatched key_padding_mask and attn_mask is deprecated. Use same type for both instead.",
             stacklevel=6,
         )
-    terms = []
+    terms: list[Tensor] = []
     if mask is not None:
         terms.append(_additive(_by_head(mask, q, heads), q, "attn_mask"))
     if padding is not None:
@@ -254,7 +253,7 @@ def _input_weights(
         if in_proj_weight is None:
             raise PreconditionError("use_separate_proj_weight is False but in_proj_weight is None")
         return in_proj_weight
-    weights = []
+    weights: list[Tensor] = []
     for name, weight in named.items():
         if weight is None:
             raise PreconditionError(f"use_separate_proj_weight is True but {name} is None")
@@ -263,7 +262,7 @@ def _input_weights(
     return query, key, value
 
 
-def _added(bias_k: Tensor | None, bias_v: Tensor | None, static_k: Any, static_v: Any) -> Any:
+def _added(bias_k: Tensor | None, bias_v: Tensor | None, static_k: object, static_v: object) -> Results:
     """The key and the value that are appended to every sequence, or None."""
     if bias_k is None and bias_v is None:
         return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 from weft._base import dtype as dtypes
 from weft._base.device import CPU
@@ -13,6 +12,7 @@ from weft._base.device import device as device_class
 from weft._base.dtype import DTYPES, DType, as_dtype
 from weft._base.layout import preserve_format
 from weft._base.state import ambient, default_dtype
+from weft._base.types import Arg
 from weft._tensor.alias import layout_of, owner_of, shows_changed
 from weft._tensor.codegen import op
 from weft._tensor.composite.create import sizes_of
@@ -22,7 +22,7 @@ from weft._tensor.dim_names import label_of, names_of, take_names
 from weft._tensor.functions import composite
 from weft._tensor.storage import storage_of
 from weft._tensor.strided import strided_view
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft._tensor.view import check_names, check_overlap, check_shape, check_writable, external_memory_of, write
 from weft.errors import DimNameError, DTypeError, GradientError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._memory import require_addressable
@@ -35,12 +35,12 @@ from weft.ops._type_names import scalar_name
 
 def _to(
     input: Tensor,
-    device: Any = None,
-    dtype: Any = None,
+    device: object = None,
+    dtype: object = None,
     non_blocking: bool = False,
     copy: bool = False,
     *,
-    memory_format: Any = None,
+    memory_format: object = None,
 ) -> Tensor:
     del non_blocking  # every transfer is asynchronous
     result = input
@@ -62,7 +62,7 @@ def _to(
 
 
 @composite(public=NO_FUNCTION)
-def to(input: Tensor, *args: Any, **options: Any) -> Tensor:
+def to(input: Tensor, *args: Arg, **options: Arg) -> Tensor:
     """The elements with another type, on another device, or both; the tensor itself if nothing changes.
 
     `to(dtype)`, `to(device, dtype)` or `to(tensor)`, then `non_blocking` and `copy`, which forces a new tensor.
@@ -78,7 +78,7 @@ def _cast(name: str, dtype: DType) -> None:
     """Define the method `name`, which converts to the type `dtype`."""
 
     @composite(name, doc=f"The same elements as `{dtype.name}`.", public=NO_FUNCTION)
-    def cast(input: Tensor, memory_format: Any = None) -> Tensor:
+    def cast(input: Tensor, memory_format: object = None) -> Tensor:
         return _to(input, dtype=dtype, memory_format=memory_format)
 
 
@@ -110,7 +110,7 @@ TYPE_NAMES = {f"torch.{scalar_name(dtype)}Tensor": dtype for dtype in DTYPES}
 
 
 @composite("type", public=NO_FUNCTION)
-def type_(input: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
+def type_(input: Tensor, dtype: object = None, non_blocking: bool = False) -> Results:
     """The elements as `dtype`; without it, the name of the type.
 
     A class such as `LongTensor` or `cuda.FloatTensor`, or its name, such as "torch.LongTensor", also says on which
@@ -135,20 +135,20 @@ def type_(input: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
 
 
 @composite(public=NO_FUNCTION)
-def cpu(input: Tensor, memory_format: Any = None) -> Tensor:
+def cpu(input: Tensor, memory_format: object = None) -> Tensor:
     """The same elements in the host's memory."""
     return _to(input, CPU, memory_format=memory_format)
 
 
 @composite(public=NO_FUNCTION)
-def cuda(input: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
+def cuda(input: Tensor, device: object = None, non_blocking: bool = False, memory_format: object = None) -> Tensor:
     """The same elements on a GPU; `RuntimeError` if there is none."""
     target = device_class("cuda", device) if isinstance(device, int) else device or "cuda"
     return _to(input, target, non_blocking=non_blocking, memory_format=memory_format)
 
 
 @composite(public=NO_FUNCTION)
-def new_tensor(input: Tensor, data: Any, *, dtype: DType | None = None, device: Any = None, **options: Any) -> Tensor:
+def new_tensor(input: Tensor, data: Arg, *, dtype: DType | None = None, device: Arg = None, **options: Arg) -> Tensor:
     """A copy of `data` with the type and device of this tensor, unless others are given."""
     target = input.device if device is None else device
     return tensor(data, dtype=dtype or input.dtype, device=target, **options)
@@ -176,7 +176,7 @@ def pin_memory(input: Tensor) -> Tensor:
 
 
 @composite("copy_", public=NO_FUNCTION)
-def copy_(input: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
+def copy_(input: Tensor, src: object, non_blocking: bool = False) -> Tensor:
     """Write `src`, cast and expanded to this tensor's type, size and device."""
     del non_blocking
     if src is input:
@@ -190,7 +190,7 @@ def copy_(input: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
 
 
 @composite("resize_", public=NO_FUNCTION)
-def resize_(input: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
+def resize_(input: Tensor, *sizes: object, memory_format: object = None) -> Tensor:
     """Change the tensor's sizes, in place; the storage grows if need be. New elements are 0."""
     del memory_format
     wanted = sizes_of("resize_", sizes)
@@ -220,7 +220,7 @@ def resize_(input: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
 
 
 @composite("resize_as_")
-def resize_as_(input: Tensor, the_template: Tensor, memory_format: Any = None) -> Tensor:
+def resize_as_(input: Tensor, the_template: Tensor, memory_format: object = None) -> Tensor:
     """Change the tensor's sizes to those of another one, in place."""
     check_names(input._read().aval.names, names_of(the_template))
     resized = resize_(input, the_template.shape, memory_format=memory_format)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from weft._base.dtype import DType, int32, int64
+from weft._base.guards import TUPLE
 from weft._base.state import default_dtype
+from weft._base.types import AnyCallable
 from weft._tensor.alias import layout_of
 from weft._tensor.arguments import Dim, sizes, without_names
 from weft._tensor.codegen import op
@@ -15,7 +16,7 @@ from weft._tensor.composite.create import new_empty
 from weft._tensor.functions import FUNCTIONS, composite
 from weft._tensor.sharing import rebind
 from weft._tensor.strided import strided_view
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft._tensor.view import write
 from weft.errors import DistError, DTypeError, OutOfRangeError, ShapeError
 from weft.ops._dims import wrap_dim
@@ -24,7 +25,7 @@ from weft.ops._strides import Layout
 from weft.ops._table import NO_FUNCTION, NO_METHOD, PLAIN, Public
 from weft.ops._type_names import scalar_name
 
-View = Callable[..., Any]
+View = AnyCallable
 
 
 def _sliced(input: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Tensor:
@@ -59,7 +60,7 @@ def empty_strided(
     stride: Sequence[int],
     *,
     dtype: DType | None = None,
-    device: Any = None,
+    device: object = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """Zeros with these sizes and strides."""
@@ -79,7 +80,7 @@ def _unequal_lengths(size: Sequence[int], stride: Sequence[int]) -> ShapeError:
 
 @composite(public=NO_FUNCTION)
 def new_empty_strided(
-    input: Tensor, size: Sequence[int], stride: Sequence[int], *, dtype: DType | None = None, **options: Any
+    input: Tensor, size: Sequence[int], stride: Sequence[int], *, dtype: DType | None = None, **options: object
 ) -> Tensor:
     """`empty_strided` with this tensor's type and device.
 
@@ -101,7 +102,7 @@ def new_empty_strided(
 
 @composite()
 def empty_permuted(
-    size: Sequence[int], physical_layout: Sequence[int], *, dtype: DType | None = None, **options: Any
+    size: Sequence[int], physical_layout: Sequence[int], *, dtype: DType | None = None, **options: object
 ) -> Tensor:
     """Zeros with these sizes, of which the dims in `physical_layout` are those in memory from the outermost on."""
     ndim = len(size)
@@ -165,9 +166,9 @@ def _copying(name: str, view: View) -> None:
     """Define `<name>_copy`, which copies what a view shows."""
 
     @composite(f"{name}_copy", doc=f"What `{name}` gives, as a copy.", public=PLAIN if name == "narrow" else NO_METHOD)
-    def copied(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def copied(input: Tensor, *args: object, **kwargs: object) -> Results:
         result = view(input, *args, **kwargs)
-        return tuple(map(op.clone, result)) if isinstance(result, tuple) else op.clone(result)
+        return tuple([op.clone(x) for x in result]) if isinstance(result, TUPLE) else op.clone(result)
 
 
 for _name, _view in _COPIED.items():
@@ -183,7 +184,7 @@ def _writing(name: str, view: View) -> None:
     @composite(
         f"{name}_scatter", doc=f"A copy of `input` with `src` in the part that `{name}` shows; its arguments follow."
     )
-    def written(input: Tensor, src: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def written(input: Tensor, src: Tensor, *args: object, **kwargs: object) -> Tensor:
         result = op.clone(input)
         part = view(result, *args, **kwargs)
         if src.shape != part.shape:

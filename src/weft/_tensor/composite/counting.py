@@ -6,25 +6,27 @@ import builtins
 import warnings
 from collections.abc import Sequence
 from math import floor, isfinite
-from typing import Any
 
+from weft._base.guards import SEQUENCE, is_list_or_tuple
 from weft._base.state import default_dtype
+from weft._base.types import Arg
 from weft._tensor.arguments import AnyDims, combination
 from weft._tensor.codegen import op
 from weft._tensor.composite.create import number_of, refuse_bool
 from weft._tensor.composite.shape import select
 from weft._tensor.functions import composite
 from weft._tensor.named_results import named_result
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft.errors import ArgumentError, DTypeError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._dims import wrap_dim
+from weft.ops._kinds import Scalar
 from weft.ops._table import NO_METHOD, Public
 from weft.ops._type_names import c_name
 
 _Histogram = named_result("histogram", ("hist", "bin_edges"))
 
 
-def _edges(input: Tensor, bins: int, range: Any, dim: int = 0) -> Tensor:
+def _edges(input: Tensor, bins: int, range: Arg, dim: int = 0) -> Tensor:
     """The edges of equal bins over a range, by default that of the elements, which it waits for."""
     if bins <= 0:
         raise OutOfRangeError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension {dim}")
@@ -45,7 +47,7 @@ def _edges(input: Tensor, bins: int, range: Any, dim: int = 0) -> Tensor:
     return op.linspace((bins + 1,), low, high, dtype=input.dtype).to(input.device)
 
 
-def _given_edges(input: Tensor, bins: Tensor, range: Any, dim: int = 0) -> Tensor:
+def _given_edges(input: Tensor, bins: Tensor, range: object, dim: int = 0) -> Tensor:
     """The user's edges; there must be no range then."""
     if range is not None:
         raise combination("histogramdd" if dim else "histogram", input, bins, range)
@@ -73,8 +75,8 @@ def _given_edges(input: Tensor, bins: Tensor, range: Any, dim: int = 0) -> Tenso
     )
 )
 def histogram(
-    input: Tensor, bins: Any = 100, *, range: Any = None, weight: Tensor | None = None, density: bool = False
-) -> Any:
+    input: Tensor, bins: Arg = 100, *, range: Arg = None, weight: Tensor | None = None, density: bool = False
+) -> Results:
     """The number of elements in each bin, or the sum of their weights, and the edges of the bins.
 
     `bins` is the number of equal bins over `range` (by default from the smallest element to the largest), or their
@@ -105,12 +107,12 @@ _Histograms = named_result("histogramdd", ("hist", "bin_edges"))
 @composite()
 def histogramdd(
     input: Tensor,
-    bins: Any,
+    bins: Arg,
     *,
     range: Sequence[float] | None = None,
     weight: Tensor | None = None,
     density: bool = False,
-) -> Any:
+) -> Results:
     """The number of points in each cell of a grid, or the sum of their weights, and for each dim the edges of its bins.
 
     The points are the vectors in the innermost dim. `bins` is one number for all dims, a number for each, or the edges
@@ -146,7 +148,7 @@ def _part(x: Tensor, dim: int, start: int, stop: int | None = None) -> Tensor:
 
 def _ends(input: Tensor, dim: int, steps: Tensor, edge_order: int) -> tuple[Tensor, Tensor]:
     """The slopes at both ends, from the two or three outermost elements."""
-    ends = []
+    ends: list[Tensor] = []
     for near, next_, third, first, second in ((0, 1, 2, 0, 1), (-1, -2, -3, -1, -2)):
         a, b = (select(input, dim, at) for at in (near, next_))
         h = select(steps, 0, first)
@@ -171,9 +173,9 @@ def _slope(input: Tensor, dim: int, steps: Tensor, edge_order: int) -> Tensor:
     return op.cat([first, inside, last], dim)
 
 
-def _spacings(input: Tensor, spacing: Any, dims: Sequence[int], is_explicit: bool) -> list[Any]:
+def _spacings(input: Tensor, spacing: object, dims: Sequence[int], is_explicit: bool) -> list[Tensor | Scalar]:
     """One spacing for each dim: a number, or a tensor of coordinates."""
-    if not isinstance(spacing, list | tuple):
+    if not is_list_or_tuple(spacing):
         return [1 if spacing is None else spacing] * len(dims)
     if len(spacing) != len(dims):
         if is_explicit:
@@ -188,7 +190,7 @@ def _spacings(input: Tensor, spacing: Any, dims: Sequence[int], is_explicit: boo
 
 
 @composite(public=NO_METHOD)
-def gradient(input: Tensor, *, spacing: Any = None, dim: AnyDims = None, edge_order: int = 1) -> tuple[Tensor, ...]:
+def gradient(input: Tensor, *, spacing: object = None, dim: AnyDims = None, edge_order: int = 1) -> tuple[Tensor, ...]:
     """Derivatives along each of `dim` (by default all), from a function's values on a grid.
 
     `spacing` is the distance of neighbours (by default 1) or the coordinates along a dim; for several dims, one for
@@ -203,7 +205,7 @@ def gradient(input: Tensor, *, spacing: Any = None, dim: AnyDims = None, edge_or
             raise ShapeError(f"dim {d} appears multiple times in the list of dims")
         if input.shape[d] < edge_order + 1:
             raise ShapeError("torch.gradient expected each dimension size to be at least edge_order+1")
-    slopes = []
+    slopes: list[Tensor] = []
     for d, space in zip(over, _spacings(input, spacing, over, dim is not None), strict=True):
         count = input.shape[d] - 1
         real = input.dtype.to_real() if input.dtype.is_differentiable else default_dtype()
@@ -219,13 +221,13 @@ def gradient(input: Tensor, *, spacing: Any = None, dim: AnyDims = None, edge_or
 
 
 @composite(public=NO_METHOD)
-def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
+def unravel_index(indices: Tensor, shape: Arg) -> tuple[Tensor, ...]:
     """The indices along each dim of a tensor of this shape, from indices into the flat tensor."""
     if indices.is_floating_point() or indices.is_complex() or indices.dtype.name == "bool":
         raise ArgumentError(f"expected 'indices' to be integer dtype, but got {indices.dtype}")
-    if not isinstance(shape, int | Sequence):
+    if not isinstance(shape, (int, SEQUENCE)):
         raise ArgumentError(f"expected 'shape' to be int or sequence of ints, but got {type(shape)}")
-    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    sizes: tuple[Arg, ...] = (shape,) if isinstance(shape, int) else tuple(shape)
     for n in sizes:
         if not isinstance(n, int):
             raise ArgumentError(f"expected 'shape' sequence to only contain ints, but got {type(n)}")
@@ -241,12 +243,12 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
 
 @composite("range")
 def range_(
-    start: Any = 0,
-    end: Any = None,
-    step: Any = 1,
+    start: Arg = 0,
+    end: Arg = None,
+    step: Arg = 1,
     *,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: Arg = None,
+    device: Arg = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """Numbers from `start` to `end`, which is included if a step ends there. Deprecated: use `arange`."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from weft._base.dtype import DType, as_dtype, float64, int64
 from weft._base.layout import channels_last, channels_last_3d, layout, memory_format, strided
 from weft._base.site import warn_user
 from weft._base.state import default_dtype
+from weft._base.types import Arg, Kwargs
 from weft._lazy.aval import AnyOwner
 from weft._lazy.value import Value
 from weft._tensor.arguments import combination, refusal, sizes_one_by_one
@@ -31,6 +31,7 @@ from weft.errors import (
     UnsupportedDTypeError,
 )
 from weft.ops._dims import require_sizes
+from weft.ops._kinds import Scalar
 from weft.ops._table import NO_FUNCTION, NO_METHOD, TABLE
 from weft.ops._type_names import c_name, scalar_name
 
@@ -38,9 +39,9 @@ from weft.ops._type_names import c_name, scalar_name
 def create(
     row: str,
     size: tuple[int, ...],
-    *args: Any,
+    *args: object,
     dtype: DType,
-    options: dict[str, Any],
+    options: Kwargs,
     like: Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
@@ -66,7 +67,7 @@ def create(
     return result if names is None else set_names(result, checked_names(names, result.ndim))
 
 
-def _created(owner: AnyOwner, row: str, size: tuple[int, ...], args: Any, options: dict[str, Any]) -> Tensor:
+def _created(owner: AnyOwner, row: str, size: tuple[int, ...], args: Arg, options: Kwargs) -> Tensor:
     """The result of a factory row, as an owner makes it. Of a distributed tensor, each process makes its part alone.
 
     Random numbers are those that one process would draw.
@@ -90,7 +91,7 @@ ORDERS = {channels_last: (0, 2, 3, 1), channels_last_3d: (0, 2, 3, 4, 1)}
 """The dims from the outermost in memory to the innermost, for formats that are not row-major."""
 
 
-def order_by_name(format: Any) -> tuple[int, ...] | None:
+def order_by_name(format: Arg) -> tuple[int, ...] | None:
     """The order of dims of a memory format, None for row-major; `TypeError` for another object than a format."""
     order = ORDERS.get(format)
     if order is None and format is not None and not isinstance(format, memory_format):
@@ -98,7 +99,7 @@ def order_by_name(format: Any) -> tuple[int, ...] | None:
     return order
 
 
-def order_of(format: Any, ndim: int) -> tuple[int, ...] | None:
+def order_of(format: object, ndim: int) -> tuple[int, ...] | None:
     """The order of dims of a memory format, None for row-major; `RuntimeError` for another number of dims."""
     order = order_by_name(format)
     if order is not None and ndim != len(order):
@@ -115,7 +116,7 @@ def type_for(out: Tensor | None, dtype: DType | None, usual: DType) -> DType:
     return out.dtype
 
 
-def sizes_of(name: str, size: Any, options: dict[str, Any] | None = None) -> tuple[int, ...]:
+def sizes_of(name: str, size: Arg, options: Kwargs | None = None) -> tuple[int, ...]:
     """Sizes given separately, as one sequence, or by keyword; `RuntimeError` if one is negative."""
     if options and "size" in options:
         size = (options.pop("size"),)
@@ -124,7 +125,7 @@ def sizes_of(name: str, size: Any, options: dict[str, Any] | None = None) -> tup
     return sizes
 
 
-def number_of(value: Any) -> Any:
+def number_of(value: Arg) -> Scalar:
     """A Python number, from a number or from a tensor of one element."""
     return value.item() if hasattr(value, "item") else value
 
@@ -133,7 +134,7 @@ def _by_size(name: str, doc: str, row: str = "") -> Callable[..., Tensor]:
     """A factory whose only argument is the size."""
 
     @composite(name, doc=doc)
-    def make(*size: Any, out: Tensor | None = None, dtype: DType | None = None, **options: Any) -> Tensor:
+    def make(*size: object, out: Tensor | None = None, dtype: DType | None = None, **options: object) -> Tensor:
         sizes = sizes_of(name, size, options)
         return create(row or name, sizes, dtype=type_for(out, dtype, default_dtype()), options=options, out=out)
 
@@ -144,7 +145,7 @@ def _by_like(name: str, doc: str, row: str) -> Callable[..., Tensor]:
     """A factory that takes size, type and device from a tensor."""
 
     @composite(name, doc=doc, public=NO_METHOD)
-    def make(input: Tensor, *, dtype: DType | None = None, **options: Any) -> Tensor:
+    def make(input: Tensor, *, dtype: DType | None = None, **options: object) -> Tensor:
         return named_like(
             create(row, tuple(input.shape), dtype=dtype or input.dtype, options=options, like=input), input
         )
@@ -156,7 +157,7 @@ def _by_new(name: str, doc: str, row: str) -> Callable[..., Tensor]:
     """A method that takes a size; type and device are those of its tensor."""
 
     @composite(name, doc=doc, public=NO_FUNCTION)
-    def make(input: Tensor, *size: Any, dtype: DType | None = None, **options: Any) -> Tensor:
+    def make(input: Tensor, *size: object, dtype: DType | None = None, **options: object) -> Tensor:
         sizes = sizes_of(name, size, options)
         return create(row, sizes, dtype=dtype or input.dtype, options=options, like=input)
 
@@ -183,19 +184,19 @@ new_empty = _by_new("new_empty", "Elements of no particular value, as `new_zeros
 # A single number
 
 
-def _type_of(value: Any) -> DType:
+def _type_of(value: object) -> DType:
     """The type of new tensors of this number, given as a tensor or a Python number."""
     return value.dtype if isinstance(value, Tensor) else as_dtype(type(value), default_dtype())
 
 
-def _filled(size: tuple[int, ...], fill_value: Any, dtype: DType, **how: Any) -> Tensor:
+def _filled(size: tuple[int, ...], fill_value: Arg, dtype: DType, **how: Arg) -> Tensor:
     """A tensor filled with one number, which must fit its type."""
     return create("full", size, fitting(number_of(fill_value), dtype), dtype=dtype, **how)
 
 
 @composite()
 def full(
-    size: Any, fill_value: Number, *, out: Tensor | None = None, dtype: DType | None = None, **options: Any
+    size: object, fill_value: Number, *, out: Tensor | None = None, dtype: DType | None = None, **options: object
 ) -> Tensor:
     """`fill_value` everywhere; its type is that of the result unless `dtype` is given."""
     if hasattr(size, "__index__"):
@@ -205,20 +206,22 @@ def full(
 
 
 @composite(public=NO_METHOD)
-def full_like(input: Tensor, fill_value: Number, *, dtype: DType | None = None, **options: Any) -> Tensor:
+def full_like(input: Tensor, fill_value: Number, *, dtype: DType | None = None, **options: object) -> Tensor:
     """`fill_value` everywhere, with the sizes, type, device and names of `input`."""
     return named_like(_filled(tuple(input.shape), fill_value, dtype or input.dtype, options=options, like=input), input)
 
 
 @composite(public=NO_FUNCTION)
-def new_full(input: Tensor, size: Any, fill_value: Number, *, dtype: DType | None = None, **options: Any) -> Tensor:
+def new_full(
+    input: Tensor, size: object, fill_value: Number, *, dtype: DType | None = None, **options: object
+) -> Tensor:
     """`fill_value` everywhere, with this tensor's type and device."""
     return _filled(sizes_of("new_full", (size,)), fill_value, dtype or input.dtype, options=options, like=input)
 
 
 @composite()
 def eye(
-    n: int, m: int | None = None, *, out: Tensor | None = None, dtype: DType | None = None, **options: Any
+    n: int, m: int | None = None, *, out: Tensor | None = None, dtype: DType | None = None, **options: object
 ) -> Tensor:
     """A matrix of `n` by `m`, or by `n`, with ones on the diagonal."""
     size = (n, n if m is None else m)
@@ -231,7 +234,7 @@ def eye(
 # Sequences
 
 
-def _bounds_type(*bounds: Any) -> DType:
+def _bounds_type(*bounds: object) -> DType:
     """The default type, complex if a bound is."""
     return default_dtype().to_complex() if any(_type_of(b).is_complex for b in bounds) else default_dtype()
 
@@ -243,7 +246,7 @@ def refuse_bool(name: str, dtype: DType) -> DType:
     return dtype
 
 
-def _length(start: Any, end: Any, step: Any, dtype: DType) -> int:
+def _length(start: Arg, end: Arg, step: Arg, dtype: DType) -> int:
     """How many steps fit before `end`; bounds of an int64 sequence are cut to integers first."""
     if not all(math.isfinite(x) for x in (start, end)):
         raise OutOfRangeError(f"unsupported range: {start} -> {end}")
@@ -269,7 +272,7 @@ def arange(
     *,
     out: Tensor | None = None,
     dtype: DType | None = None,
-    **options: Any,
+    **options: object,
 ) -> Tensor:
     """Numbers from `start`, 0 if there is one bound, up to `end`, left out; integers if all three are."""
     if end is None:
@@ -292,7 +295,7 @@ def arange(
     return _in_order("arange", count, first, by, dtype=dtype, options=options, out=out)
 
 
-def _in_order(row: str, count: int, *args: Any, out: Tensor | None, **how: Any) -> Tensor:
+def _in_order(row: str, count: int, *args: Arg, out: Tensor | None, **how: Arg) -> Tensor:
     """A sequence of so many numbers; an `out` with as many elements keeps its shape."""
     result = create(row, (count,), *args, **how)
     if out is None:
@@ -302,12 +305,12 @@ def _in_order(row: str, count: int, *args: Any, out: Tensor | None, **how: Any) 
 
 def _spaced(
     name: str,
-    ends: tuple[Any, Any],
+    ends: tuple[object, object],
     steps: int,
     *base: float,
     out: Tensor | None,
     dtype: DType | None,
-    options: dict[str, Any],
+    options: Kwargs,
 ) -> Tensor:
     """`linspace` or `logspace`."""
     for word, bound in zip(("start", "end"), ends, strict=True):
@@ -335,11 +338,11 @@ def _spaced(
 def linspace(
     start: Tensor | Number,
     end: Tensor | Number,
-    steps: Any,
+    steps: Arg,
     *,
     out: Tensor | None = None,
     dtype: DType | None = None,
-    **options: Any,
+    **options: Arg,
 ) -> Tensor:
     """`steps` numbers evenly spaced from `start` to `end`, both included."""
     return _spaced("linspace", (start, end), steps, out=out, dtype=dtype, options=options)
@@ -349,12 +352,12 @@ def linspace(
 def logspace(
     start: Tensor | Number,
     end: Tensor | Number,
-    steps: Any,
+    steps: Arg,
     base: float = 10.0,
     *,
     out: Tensor | None = None,
     dtype: DType | None = None,
-    **options: Any,
+    **options: Arg,
 ) -> Tensor:
     """`base` to the power of `steps` numbers evenly spaced from `start` to `end`."""
     return _spaced("logspace", (start, end), steps, base, out=out, dtype=dtype, options=options)
@@ -363,7 +366,7 @@ def logspace(
 # Windows
 
 
-def _window(name: str, row: str, length: int, *shape: Any, dtype: DType | None, options: dict[str, Any]) -> Tensor:
+def _window(name: str, row: str, length: int, *shape: object, dtype: DType | None, options: Kwargs) -> Tensor:
     if length < 0:
         raise OutOfRangeError(f"{name} requires non-negative window_length, got window_length={length}")
     settled = dtype or default_dtype()
@@ -376,7 +379,7 @@ def _plain_window(name: str, doc: str, coefficients: tuple[float, ...] = ()) -> 
     """A window with no parameters: a sum of cosines, or Bartlett's."""
 
     @composite(name, doc=doc)
-    def make(window_length: int, periodic: bool = True, *, dtype: DType | None = None, **options: Any) -> Tensor:
+    def make(window_length: int, periodic: bool = True, *, dtype: DType | None = None, **options: object) -> Tensor:
         row, shape = ("cosine_window", (coefficients, periodic)) if coefficients else (name, (periodic,))
         return _window(name, row, window_length, *shape, dtype=dtype, options=options)
 
@@ -396,7 +399,7 @@ def hamming_window(
     beta: float = 0.46,
     *,
     dtype: DType | None = None,
-    **options: Any,
+    **options: object,
 ) -> Tensor:
     """The window `alpha - beta cos(2 pi x)`."""
     shape = ((alpha, -beta), periodic)
@@ -410,7 +413,7 @@ def kaiser_window(
     beta: float = 12.0,
     *,
     dtype: DType | None = None,
-    **options: Any,
+    **options: object,
 ) -> Tensor:
     """Kaiser's window with shape parameter `beta`."""
     shape = (periodic, beta)

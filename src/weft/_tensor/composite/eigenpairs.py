@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft._base.dtype import float32, float64
 from weft._tensor.codegen import op
 from weft._tensor.dim_names import unnamed
@@ -16,7 +14,7 @@ from weft.ops._type_names import scalar_name
 _ROUNDING = {float32: 1.2e-07, float64: 2.23e-16}
 
 
-def _check(A: Tensor, B: Tensor | None, X: Tensor | None, n: int, method: str | None, tracker: Any) -> None:
+def _check(A: Tensor, B: Tensor | None, X: Tensor | None, n: int, method: str | None, tracker: object) -> None:
     if A.ndim < 2 or A.shape[-2] != A.shape[-1]:
         raise PreconditionError(f"lobpcg: A must be square, got shape {list(A.shape)}")
     if B is not None and A.shape != B.shape:
@@ -59,10 +57,10 @@ def lobpcg(
     tol: float | None = None,
     largest: bool | None = None,
     method: str | None = None,
-    tracker: Any = None,
-    ortho_iparams: Any = None,
-    ortho_fparams: Any = None,
-    ortho_bparams: Any = None,
+    tracker: object = None,
+    ortho_iparams: object = None,
+    ortho_fparams: object = None,
+    ortho_bparams: object = None,
 ) -> tuple[Tensor, Tensor]:
     """The k largest eigenvalues of symmetric matrices (the smallest, if not `largest`), and their vectors.
 
@@ -71,18 +69,18 @@ def lobpcg(
     Both methods keep bases orthonormal, so the parameters of "ortho" have no effect.
     """
     del ortho_iparams, ortho_fparams, ortho_bparams
-    A = unnamed(A)
-    B, X, iK = (None if x is None else unnamed(x) for x in (B, X, iK))
-    count = (1 if X is None else X.shape[-1]) if k is None else k
-    width = (count if n is None else n) if X is None else X.shape[-1]
-    _check(A, B, X, width, method, tracker)
-    start = op.randn((*A.shape[:-1], width), dtype=A.dtype, device=A.device) if X is None else X
-    accuracy = _ROUNDING[A.dtype] ** 0.5 if tol is None else tol
+    a = unnamed(A)
+    b, first, inverse = (None if x is None else unnamed(x) for x in (B, X, iK))
+    count = (1 if first is None else first.shape[-1]) if k is None else k
+    width = (count if n is None else n) if first is None else first.shape[-1]
+    _check(a, b, first, width, method, tracker)
+    start = op.randn((*a.shape[:-1], width), dtype=a.dtype, device=a.device) if first is None else first
+    accuracy = _ROUNDING[a.dtype] ** 0.5 if tol is None else tol
     options = accuracy, count, largest is not False, 1000 if niter is None else niter
-    if B is None:
-        return tuple(op.extreme_pairs(_symmetric(A), start, iK, *options))
-    lower = op.cholesky(_symmetric(B))
+    if b is None:
+        return tuple(op.extreme_pairs(_symmetric(a), start, inverse, *options))
+    lower = op.cholesky(_symmetric(b))
     upper = op.transpose(lower, -2, -1)
-    preconditioner = None if iK is None else op.matmul(op.matmul(upper, iK), lower)
-    values, vectors = op.extreme_pairs(_reduced(A, lower), op.matmul(upper, start), preconditioner, *options)
+    preconditioner = None if inverse is None else op.matmul(op.matmul(upper, inverse), lower)
+    values, vectors = op.extreme_pairs(_reduced(a, lower), op.matmul(upper, start), preconditioner, *options)
     return values, op.solve_triangular(upper, vectors, upper=True)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft._tensor.codegen import op
 from weft._tensor.functions import composite
 from weft._tensor.named_results import named_result
 from weft._tensor.overriding import require_not_overridden
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft.errors import NotDefinedError, ShapeError, ValueRangeError
 from weft.ops._autocast import CPU_FLOAT32
 from weft.ops._table import NO_METHOD, OTHER_OUT, PLAIN, Public
@@ -25,26 +23,26 @@ def cholesky(input: Tensor, upper: bool = False) -> Tensor:
 
 
 @composite(public=Public(out=OTHER_OUT))
-def qr(input: Tensor, some: bool = True) -> Any:
+def qr(input: Tensor, some: bool = True) -> Results:
     """`linalg.qr`, in mode "complete" if not `some`."""
     return _QR(*op.qr(input, "reduced" if some else "complete"))
 
 
 @composite(public=Public(out=OTHER_OUT))
-def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
+def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Results:
     """U, singular values and V (not its adjoint); U and V are zeros unless `compute_uv`."""
     if compute_uv:
         U, S, Vh = op.svd(input, not some)
         return _SVD(U, S, op.adjoint(Vh))
-    S = op.svdvals(input)
+    values = op.svdvals(input)
     zeros = [op.zeros((*input.shape[:-2], n, n), dtype=input.dtype, device=input.device) for n in input.shape[-2:]]
-    return _SVD(zeros[0], S, zeros[1])
+    return _SVD(zeros[0], values, zeros[1])
 
 
 @composite(public=Public(out=OTHER_OUT), cast=CPU_FLOAT32)
 def triangular_solve(
     input: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
-) -> Any:
+) -> Results:
     """The X with `A X = input`, and A, of which one triangle is read; with `transpose`, for the transposed A."""
     a = op.transpose(A, -2, -1) if transpose else A
     solution = op.solve_triangular(a, input, upper=upper != transpose, unitriangular=unitriangular)
@@ -78,16 +76,15 @@ def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpos
         )
     missing = op.zeros((*input.shape[:-2], rows, max(rows - columns, 0)), dtype=input.dtype, device=input.device)
     Q = op.householder_product(op.cat([input, missing], -1)[..., :rows], tau)
-    if transpose:
-        Q = op.adjoint(Q)
-    return op.matmul(Q, other) if left else op.matmul(other, Q)
+    factor = op.adjoint(Q) if transpose else Q
+    return op.matmul(factor, other) if left else op.matmul(other, factor)
 
 
 # ---- approximations
 
 
 @composite(public=NO_METHOD)
-def svd_lowrank(A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor | None = None) -> Any:
+def svd_lowrank(A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor | None = None) -> Results:
     """U, singular values and V of a random approximation of `A - M` of rank `q` (Halko et al., 2009).
 
     A matrix with fewer rows or columns than `q` has as many singular values.
@@ -108,7 +105,7 @@ def svd_lowrank(A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor |
 
 
 @composite(public=NO_METHOD)
-def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int = 2) -> Any:
+def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int = 2) -> Results:
     """`svd_lowrank` of the rows, minus their mean if `center`: V has the `q` (at most 6) principal directions."""
     rows, columns = A.shape[-2:]
     count = min(6, rows, columns) if q is None else q
@@ -128,7 +125,7 @@ def _removed(name: str, advice: str, method: bool = True) -> None:
     text = f"{name}: this function was deprecated since version 1.9 and is now removed; {advice}"
 
     @composite(name, doc=f"Raises `RuntimeError`: {advice}.", public=PLAIN if method else NO_METHOD)
-    def removed(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def removed(input: Tensor, *args: object, **kwargs: object) -> Results:
         require_not_overridden(input)
         raise NotDefinedError(text)
 

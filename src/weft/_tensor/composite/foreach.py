@@ -5,14 +5,16 @@ PyTorch computes such a list by one kernel. Here each tensor is recorded by itse
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
 
+from weft._base.guards import is_list_or_tuple
 from weft._base.state import using
+from weft._base.types import AnyCallable, Arg
 from weft._tensor.codegen import op
 from weft._tensor.functions import composite
 from weft._tensor.kind_names import kind_and_advice, kind_of
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft.errors import ArgumentError, ShapeError
 from weft.ops._table import NO_METHOD
 
@@ -37,8 +39,8 @@ _OPERANDS = (
 """The names of operands, in the order of their positions."""
 
 
-def _checked(name: str, tensors: Any) -> Sequence[Tensor]:
-    if not isinstance(tensors, list | tuple):
+def _checked(name: str, tensors: Arg) -> Sequence[Tensor]:
+    if not is_list_or_tuple(tensors):
         raise ArgumentError(f"{name}(): argument 'self' must be tuple of Tensors, not {kind_of(tensors)}")
     if not tensors:
         raise ShapeError("Tensor list must have at least one tensor.")
@@ -50,9 +52,9 @@ def _checked(name: str, tensors: Any) -> Sequence[Tensor]:
     return tensors
 
 
-def _for_each(operand: Any, count: int) -> Sequence[Any]:
+def _for_each(operand: object, count: int) -> Sequence[Arg]:
     """An operand of each tensor: an entry of a list or of a vector, or what is the same for all."""
-    if not isinstance(operand, list | tuple) and not (isinstance(operand, Tensor) and operand.ndim):
+    if not is_list_or_tuple(operand) and not (isinstance(operand, Tensor) and operand.ndim):
         return [operand] * count
     parts = operand.unbind() if isinstance(operand, Tensor) else operand
     if len(parts) != count:
@@ -62,12 +64,12 @@ def _for_each(operand: Any, count: int) -> Sequence[Any]:
     return parts
 
 
-def _define(name: str, call: Callable[..., Any], doc: str, *, in_place: bool = False) -> None:
+def _define(name: str, call: AnyCallable, doc: str, *, in_place: bool = False) -> None:
     """Define `_foreach_NAME`, which calls a function for each tensor and its operands; in place it returns the list."""
     public = f"_foreach_{name}"
 
     @composite(public, doc=doc, public=NO_METHOD)
-    def function(self: Any, *operands: Any, **options: Any) -> Any:
+    def function(self: object, *operands: object, **options: object) -> Results:
         tensors = _checked(public, self)
         operands = (*operands, *[options.pop(key) for key in _OPERANDS if key in options])
         columns = [_for_each(operand, len(tensors)) for operand in operands]
@@ -75,10 +77,18 @@ def _define(name: str, call: Callable[..., Any], doc: str, *, in_place: bool = F
         return self if in_place else tuple(results)
 
 
-def _method(name: str) -> Callable[..., Any]:
+def _scaled(name: str, x: Tensor, a: Tensor, b: Tensor, value: Arg = 1) -> Tensor:
+    return getattr(x, name)(a, b, value=value)
+
+
+def _by_name(name: str, x: Tensor, *operands: Arg, **options: Arg) -> Tensor:
+    return getattr(x, name)(*operands, **options)
+
+
+def _method(name: str) -> AnyCallable:
     if name.startswith("addc"):
-        return lambda x, a, b, value=1: getattr(x, name)(a, b, value=value)
-    return lambda x, *operands, **options: getattr(x, name)(*operands, **options)
+        return partial(_scaled, name)
+    return partial(_by_name, name)
 
 
 for _name, _called in {**{name: name for name in _UNARY}, **_WITH_OPERANDS}.items():
@@ -91,11 +101,11 @@ for _name in ("clone", "max", "mm"):
     _define(_name, _method(_name), f"`{_name}` of each tensor of a list.")
 
 
-def _norm(x: Tensor, ord: Any = 2, dtype: Any = None) -> Tensor:
+def _norm(x: Tensor, ord: object = 2, dtype: object = None) -> Tensor:
     return op.vector_norm(x, ord, dtype=dtype)
 
 
-def _power_sum(x: Tensor, ord: Any = 2, dtype: Any = None) -> Tensor:
+def _power_sum(x: Tensor, ord: object = 2, dtype: object = None) -> Tensor:
     return op.sum(op.pow(op.abs(x if dtype is None else x.to(dtype)), ord))
 
 
@@ -104,7 +114,7 @@ _define("powsum", _power_sum, "The sum of the absolute values to the power of `o
 
 
 @composite("_foreach_pow", public=NO_METHOD)
-def foreach_pow(self: Any, exponent: Any) -> tuple[Tensor, ...]:
+def foreach_pow(self: Arg, exponent: object) -> tuple[Tensor, ...]:
     """Powers of each tensor of a list, by its exponent; or of one number, by each tensor of a list."""
     if not isinstance(self, list | tuple):
         return tuple([self**x for x in _checked("_foreach_pow", exponent)])
@@ -113,7 +123,7 @@ def foreach_pow(self: Any, exponent: Any) -> tuple[Tensor, ...]:
 
 
 @composite("_amp_foreach_non_finite_check_and_unscale_", public=NO_METHOD)
-def amp_foreach_unscale_(self: Any, found_inf: Tensor, inv_scale: Tensor) -> None:
+def amp_foreach_unscale_(self: Arg, found_inf: Tensor, inv_scale: Tensor) -> None:
     """Multiply gradients by `inv_scale`, in place, and set `found_inf` to 1 if one was infinite or NaN."""
     with using(grad=False):
         one = op.ones((), dtype=found_inf.dtype, device=found_inf.device)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from weft._base.dtype import DType, float32, float64
 from weft._base.state import default_dtype
+from weft._base.types import Arg, Kwargs
 from weft._tensor.arguments import AnyDims, Dim
 from weft._tensor.codegen import op
 from weft._tensor.composite.create import arange, type_for
@@ -45,7 +45,7 @@ def _wrapped(dim: Sequence[int], ndim: int) -> tuple[int, ...]:
     return tuple(wrap_dim(d, ndim) for d in dim)
 
 
-def _along(input: Tensor, dim: Any, sizes: Sequence[int] | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _along(input: Tensor, dim: Arg, sizes: Sequence[int] | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Dims, counted from the front, and sizes; -1 for one that is not given."""
     ndim = input.ndim
     dims = None if dim is None else _wrapped(dim, ndim)
@@ -110,7 +110,7 @@ def _one_dim(transform: _Transform, doc: str) -> None:
         return transform.of(input, *along, norm, False)
 
 
-def _of_dims(transform: _Transform, name: str, input: Tensor, s: Sizes, dim: Any, norm: str | None) -> Tensor:
+def _of_dims(transform: _Transform, name: str, input: Tensor, s: Sizes, dim: Arg, norm: str | None) -> Tensor:
     transform.refuse_complex(input, name, True)
     dims, sizes = _along(input, *((x,) if isinstance(x, int) else x for x in (dim, s)))
     if not dims and transform.row != "fft_c2c":
@@ -163,7 +163,7 @@ def _frequencies(
     out: Tensor | None,
     dtype: DType | None,
     requires_grad: bool,
-    options: dict[str, Any],
+    options: Kwargs,
 ) -> Tensor:
     """The whole numbers within bounds, in the order in which those below 0 come last, divided by the length `n * d`."""
     settled = type_for(out, dtype, default_dtype())
@@ -185,7 +185,7 @@ def fftfreq(
     out: Tensor | None = None,
     dtype: DType | None = None,
     requires_grad: bool = False,
-    **options: Any,
+    **options: object,
 ) -> Tensor:
     """Frequencies of the elements of a transform of size `n`, for a signal sampled every `d`."""
     bounds = -(n // 2), (n + 1) // 2
@@ -200,14 +200,14 @@ def rfftfreq(
     out: Tensor | None = None,
     dtype: DType | None = None,
     requires_grad: bool = False,
-    **options: Any,
+    **options: object,
 ) -> Tensor:
     """Frequencies of the elements of `rfft` of `n` numbers, for a signal sampled every `d`."""
     bounds = 0, n // 2 + 1
     return _frequencies("rfftfreq", n, d, bounds, out=out, dtype=dtype, requires_grad=requires_grad, options=options)
 
 
-def _shifted(input: Tensor, dim: Any, back: bool) -> Tensor:
+def _shifted(input: Tensor, dim: Arg, back: bool) -> Tensor:
     dims = range(input.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
     over = tuple(wrap_dim(d, input.ndim) for d in dims)
     for d in over:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
+from weft._base.types import Arg
 from weft._tensor.codegen import op
 from weft._tensor.composite.neural import interpolate
 from weft._tensor.functions import composite
@@ -50,7 +50,7 @@ def grid_sample(
 
 
 @composite(public=IN_FUNCTIONAL)
-def affine_grid(theta: Tensor, size: Any, align_corners: bool | None = None) -> Tensor:
+def affine_grid(theta: Tensor, size: Arg, align_corners: bool | None = None) -> Tensor:
     """The grid (batch, ..., n) with which `grid_sample` makes images of `size` by affine maps (batch, n, n + 1)."""
     aligned = _aligned(align_corners)
     if not theta.is_floating_point():
@@ -82,7 +82,11 @@ def _deprecated(name: str) -> None:
 
 @composite(public=IN_FUNCTIONAL)
 def upsample(
-    input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None
+    input: Tensor,
+    size: object = None,
+    scale_factor: object = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
 ) -> Tensor:
     """The former name of `interpolate`."""
     _deprecated("upsample")
@@ -90,14 +94,14 @@ def upsample(
 
 
 @composite(public=IN_FUNCTIONAL)
-def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
+def upsample_nearest(input: Tensor, size: object = None, scale_factor: object = None) -> Tensor:
     """The former name of `interpolate` with the nearest pixel."""
     _deprecated("upsample_nearest")
     return interpolate(input, size, scale_factor, "nearest")
 
 
 @composite(public=IN_FUNCTIONAL)
-def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
+def upsample_bilinear(input: Tensor, size: object = None, scale_factor: object = None) -> Tensor:
     """The former name of bilinear `interpolate` with aligned corners."""
     _deprecated("upsample_bilinear")
     return interpolate(input, size, scale_factor, "bilinear", True)

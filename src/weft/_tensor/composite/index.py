@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from weft._base.determinism import refuse_undetermined
 from weft._base.dtype import bool_, uint8
@@ -18,7 +17,7 @@ from weft.ops._table import OTHER_OUT, Public
 
 @composite(public=Public(inplace=True, out=OTHER_OUT, separate=("index", "src")))
 def scatter(
-    input: Tensor, dim: AnyDims, index: Tensor, src: Any = None, value: Any = None, *, reduce: str | None = None
+    input: Tensor, dim: AnyDims, index: Tensor, src: object = None, value: object = None, *, reduce: str | None = None
 ) -> Tensor:
     """`input` with elements of the tensor `src`, or a number, written at the places of `index` along `dim`.
 

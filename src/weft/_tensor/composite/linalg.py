@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from weft._base.dtype import DType, float32
+from weft._base.guards import is_list_or_tuple
+from weft._base.types import Arg, Args
 from weft._tensor.arguments import Dim, dim_list
 from weft._tensor.codegen import op
 from weft._tensor.functions import composite
@@ -15,7 +16,7 @@ from weft.ops._equation import LETTERS
 from weft.ops._table import NO_METHOD, OTHER_OUT, Public
 
 
-def _term(subscripts: Sequence[Any]) -> str:
+def _term(subscripts: Sequence[Arg]) -> str:
     """The letters for a list of numbers and ellipses."""
     for x in subscripts:
         if x is not Ellipsis and not 0 <= x < len(LETTERS):
@@ -25,7 +26,7 @@ def _term(subscripts: Sequence[Any]) -> str:
     return "".join("..." if x is Ellipsis else LETTERS[x] for x in subscripts)
 
 
-def _from_lists(args: Sequence[Any]) -> tuple[str, list[Any]]:
+def _from_lists(args: Sequence[Arg]) -> tuple[str, list[Tensor]]:
     """Equation and operands of `operand, subscripts, operand, subscripts, ... [, output subscripts]`."""
     inputs, output = (args[:-1], args[-1:]) if len(args) % 2 else (args, ())
     equation = ",".join(_term(subscripts) for subscripts in inputs[1::2])
@@ -39,14 +40,14 @@ def _without_operands() -> ValueRangeError:
     )
 
 
-def _operands_apart(args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _operands_apart(args: Args) -> Args:
     """`("ij,jk", [a, b])` as `("ij,jk", a, b)`."""
-    is_list = len(args) == 2 and isinstance(args[0], str) and isinstance(args[1], list | tuple)
+    is_list = len(args) == 2 and isinstance(args[0], str) and is_list_or_tuple(args[1])
     return (args[0], *args[1]) if is_list else args
 
 
 @composite(rest=_operands_apart)
-def einsum(*args: Any) -> Tensor:
+def einsum(*args: object) -> Tensor:
     """Sum of products by an equation.
 
     The equation is a text, as in `einsum("ij,jk->ik", a, b)`, or numbers, as in `einsum(a, [0, 1], b, [1, 2], [0, 2])`.
@@ -59,7 +60,7 @@ def einsum(*args: Any) -> Tensor:
     return op.einsum(operands, equation)
 
 
-def _contracted(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:
+def _contracted(a: Tensor, b: Tensor, dims: Arg) -> tuple[list[int], list[int]]:
     """The contracted dims: the last of `a` and the first of `b`, or two lists."""
     if hasattr(dims, "tolist"):
         dims = dims.tolist()
@@ -69,7 +70,7 @@ def _contracted(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:
         if dims > min(a.ndim, b.ndim):
             raise ShapeError(f"tensordot expects dims < ndim_a or ndim_b, but got dims={dims}")
         return list(range(a.ndim - dims, a.ndim)), list(range(dims))
-    if not isinstance(dims, list | tuple) or len(dims) != 2:
+    if not is_list_or_tuple(dims) or len(dims) != 2:
         raise ShapeError(
             "tensordot expects dims to be int or tuple[list[int], list[int]] or list[list[int]] containing two lists, "
             f"but got dims={dims}"
@@ -81,14 +82,14 @@ def _contracted(a: Tensor, b: Tensor, dims: Any) -> tuple[list[int], list[int]]:
 
 
 @composite(public=Public(out=OTHER_OUT))
-def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
+def tensordot(a: Tensor, b: Tensor, dims: object = 2) -> Tensor:
     """Sum of products over the last `dims` dims of `a` and the first of `b`, or over two lists of dims."""
     dims_a, dims_b = _contracted(a, b, dims)
     return op.tensordot(a, b, tuple(dims_a), tuple(dims_b))
 
 
 @composite()
-def chain_matmul(*matrices: Any) -> Tensor:
+def chain_matmul(*matrices: Arg) -> Tensor:
     """Product of a chain of matrices in the cheapest order; one matrix gives itself."""
     if not matrices:
         raise ShapeError("chain_matmul(): Expected one or more matrices")

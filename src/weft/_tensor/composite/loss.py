@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from weft._base.dtype import int64
+from weft._base.types import Arg
 from weft._tensor.codegen import op
 from weft._tensor.convert import tensor
 from weft._tensor.functions import composite
@@ -44,7 +44,7 @@ def _in_range(lengths: Sequence[int], name: str, most: int | None) -> None:
             )
 
 
-def _length_tensor(lengths: Any, name: str, like: Tensor) -> Tensor:
+def _length_tensor(lengths: Arg, name: str, like: Tensor) -> Tensor:
     if not isinstance(lengths, Tensor):
         return tensor(list(lengths), dtype=int64, device=like.device)
     if lengths.is_floating_point() or lengths.is_complex():
@@ -59,7 +59,7 @@ def _size_error(wanted: str, dim: int, size: int) -> ShapeError:
     )
 
 
-def _longest(targets: Tensor, lengths: Any) -> int:
+def _longest(targets: Tensor, lengths: Arg) -> int:
     """An upper bound of the target lengths. If the targets are one vector, the lengths' values are read."""
     if targets.ndim == 2 and isinstance(lengths, Tensor):
         return targets.shape[1]
@@ -77,8 +77,8 @@ def _longest(targets: Tensor, lengths: Any) -> int:
 def ctc_loss(
     log_probs: Tensor,
     targets: Tensor,
-    input_lengths: Any,
-    target_lengths: Any,
+    input_lengths: Arg,
+    target_lengths: Arg,
     blank: int = 0,
     reduction: str | int = "mean",
     zero_infinity: bool = False,
@@ -149,7 +149,7 @@ def linear_cross_entropy(
     reduction: str = "mean",
     ignore_index: int | None = None,
     label_smoothing: float = 0.0,
-    options: Any = None,
+    options: object = None,
 ) -> Tensor:
     """`cross_entropy` of `linear(input, linear_weight, linear_bias)`, with weights of (classes, ..., features).
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf, nan
-from typing import Any
 
 from weft._base.dtype import BOOL, COMPLEX, FLOAT, DType, bool_, float32, int64
 from weft._base.limits import limits
+from weft._base.types import Arg, Result
 from weft._tensor.arguments import AnyDims, Dim
 from weft._tensor.codegen import op
 from weft._tensor.functions import composite
 from weft._tensor.tensor import Tensor
 from weft.errors import DimError, NotDefinedError, ShapeError, ValueRangeError
 from weft.ops._dims import wrap_dim
+from weft.ops._kinds import Scalar
 from weft.ops._table import Public
 
 
@@ -25,7 +26,7 @@ def masked(name: str) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]
 # --- masks ------------------------------------------------------------------------------------------------------
 
 
-def parts(input: Any, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+def parts(input: Arg, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """The elements, and the mask as booleans of the same shape; those of a `MaskedTensor`, which has its own mask."""
     if not isinstance(input, Tensor) and hasattr(input, "get_mask"):
         return input.get_data(), input.get_mask()
@@ -36,16 +37,16 @@ def parts(input: Any, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
     return input, op.broadcast_to(op.to_dtype(mask, bool_), input.shape)
 
 
-def _least(input: Tensor, name: str) -> Any:
+def _least(input: Tensor, name: str) -> Scalar:
     """The number that is no larger than any other of the type."""
     return _extreme(input, name, -inf, 0)
 
 
-def _most(input: Tensor, name: str) -> Any:
+def _most(input: Tensor, name: str) -> Scalar:
     return _extreme(input, name, inf, 1)
 
 
-def _extreme(input: Tensor, name: str, infinite: float, at: int) -> Any:
+def _extreme(input: Tensor, name: str, infinite: float, at: int) -> Scalar:
     if input.dtype.category == FLOAT:
         return infinite
     if input.dtype.category in (BOOL, COMPLEX):
@@ -53,11 +54,11 @@ def _extreme(input: Tensor, name: str, infinite: float, at: int) -> Any:
     return limits(input.dtype)[at]
 
 
-def _filled(input: Tensor, mask: Tensor | None, number: Any) -> Tensor:
+def _filled(input: Tensor, mask: Tensor | None, number: object) -> Tensor:
     return input if mask is None else op.masked_fill(input, op.logical_not(mask), number)
 
 
-def dims_of(dim: Any, ndim: int) -> tuple[int, ...]:
+def dims_of(dim: Arg, ndim: int) -> tuple[int, ...]:
     """Dims in order, counted from the first; all for None and ()."""
     if dim is None or dim == ():
         return tuple(range(ndim))
@@ -79,7 +80,7 @@ def _widened(dtype: DType) -> DType:
 
 @masked("sum")
 def sum(
-    input: Any,
+    input: object,
     dim: AnyDims = None,
     *,
     keepdim: bool | None = False,
@@ -93,7 +94,7 @@ def sum(
 
 @masked("prod")
 def prod(
-    input: Any,
+    input: object,
     dim: AnyDims = None,
     *,
     keepdim: bool | None = False,
@@ -110,7 +111,7 @@ def prod(
 
 @masked("amax")
 def amax(
-    input: Any,
+    input: object,
     dim: AnyDims = None,
     *,
     keepdim: bool | None = False,
@@ -125,7 +126,7 @@ def amax(
 
 @masked("amin")
 def amin(
-    input: Any,
+    input: object,
     dim: AnyDims = None,
     *,
     keepdim: bool | None = False,
@@ -140,7 +141,7 @@ def amin(
 
 @masked("argmax")
 def argmax(
-    input: Any,
+    input: object,
     dim: Dim | None = None,
     *,
     keepdim: bool | None = False,
@@ -155,7 +156,7 @@ def argmax(
 
 @masked("argmin")
 def argmin(
-    input: Any,
+    input: object,
     dim: Dim | None = None,
     *,
     keepdim: bool | None = False,
@@ -168,7 +169,7 @@ def argmin(
     return op.to_dtype(op.argmin(filled, dim, bool(keepdim)), dtype or x.dtype)
 
 
-def _count(x: Tensor, mask: Tensor | None, dim: Any, keepdim: bool) -> Tensor:
+def _count(x: Tensor, mask: Tensor | None, dim: object, keepdim: bool) -> Tensor:
     """The number of elements that take part."""
     present = op.ones(x.shape, dtype=bool_, device=x.device) if mask is None else mask
     return op.sum(present, dims_of(dim, x.ndim), keepdim)
@@ -176,7 +177,7 @@ def _count(x: Tensor, mask: Tensor | None, dim: Any, keepdim: bool) -> Tensor:
 
 @masked("mean")
 def mean(
-    input: Any,
+    input: object,
     dim: AnyDims = None,
     *,
     keepdim: bool | None = False,
@@ -196,7 +197,7 @@ def mean(
 
 @masked("median")
 def median(
-    input: Any, dim: Dim = -1, *, keepdim: bool = False, dtype: DType | None = None, mask: Tensor | None = None
+    input: object, dim: Dim = -1, *, keepdim: bool = False, dtype: DType | None = None, mask: Tensor | None = None
 ) -> Tensor:
     """The median along `dim` of the elements where `mask` is true; NaN where there are none.
 
@@ -215,7 +216,7 @@ def median(
 
 @masked("logsumexp")
 def logsumexp(
-    input: Any, dim: AnyDims = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Tensor | None = None
+    input: object, dim: AnyDims = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Tensor | None = None
 ) -> Tensor:
     """The logarithm of the sum over `dim` of exponentials where `mask` is true."""
     x, mask = parts(input, mask)
@@ -225,7 +226,7 @@ def logsumexp(
 
 @masked("norm")
 def norm(
-    input: Any,
+    input: object,
     ord: float | None = 2.0,
     dim: AnyDims = None,
     *,
@@ -242,7 +243,7 @@ def norm(
 
 
 def _variance(
-    input: Any,
+    input: object,
     dim: AnyDims,
     unbiased: bool | None,
     correction: float | None,
@@ -271,7 +272,7 @@ def _variance(
 
 @masked("var")
 def var(
-    input: Any,
+    input: object,
     dim: AnyDims = None,
     unbiased: bool | None = None,
     *,
@@ -286,7 +287,7 @@ def var(
 
 @masked("std")
 def std(
-    input: Any,
+    input: object,
     dim: AnyDims = None,
     unbiased: bool | None = None,
     *,
@@ -303,7 +304,7 @@ def std(
 
 
 @masked("cumsum")
-def cumsum(input: Any, dim: Dim, *, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
+def cumsum(input: object, dim: Dim, *, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
     """Sums along `dim` up to each element, of the elements where `mask` is true."""
     x, mask = parts(input, mask)
     settled = dtype or x.dtype
@@ -311,18 +312,18 @@ def cumsum(input: Any, dim: Dim, *, dtype: DType | None = None, mask: Tensor | N
 
 
 @masked("cumprod")
-def cumprod(input: Any, dim: Dim, *, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
+def cumprod(input: object, dim: Dim, *, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
     """Products along `dim` up to each element, of the elements where `mask` is true."""
     x, mask = parts(input, mask)
     settled = dtype or x.dtype
     return op.to_dtype(op.cumprod(_filled(x, mask, 1), dims_of(dim, x.ndim)[0], dtype=settled), settled)
 
 
-def _normalising(name: str, doc: str, hidden: Callable[[Tensor, str], Any]) -> None:
+def _normalising(name: str, doc: str, hidden: Callable[[Tensor, str], Result]) -> None:
     """Define a function of the softmax family; `hidden` gives the number that takes no part."""
 
     @masked(name)
-    def normalised(input: Any, dim: Dim, *, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
+    def normalised(input: object, dim: Dim, *, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
         x, mask = parts(input, mask)
         filled = x if mask is None else _filled(x, mask, hidden(x, name))
         return getattr(op, name)(filled, dims_of(dim, x.ndim)[0], dtype=dtype or x.dtype)
@@ -338,7 +339,7 @@ _normalising("softmin", f"The softmax of the negative elements {_ALONG}", _most)
 
 @masked("normalize")
 def normalize(
-    input: Any, ord: float, dim: Dim, *, eps: float = 1e-12, dtype: DType | None = None, mask: Tensor | None = None
+    input: object, ord: float, dim: Dim, *, eps: float = 1e-12, dtype: DType | None = None, mask: Tensor | None = None
 ) -> Tensor:
     """The elements where `mask` is true, else 0, divided by their norm along `dim`, or by `eps` if that is larger."""
     x, mask = parts(input, mask)
@@ -349,8 +350,8 @@ def normalize(
 
 @masked("logaddexp")
 def logaddexp(
-    input: Any,
-    other: Any,
+    input: Arg,
+    other: Arg,
     *,
     dtype: DType | None = None,
     input_mask: Tensor | None = None,

@@ -8,8 +8,9 @@ do.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
+from weft._base.guards import is_list, is_list_or_tuple
+from weft._base.types import Arg
 from weft._tensor.codegen import op
 from weft._tensor.composite.names import align_to, flatten, rename, unflatten
 from weft._tensor.dim_names import label_of, names_of, position
@@ -20,7 +21,7 @@ from weft.errors import ArgumentError, DimNameError, ValueRangeError
 from weft.ops._table import NO_FUNCTION
 
 
-def _split(input: Tensor, splits: Mapping[str, Any]) -> Tensor:
+def _split(input: Tensor, splits: Mapping[str, object]) -> Tensor:
     """Each dim that a keyword names, as several: pairs of names and sizes."""
     for name, pairs in splits.items():
         input = unflatten(input, position(input, name), pairs)
@@ -31,11 +32,11 @@ Entry = tuple[str | None, tuple[str, ...]]
 """A new name, or None where one dim stays as it is, and the names of dims that become it."""
 
 
-def _entries(input: Tensor, entries: Sequence[Any], function: str) -> list[Entry]:
+def _entries(input: Tensor, entries: Sequence[object], function: str) -> list[Entry]:
     """The entries of a result; `...` stands for the dims of the tensor that are in no entry."""
-    if len(entries) == 1 and isinstance(entries[0], list):
+    if len(entries) == 1 and is_list(entries[0]):
         entries = entries[0]
-    flat = [part for entry in entries for part in (entry if isinstance(entry, (tuple, list)) else (entry,))]
+    flat = [part for entry in entries for part in (entry if is_list_or_tuple(entry) else (entry,))]
     if flat.count(...) > 1:
         raise DimNameError(f"{function}(): more than one Ellipsis ('...') in {list(entries)}. Please use one.")
     rest = [name for name in names_of(input) if name not in flat]
@@ -43,7 +44,7 @@ def _entries(input: Tensor, entries: Sequence[Any], function: str) -> list[Entry
         raise DimNameError(f"{function}(): '...' stands for dims with names, and {label_of(input)} has one without")
     result: list[Entry] = []
     for entry in _with_rest(entries, rest):
-        parts: list[Any] = _with_rest(entry, rest) if isinstance(entry, (tuple, list)) else []
+        parts: list[Arg] = _with_rest(entry, rest) if is_list_or_tuple(entry) else []
         if isinstance(entry, str):
             result.append((None, (entry,)))
         elif len(parts) > 1 and all(isinstance(name, str) for name in parts):
@@ -56,7 +57,7 @@ def _entries(input: Tensor, entries: Sequence[Any], function: str) -> list[Entry
     return result
 
 
-def _with_rest(parts: Sequence[Any], rest: Sequence[str | None]) -> list[Any]:
+def _with_rest(parts: Sequence[object], rest: Sequence[str | None]) -> list[Arg]:
     return [name for part in parts for name in (rest if part is ... else (part,))]
 
 
@@ -86,7 +87,7 @@ def _arranged(input: Tensor, result: Sequence[Entry], function: str) -> Tensor:
 
 
 @composite(public=NO_FUNCTION)
-def rearrange(input: Tensor, /, *entries: Any, **splits: Any) -> Tensor:
+def rearrange(input: Tensor, /, *entries: object, **splits: object) -> Tensor:
     """The dims in another order, some of them joined or split.
 
     `x.rearrange("N", ("features", "C", "H", "W"))` joins three dims to one; `x.rearrange("N", "head", "D",
@@ -103,7 +104,7 @@ def _product(x: Tensor, dims: Sequence[int]) -> Tensor:
     return x
 
 
-_REDUCTIONS: dict[str, Callable[[Tensor, Any], Tensor]] = {
+_REDUCTIONS: dict[str, Callable[[Tensor, Arg], Tensor]] = {
     "sum": lambda x, dims: op.sum(x, dims),
     "mean": lambda x, dims: op.mean(x, dims),
     "prod": _product,
@@ -117,7 +118,7 @@ _REDUCTIONS: dict[str, Callable[[Tensor, Any], Tensor]] = {
 
 
 @composite(public=NO_FUNCTION)
-def reduce(input: Tensor, /, *entries: Any, by: Any, **splits: Any) -> Tensor:
+def reduce(input: Tensor, /, *entries: object, by: object, **splits: object) -> Tensor:
     """`rearrange`, after a reduction over the dims in no entry.
 
     It is `by` "sum", "mean", "prod", "var", "std", "max", "min", "any" or "all".
@@ -134,7 +135,7 @@ def reduce(input: Tensor, /, *entries: Any, by: Any, **splits: Any) -> Tensor:
 
 
 @composite(public=NO_FUNCTION)
-def repeat(input: Tensor, /, *sizes: Any, **counts: Any) -> Tensor:
+def repeat(input: Tensor, /, *sizes: object, **counts: object) -> Tensor:
     """Copies along the dims: a number for each, new dims first; or by name, `x.repeat(N=2)`.
 
     A name that no dim has makes a new first dim of so many copies.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any, NoReturn
+from typing import NoReturn
 
+from weft._base.guards import is_list_or_tuple, is_mapping
+from weft._base.types import Arg
 from weft._tensor.arguments import AnyDims, Dim, without_names
 from weft._tensor.base import new_handle
 from weft._tensor.codegen import op
@@ -26,7 +28,7 @@ def has_names(input: Tensor) -> bool:
 # --- other names ---
 
 
-def _split_at_rest(names: Sequence[Any], function: str) -> tuple[list[Any], list[Any]] | None:
+def _split_at_rest(names: Sequence[object], function: str) -> tuple[list[Arg], list[Arg]] | None:
     """The names before and after `...`, which may be written as a string, too; None where there is none."""
     names = [... if name == "..." else name for name in names]
     if names.count(...) > 1:
@@ -37,7 +39,7 @@ def _split_at_rest(names: Sequence[Any], function: str) -> tuple[list[Any], list
     return names[:at], names[at + 1 :]
 
 
-def _with_old(names: Sequence[Any], old: Names, function: str) -> Sequence[Any]:
+def _with_old(names: Sequence[object], old: Names, function: str) -> Sequence[Arg]:
     """Names in which `...` stands for the old ones at its place."""
     parts = _split_at_rest(names, function)
     if parts is None:
@@ -46,7 +48,7 @@ def _with_old(names: Sequence[Any], old: Names, function: str) -> Sequence[Any]:
     return [*before, *old[len(before) : max(len(before), len(old) - len(after))], *after]
 
 
-def _new_names(input: Tensor, names: tuple[Any, ...], pairs: Mapping[str, Any], function: str) -> Names:
+def _new_names(input: Tensor, names: tuple[object, ...], pairs: Mapping[str, object], function: str) -> Names:
     old = names_of(input)
     if names and pairs:
         raise DimNameError(
@@ -67,19 +69,19 @@ def _new_names(input: Tensor, names: tuple[Any, ...], pairs: Mapping[str, Any], 
 
 
 @composite(public=NO_FUNCTION)
-def rename(input: Tensor, /, *names: Any, **rename_map: Any) -> Tensor:
+def rename(input: Tensor, /, *names: object, **rename_map: object) -> Tensor:
     """A view whose dims have other names: all of them in order, pairs `old="new"`, or None for no names at all."""
     return renamed_view(new_handle(Tensor), input, _new_names(input, names, rename_map, "rename"))
 
 
 @composite("rename_", public=NO_FUNCTION)
-def rename_(input: Tensor, /, *names: Any, **rename_map: Any) -> Tensor:
+def rename_(input: Tensor, /, *names: object, **rename_map: object) -> Tensor:
     """Give the dims of the tensor itself other names, as `rename` does."""
     return set_names(input, _new_names(input, names, rename_map, "rename_"))
 
 
 @composite(public=NO_FUNCTION)
-def refine_names(input: Tensor, *names: Any) -> Tensor:
+def refine_names(input: Tensor, *names: object) -> Tensor:
     """A view in which dims without a name get one; `...` stands for dims that stay as they are."""
     old = names_of(input)
     new = checked_names(_with_old(names, old, "refine_names"))
@@ -101,7 +103,7 @@ def refine_names(input: Tensor, *names: Any) -> Tensor:
 
 
 @composite(public=NO_FUNCTION)
-def align_to(input: Tensor, *names: Any) -> Tensor:
+def align_to(input: Tensor, *names: Arg) -> Tensor:
     """A view whose dims are in this order: new names are dims of size one, `...` all that are not mentioned.
 
     Only `...` can stand for dims without a name.
@@ -167,14 +169,14 @@ def diagonal(input: Tensor, offset: int = 0, dim1: Dim = 0, dim2: Dim = 1, *, ou
 
 @composite()
 def flatten(
-    input: Tensor, start_dim: Any = None, end_dim: Any = None, out_dim: str | None = None, *, dims: Any = None
+    input: Tensor, start_dim: Arg = None, end_dim: Arg = None, out_dim: str | None = None, *, dims: Arg = None
 ) -> Tensor:
     """The dims from `start_dim` to `end_dim`, both included, become one.
 
     Dims with names take the name of the new one, too: `flatten(start, end, out_dim)`, or `flatten(dims, out_dim)` with
     the names of consecutive dims.
     """
-    if dims is None and isinstance(start_dim, (list, tuple)):
+    if dims is None and is_list_or_tuple(start_dim):
         dims, out_dim = start_dim, end_dim if out_dim is None else out_dim
     if dims is not None:
         start_dim, end_dim = _consecutive(input, dims)
@@ -189,13 +191,13 @@ def flatten(
     return rename(result, *names[:first], out_dim, *names[last + 1 :])
 
 
-def _is_one_dim(ndim: int, first: Any, last: Any) -> bool:
+def _is_one_dim(ndim: int, first: Arg, last: Arg) -> bool:
     """Whether these are one dim; what is no dim is refused later."""
     are_ints = isinstance(first, int) and isinstance(last, int)
     return are_ints and -ndim <= first < ndim and -ndim <= last < ndim and first % ndim == last % ndim
 
 
-def _consecutive(input: Tensor, dims: Sequence[Any]) -> tuple[int, int]:
+def _consecutive(input: Tensor, dims: Sequence[Arg]) -> tuple[int, int]:
     """The first and the last of some dims, which must lie side by side, in order."""
     places = [position(input, d) if isinstance(d, str) or d is None else wrap_dim(d, input.ndim) for d in dims]
     if not places:
@@ -208,12 +210,12 @@ def _consecutive(input: Tensor, dims: Sequence[Any]) -> tuple[int, int]:
 
 
 @composite()
-def unflatten(input: Tensor, dim: AnyDims, sizes: Any) -> Tensor:
+def unflatten(input: Tensor, dim: AnyDims, sizes: Arg) -> Tensor:
     """One dim becomes several, of which one size may be -1; of a dim with a name, pairs of names and sizes."""
-    pairs = list(sizes.items()) if isinstance(sizes, Mapping) else sizes
-    if (isinstance(sizes, Mapping) and not sizes) or (sizes is None and has_names(input)):
+    pairs = list(sizes.items()) if is_mapping(sizes) else sizes
+    if (is_mapping(sizes) and not sizes) or (sizes is None and has_names(input)):
         raise ShapeError("unflatten: sizes must be non-empty, such as (('C', 2), ('H', 3)) or (2, 3)")
-    if not (isinstance(pairs, (list, tuple)) and pairs and isinstance(pairs[0], (list, tuple))):
+    if not (is_list_or_tuple(pairs) and pairs and is_list_or_tuple(pairs[0])):
         return op.unflatten(input, dim, sizes)
     names, sizes = [name for name, _ in pairs], tuple(size for _, size in pairs)
     at, old = wrap_dim(dim, input.ndim), names_of(input)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from weft._base.dtype import DType
+from weft._base.guards import is_list_or_tuple
 from weft._base.layout import jagged, layout, strided
 from weft._base.state import default_dtype
+from weft._base.types import Arg
 from weft._tensor.arguments import sizes
 from weft._tensor.codegen import op
 from weft._tensor.composed import encoding_of
@@ -24,9 +24,9 @@ from weft.errors import ArgumentError, LayoutError, ShapeError
 from weft.ops._table import Public
 
 
-def _components(tensor_list: Any, dtype: DType | None, device: Any) -> list[Tensor]:
+def _components(tensor_list: Arg, dtype: DType | None, device: Arg) -> list[Tensor]:
     """The entries of a list, each as a tensor."""
-    if not isinstance(tensor_list, (list, tuple)):
+    if not is_list_or_tuple(tensor_list):
         raise ArgumentError("Only lists (List[Tensor] and List[List...[Scalar]]) are accepted in nested_tensor")
     components = [x if isinstance(x, Tensor) else tensor(x, dtype=dtype, device=device) for x in tensor_list]
     if dtype is not None or device is not None:
@@ -69,11 +69,11 @@ def _jagged(components: list[Tensor]) -> Tensor:
 
 @composite(public=Public(module="nested"))
 def nested_tensor(
-    tensor_list: Any,
+    tensor_list: object,
     *,
     dtype: DType | None = None,
     layout: layout | None = None,
-    device: Any = None,
+    device: object = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
@@ -89,7 +89,7 @@ def nested_tensor(
 
 
 @composite(public=Public(module="nested"))
-def as_nested_tensor(ts: Any, dtype: DType | None = None, device: Any = None, layout: layout | None = None) -> Tensor:
+def as_nested_tensor(ts: Arg, dtype: DType | None = None, device: Arg = None, layout: layout | None = None) -> Tensor:
     """A nested tensor of components, to which gradients flow: a list, or the slices of a tensor."""
     if isinstance(ts, Tensor):
         if is_nested(ts):
@@ -97,7 +97,7 @@ def as_nested_tensor(ts: Any, dtype: DType | None = None, device: Any = None, la
                 return _nested(list(ts.unbind()), layout)
             return ts
         ts = list(ts.unbind())
-    elif not isinstance(ts, (list, tuple)) or not all(isinstance(x, Tensor) for x in ts):
+    elif not is_list_or_tuple(ts) or not all(isinstance(x, Tensor) for x in ts):
         raise ArgumentError("as_nested_tensor(): Expected first argument to be a tensor or a list / tuple of tensors ")
     return _nested(_components(ts, dtype, device), layout)
 
@@ -129,7 +129,7 @@ def nested_tensor_from_jagged(
 
 
 @composite(public=Public(module="nested"))
-def to_padded_tensor(input: Tensor, padding: float, output_size: Any = None) -> Tensor:
+def to_padded_tensor(input: Tensor, padding: float, output_size: object = None) -> Tensor:
     """A dense tensor with the components of a nested one, which end with `padding`."""
     if not isinstance(input, NestedTensor):
         raise LayoutError(f"to_padded_tensor(): the input must be nested, but has layout {input.layout!r}")
@@ -138,7 +138,7 @@ def to_padded_tensor(input: Tensor, padding: float, output_size: Any = None) -> 
 
 
 @composite(public=Public(module="nested"))
-def narrow(tensor: Tensor, dim: int, start: Any, length: Any, layout: layout = strided) -> Tensor:
+def narrow(tensor: Tensor, dim: int, start: object, length: object, layout: layout = strided) -> Tensor:
     """Of each slice along dim 0, the part from `start` of this `length`; both may be tensors with one for each."""
     if dim != 1:
         raise LayoutError(f"nested.narrow: dim must be 1, but got {dim}")

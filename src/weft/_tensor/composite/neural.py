@@ -5,18 +5,18 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from math import prod
-from typing import Any
 
 from weft._base.dtype import DType
 from weft._base.site import warn_user
 from weft._base.state import ambient, using
+from weft._base.types import AnyCallable, Arg
 from weft._tensor.arguments import Dim
 from weft._tensor.autocast import casting
 from weft._tensor.codegen import op
 from weft._tensor.convert import from_host
 from weft._tensor.functions import composite
 from weft._tensor.sparse.gradients import embedded
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft._tensor.view import write
 from weft.errors import DTypeError, OutOfRangeError, PreconditionError, ShapeError, ValueRangeError
 from weft.ops._autocast import CPU_FLOAT32
@@ -144,7 +144,7 @@ def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False,
 
 
 def normalised(
-    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, *rest: Any, per_instance: bool
+    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, *rest: object, per_instance: bool
 ) -> Tensor:
     """Normalise by the statistics of the batch, and update the running ones in place."""
     y, mean, variance = op.batch_norm_train(input, running_mean, running_var, *rest, per_instance)
@@ -213,19 +213,19 @@ def _max_pools(n: int) -> None:
 
     def max_pool(
         input: Tensor,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        dilation: Any = 1,
+        kernel_size: object,
+        stride: object = None,
+        padding: object = 0,
+        dilation: object = 1,
         ceil_mode: bool = False,
         return_indices: bool = False,
-    ) -> Any:
+    ) -> Results:
         """The largest element of each window, and its flat position in the plane if `return_indices`."""
         row = f"max_pool{n}d_with_indices" if return_indices else f"max_pool{n}d_values"
         return getattr(op, row)(input, kernel_size, stride, padding, dilation, ceil_mode)
 
     @composite(f"adaptive_max_pool{n}d", public=IN_FUNCTIONAL)
-    def adaptive_max_pool(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+    def adaptive_max_pool(input: Tensor, output_size: object, return_indices: bool = False) -> Results:
         """The largest element of each of `output_size` windows, and its position if `return_indices`."""
         row = f"adaptive_max_pool{n}d_with_indices" if return_indices else f"adaptive_max_pool{n}d_values"
         return getattr(op, row)(input, output_size)
@@ -263,7 +263,7 @@ def triplet_margin_with_distance_loss(
     positive: Tensor,
     negative: Tensor,
     *,
-    distance_function: Callable[..., Any] | None = None,
+    distance_function: AnyCallable | None = None,
     margin: float = 1.0,
     swap: bool = False,
     reduction: str = "mean",
@@ -348,21 +348,26 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
 
 
 @composite(public=IN_FUNCTIONAL)
-def unfold(input: Tensor, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> Tensor:
+def unfold(input: Tensor, kernel_size: object, dilation: object = 1, padding: object = 0, stride: object = 1) -> Tensor:
     """Sliding blocks of (batch, channels, height, width) as columns: (batch, channels * kernel, blocks)."""
     return op.im2col(input, kernel_size, dilation, padding, stride)
 
 
 @composite(public=IN_FUNCTIONAL)
 def fold(
-    input: Tensor, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+    input: Tensor,
+    output_size: object,
+    kernel_size: object,
+    dilation: object = 1,
+    padding: object = 0,
+    stride: object = 1,
 ) -> Tensor:
     """Columns summed into the places that `unfold` takes them from."""
     return op.col2im(input, output_size, kernel_size, dilation, padding, stride)
 
 
 @composite(public=IN_FUNCTIONAL)
-def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = None) -> Tensor:
+def pad(input: Tensor, pad: Arg, mode: str = "constant", value: float | None = None) -> Tensor:
     """The last dims made longer, or shorter by negative amounts; `pad` starts with the last dim."""
     if mode != "constant" and value:
         raise ShapeError(f'Padding mode "{mode}" doesn\'t take in value argument')
@@ -380,8 +385,8 @@ _MODES = ("nearest", "linear", "bilinear", "bicubic", "trilinear", "area", "near
 @composite(public=IN_FUNCTIONAL)
 def interpolate(
     input: Tensor,
-    size: Any = None,
-    scale_factor: Any = None,
+    size: object = None,
+    scale_factor: object = None,
     mode: str = "nearest",
     align_corners: bool | None = None,
     recompute_scale_factor: bool | None = None,

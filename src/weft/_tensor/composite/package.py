@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from weft._base.state import using
+from weft._base.types import Arg
 from weft._tensor.arguments import Dim
 from weft._tensor.codegen import op
 from weft._tensor.composite import neural
@@ -14,7 +14,7 @@ from weft._tensor.functions import composite
 from weft._tensor.inplace import inplace_of
 from weft._tensor.scalar import Number
 from weft._tensor.sparse.gradients import embedded
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft._tensor.view import write
 from weft.errors import OutOfRangeError, ShapeError
 from weft.ops._dims import wrap_dim
@@ -166,21 +166,26 @@ def norm_except_dim(v: Tensor, pow: int = 2, dim: Dim = 0) -> Tensor:
 
 
 @composite(public=NO_METHOD)
-def adaptive_max_pool1d(input: Tensor, output_size: Any) -> Any:
+def adaptive_max_pool1d(input: Tensor, output_size: object) -> Results:
     """The largest element of each of `output_size` windows, and its position."""
     return op.adaptive_max_pool1d_with_indices(input, output_size)
 
 
 @composite(public=NO_METHOD)
 def max_pool1d_with_indices(
-    input: Tensor, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
-) -> Any:
+    input: Tensor,
+    kernel_size: object,
+    stride: object = (),
+    padding: object = 0,
+    dilation: object = 1,
+    ceil_mode: bool = False,
+) -> Results:
     """The largest element of each window, and its position."""
     return op.max_pool1d_with_indices(input, kernel_size, stride or None, padding, dilation, ceil_mode)
 
 
 @composite(public=NO_METHOD)
-def constant_pad_nd(input: Tensor, pad: Any, value: Number = 0) -> Tensor:
+def constant_pad_nd(input: Tensor, pad: Arg, value: Number = 0) -> Tensor:
     """The tensor padded with `value`. `pad` has pairs (before, after), last dim first; negative amounts cut off."""
     return op.constant_pad(input, tuple(pad), value)
 
@@ -189,7 +194,7 @@ def _method(name: str) -> None:
     """Define the function `name`, which calls the method."""
 
     @composite(name, doc=f"The method `{name}` as a function.", public=NO_METHOD)
-    def function(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def function(input: Tensor, *args: object, **kwargs: object) -> Tensor:
         return getattr(input, name)(*args, **kwargs)
 
 

@@ -5,8 +5,6 @@ PyTorch declares the mean as default, but its functions do not reduce unless `re
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft._tensor.codegen import op
 from weft._tensor.composite import loss
 from weft._tensor.composite.loss import named_reduction
@@ -40,8 +38,8 @@ def cosine_embedding_loss(
 def ctc_loss(
     log_probs: Tensor,
     targets: Tensor,
-    input_lengths: Any,
-    target_lengths: Any,
+    input_lengths: object,
+    target_lengths: object,
     blank: int = 0,
     reduction: int = 0,
     zero_infinity: bool = False,

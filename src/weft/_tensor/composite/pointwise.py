@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft._base.dtype import DType, bool_, complex128, float16, float64, uint8
+from weft._base.types import Arg
 from weft._lazy.precision import is_half
 from weft._tensor.arguments import not_implemented
 from weft._tensor.codegen import op
@@ -12,14 +11,14 @@ from weft._tensor.composite.create import ones_like
 from weft._tensor.functions import composite
 from weft._tensor.output import write_out
 from weft._tensor.scalar import Number
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft._tensor.view import write
 from weft.errors import ArgumentError, DTypeError, UnsupportedDTypeError
 from weft.ops._table import IN_PLACE, NO_FUNCTION, NO_METHOD, Public
 from weft.ops._type_names import scalar_name
 
 
-def _is_operand(value: Any) -> bool:
+def _is_operand(value: object) -> bool:
     return isinstance(value, Tensor | bool | int | float | complex)
 
 
@@ -41,7 +40,7 @@ composite("divide", public=IN_PLACE)(div)
 
 
 @composite("__rtruediv__", public=NO_FUNCTION)
-def reflected_division(input: Tensor, dividend: Any) -> Any:
+def reflected_division(input: Tensor, dividend: object) -> Results:
     """`dividend / input`, computed as in PyTorch: the rounded reciprocal times the number."""
     return op.reciprocal(input).__mul__(dividend)
 
@@ -98,7 +97,7 @@ _BY_PRODUCTS = frozenset({*range(-4, 5), -0.5, 0.5})
 """The exponents of floating types that need no logarithm."""
 
 
-def _is_constant(exponent: Any, dtype: DType) -> bool:
+def _is_constant(exponent: object, dtype: DType) -> bool:
     """Whether a power is computed with the exponent as a constant. There are few such exponents."""
     return exponent in _BY_PRODUCTS if dtype.is_differentiable else type(exponent) is int and exponent < 64
 
@@ -122,10 +121,6 @@ def pow(input: Tensor | Number, exponent: Tensor | Number, *, out: Tensor | None
     return op.pow(input, exponent, out=out)
 
 
-def _can_be_raised(value: Any) -> bool:
-    return isinstance(value, Tensor | Number)
-
-
 @composite("__invert__", public=NO_FUNCTION)
 def invert(input: Tensor) -> Tensor:
     """Every bit inverted; for booleans, the logical not."""
@@ -135,19 +130,19 @@ def invert(input: Tensor) -> Tensor:
 
 
 @composite("__pow__", public=NO_FUNCTION)
-def power(input: Tensor, exponent: Any) -> Any:
+def power(input: Tensor, exponent: object) -> Results:
     """`input ** exponent`."""
     return pow(input, exponent) if _is_operand(exponent) else not_implemented(exponent, "pow")
 
 
 @composite("__rpow__", public=NO_FUNCTION)
-def reflected_power(input: Tensor, base: Any) -> Any:
+def reflected_power(input: Tensor, base: object) -> Results:
     """`base ** input`."""
     return pow(base, input) if _is_operand(base) else not_implemented(base, "pow")
 
 
 @composite("__ipow__", public=NO_FUNCTION)
-def inplace_power(input: Any, exponent: Any) -> Any:
+def inplace_power(input: Arg, exponent: Arg) -> Results:
     """`input **= exponent`."""
     return input.pow_(exponent) if _is_operand(exponent) else not_implemented(exponent, "pow_")
 
@@ -163,7 +158,7 @@ def float_power(input: Tensor | Number, exponent: Tensor | Number) -> Tensor:
     return pow(base, power)
 
 
-def _wide(*pair: Any) -> DType:
+def _wide(*pair: object) -> DType:
     return complex128 if any(map(_is_complex, pair)) else float64
 
 
@@ -179,7 +174,7 @@ def float_power_(input: Tensor, exponent: Tensor | Number) -> Tensor:
     return input.pow_(exponent)
 
 
-def _is_complex(value: Any) -> bool:
+def _is_complex(value: object) -> bool:
     return value.dtype.is_complex if isinstance(value, Tensor) else isinstance(value, complex)
 
 
@@ -187,7 +182,7 @@ def _is_complex(value: Any) -> bool:
 
 
 @composite(public=NO_METHOD)
-def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Tensor | None = None) -> Any:
+def where(condition: Tensor, input: object = None, other: object = None, *, out: Tensor | None = None) -> Results:
     """`input` where `condition` is true, else `other`; without these, the indices of the true elements."""
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
@@ -202,7 +197,7 @@ def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Tenso
 
 
 @composite("where_method", public=Public(function=False, method="where"))
-def where_method(input: Tensor, condition: Tensor, other: Any) -> Tensor:
+def where_method(input: Tensor, condition: Tensor, other: object) -> Tensor:
     """`input` where `condition` is true, else `other`."""
     return where(condition, input, other)
 

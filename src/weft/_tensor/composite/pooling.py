@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf, prod
-from typing import Any
 
 from weft._base.determinism import refuse_undetermined
+from weft._base.types import Arg, Args
 from weft._tensor.codegen import op
 from weft._tensor.functions import composite
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft.errors import IndexRangeError, ShapeError, ValueRangeError
 from weft.ops._autocast import CPU_FLOAT32
 from weft.ops._dims import wrap_dim
@@ -28,10 +28,10 @@ def _pools_with_indices(n: int) -> None:
     @composite(f"max_pool{n}d_with_indices", public=IN_FUNCTIONAL)
     def max_pool_with_indices(
         input: Tensor,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        dilation: Any = 1,
+        kernel_size: object,
+        stride: object = None,
+        padding: object = 0,
+        dilation: object = 1,
         ceil_mode: bool = False,
         return_indices: bool = False,
     ) -> tuple[Tensor, Tensor]:
@@ -41,7 +41,7 @@ def _pools_with_indices(n: int) -> None:
 
     @composite(f"adaptive_max_pool{n}d_with_indices", public=IN_FUNCTIONAL)
     def adaptive_max_pool_with_indices(
-        input: Tensor, output_size: Any, return_indices: bool = False
+        input: Tensor, output_size: object, return_indices: bool = False
     ) -> tuple[Tensor, Tensor]:
         """The largest element of each of `output_size` windows and its flat position in the plane."""
         del return_indices
@@ -54,7 +54,7 @@ def _pools_with_indices(n: int) -> None:
 def _lp_pool(n: int) -> None:
     @composite(f"lp_pool{n}d", public=IN_FUNCTIONAL)
     def lp_pool(
-        input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+        input: Tensor, norm_type: float, kernel_size: object, stride: object = None, ceil_mode: bool = False
     ) -> Tensor:
         """The p-norm of each window, with p = `norm_type`."""
         if abs(norm_type) == inf:
@@ -69,7 +69,7 @@ def _lp_pool(n: int) -> None:
 # --- the partial inverse of maximum pooling -------------------------------------------------------------------
 
 
-def _first(name: str, value: Any, n: int) -> tuple[Any, ...]:
+def _first(name: str, value: object, n: int) -> Args:
     """The first `n` of several numbers, or `n` times a single number."""
     values = ntuple(value, n)
     if len(values) < n:
@@ -77,7 +77,7 @@ def _first(name: str, value: Any, n: int) -> tuple[Any, ...]:
     return values[:n]
 
 
-def _unpooled_size(sizes: Sequence[int], kernel: Any, stride: Any, padding: Any, requested: Any) -> tuple[int, ...]:
+def _unpooled_size(sizes: Sequence[int], kernel: Arg, stride: Arg, padding: Arg, requested: Arg) -> tuple[int, ...]:
     """The size before pooling: the requested one, if it is possible, else the smallest."""
     n = len(sizes)
     kernel = ntuple(kernel, n)
@@ -117,10 +117,10 @@ def _max_unpool(n: int) -> None:
     def max_unpool(
         input: Tensor,
         indices: Tensor,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        output_size: Any = None,
+        kernel_size: object,
+        stride: object = None,
+        padding: object = 0,
+        output_size: object = None,
     ) -> Tensor:
         """Maxima put back at their positions, with zeros elsewhere; `indices` are those of `max_pool`.
 
@@ -134,7 +134,7 @@ def _max_unpool(n: int) -> None:
 # --- random places --------------------------------------------------------------------------------------------
 
 
-def _fractional_size(input: Tensor, n: int, size: Any, ratio: Any) -> tuple[int, ...]:
+def _fractional_size(input: Tensor, n: int, size: object, ratio: object) -> tuple[int, ...]:
     op_name = f"fractional_max_pool{n}d"
     if size is not None:
         return _exactntuple(size, n, f"{op_name}: output_size")
@@ -146,7 +146,7 @@ def _fractional_size(input: Tensor, n: int, size: Any, ratio: Any) -> tuple[int,
     return tuple(int(input.shape[d - n] * r) for d, r in enumerate(ratios))
 
 
-def _exactntuple(value: Any, n: int, what: str) -> tuple[int, ...]:
+def _exactntuple(value: object, n: int, what: str) -> tuple[int, ...]:
     sides = ntuple(value, n)
     if len(sides) != n:
         raise ShapeError(f"{what} must either be a single Int or tuple of {'three ' if n == 3 else ''}Ints")
@@ -157,9 +157,9 @@ def _fractional_max_pool(n: int) -> None:
     @composite(f"fractional_max_pool{n}d_with_indices", public=IN_FUNCTIONAL)
     def with_indices(
         input: Tensor,
-        kernel_size: Any,
-        output_size: Any = None,
-        output_ratio: Any = None,
+        kernel_size: object,
+        output_size: object = None,
+        output_ratio: object = None,
         return_indices: bool = False,
         _random_samples: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
@@ -176,12 +176,12 @@ def _fractional_max_pool(n: int) -> None:
     @composite(f"fractional_max_pool{n}d", public=IN_FUNCTIONAL)
     def fractional_max_pool(
         input: Tensor,
-        kernel_size: Any,
-        output_size: Any = None,
-        output_ratio: Any = None,
+        kernel_size: object,
+        output_size: object = None,
+        output_ratio: object = None,
         return_indices: bool = False,
         _random_samples: Tensor | None = None,
-    ) -> Any:
+    ) -> Results:
         """The largest element of each of `output_size` windows, or of `output_ratio` times the input's size.
 
         With `return_indices`, also its flat position in the plane.

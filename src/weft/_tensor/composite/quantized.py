@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from weft._base.dtype import QUANTIZED, DType, float32, float64, int64
+from weft._base.guards import is_list_or_tuple
 from weft._base.layout import qscheme
 from weft._base.state import using
+from weft._base.types import Arg
 from weft._tensor.arguments import Dim, refuse_of_other_library
 from weft._tensor.codegen import op
 from weft._tensor.composed import encoding_of
@@ -19,7 +20,7 @@ from weft._tensor.overriding import require_not_overridden
 from weft._tensor.quantized import rules as _rules
 from weft._tensor.quantized.encoding import Quantized, grid_tensor, is_quantized, quantized_encoding, quantized_with
 from weft._tensor.quantized.tensor import QuantizedTensor
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft._tensor.view import write
 from weft.errors import DTypeError, LayoutError, OutOfRangeError, UnsupportedCallError
 from weft.ops._dims import wrap_dim
@@ -29,7 +30,7 @@ RULES = (_rules, QuantizedTensor)
 """What is registered by import."""
 
 
-def _element(dtype: Any) -> DType:
+def _element(dtype: Arg) -> DType:
     require_not_overridden(dtype)
     if dtype not in QUANTIZED:
         raise DTypeError(
@@ -38,7 +39,7 @@ def _element(dtype: Any) -> DType:
     return dtype
 
 
-def _grid(scale: Any, zero_point: Any, dtype: DType, like: Tensor) -> tuple[Tensor, Tensor]:
+def _grid(scale: Arg, zero_point: Arg, dtype: DType, like: Tensor) -> tuple[Tensor, Tensor]:
     """A scale and a zero point without dims; `RuntimeError` for a zero point outside of the type's range."""
     if not isinstance(zero_point, Tensor):
         levels = np.iinfo(dtype.numpy)
@@ -64,14 +65,14 @@ def _grids(scales: Tensor, zero_points: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @composite(public=NO_METHOD)
-def quantize_per_tensor(input: Any, scale: Any, zero_point: Any, dtype: Any) -> Any:
+def quantize_per_tensor(input: Arg, scale: Arg, zero_point: Arg, dtype: Arg) -> Results:
     """The quantized tensor nearest to float32 numbers, on one grid: `(q - zero_point) * scale` with integers `q`.
 
     For a list of tensors, scales and zero points are tensors with one entry for each, and the result is a tuple.
     """
     require_not_overridden(input)
     refuse_of_other_library(input, "input", "quantize_per_tensor")
-    if isinstance(input, list | tuple):
+    if is_list_or_tuple(input):
         several = zip(input, scale, zero_point, strict=True)
         return tuple([quantize_per_tensor(x, s, z, dtype) for x, s, z in several])
     if is_quantized(input):
@@ -81,7 +82,7 @@ def quantize_per_tensor(input: Any, scale: Any, zero_point: Any, dtype: Any) -> 
 
 
 @composite(public=NO_METHOD)
-def quantize_per_channel(input: Tensor, scales: Tensor, zero_points: Tensor, axis: Dim, dtype: Any) -> Tensor:
+def quantize_per_channel(input: Tensor, scales: Tensor, zero_points: Tensor, axis: Dim, dtype: object) -> Tensor:
     """As `quantize_per_tensor`, with a scale and a zero point for each index along `axis`.
 
     Zero points of a floating type need not be on the grid; they are added before rounding.
@@ -95,7 +96,7 @@ def quantize_per_channel(input: Tensor, scales: Tensor, zero_points: Tensor, axi
 
 
 @composite(public=NO_METHOD)
-def quantize_per_tensor_dynamic(input: Tensor, dtype: Any, reduce_range: bool) -> Tensor:
+def quantize_per_tensor_dynamic(input: Tensor, dtype: Arg, reduce_range: bool) -> Tensor:
     """As `quantize_per_tensor`, on the grid from the smallest to the largest element, with zero on it.
 
     With `reduce_range`, the elements take half of the levels. Nothing waits for the elements.
@@ -140,9 +141,9 @@ def covering(least: Tensor, most: Tensor, low: int, high: int, *, symmetric: boo
 
 
 @composite()
-def dequantize(input: Any) -> Any:
+def dequantize(input: Arg) -> Results:
     """The float32 numbers of a quantized tensor, or of each tensor of a list; others as float32."""
-    if isinstance(input, list | tuple):
+    if is_list_or_tuple(input):
         return tuple([dequantize(x) for x in input])
     encoding = encoding_of(input)
     return encoding.whole_array() if isinstance(encoding, Quantized) else input.to(float32)
@@ -246,7 +247,7 @@ def _require_levels(quant_min: int, quant_max: int) -> None:
 
 @composite(public=NO_METHOD)
 def fake_quantize_per_tensor_affine(
-    input: Tensor, scale: Any, zero_point: Any, quant_min: int, quant_max: int
+    input: Tensor, scale: Arg, zero_point: Arg, quant_min: int, quant_max: int
 ) -> Tensor:
     """Numbers rounded to those that a quantized tensor with levels from `quant_min` to `quant_max` has.
 

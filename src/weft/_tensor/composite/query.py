@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from weft._base import dtype as dtypes
 from weft._base.device import device
 from weft._base.dtype import DType
 from weft._base.size import Size
 from weft._base.state import default_dtype
+from weft._base.types import Arg, Result
 from weft._tensor.alias import shows_changed
 from weft._tensor.arguments import operand_or_number
 from weft._tensor.codegen import op
@@ -25,7 +24,7 @@ def _fact(name: str) -> None:
     """Define the function `name`, which calls the method of that name."""
 
     @composite(name, doc=getattr(Tensor, name).__doc__, public=NO_METHOD)
-    def fact(input: Tensor) -> Any:
+    def fact(input: Tensor) -> Result:
         return getattr(Tensor, name)(input)
 
 
@@ -34,7 +33,7 @@ for _name in ("numel", "is_floating_point", "is_complex", "is_signed"):
 
 
 @composite()
-def is_tensor(obj: Any) -> bool:
+def is_tensor(obj: object) -> bool:
     """Whether `obj` is a tensor."""
     return isinstance(obj, Tensor)
 
@@ -75,15 +74,18 @@ def allclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-
     return bool(op.all(op.isclose(input, other, rtol, atol, equal_nan)))
 
 
+_SHAPES: tuple[type, ...] = (int, tuple, list)
+
+
 @composite()
-def broadcast_shapes(*shapes: Any) -> Size:
+def broadcast_shapes(*shapes: Arg) -> Size:
     """The size of a pointwise operator's result on tensors of these sizes; each is a sequence or an int.
 
     `ValueError` for a negative size, `RuntimeError` for other types and for sizes that do not broadcast.
     """
     inputs: list[Size] = []
     for shape in shapes:
-        if not isinstance(shape, int | tuple | list):
+        if not isinstance(shape, _SHAPES):
             raise ShapeError(f"Input shapes should be of type ints, a tuple of ints, or a list of ints, got {shape}")
         inputs.append(Size((shape,) if isinstance(shape, int) else shape))
         if min(inputs[-1], default=0) < 0:
@@ -134,7 +136,7 @@ def is_neg(input: Tensor) -> bool:
 
 
 @composite()
-def typename(obj: Any) -> str:
+def typename(obj: Arg) -> str:
     """The name of a tensor's type, such as "torch.FloatTensor", or of any other object's class."""
     if isinstance(obj, Tensor):
         return f"torch.{scalar_name(obj.dtype)}Tensor"
@@ -144,7 +146,7 @@ def typename(obj: Any) -> str:
 
 
 @composite()
-def result_type(tensor1: Any, tensor2: Any) -> DType:
+def result_type(tensor1: object, tensor2: object) -> DType:
     """The type of an operator's result on two tensors or numbers."""
     avals = [operand_or_number(x, name, "result_type").aval for x, name in ((tensor1, "tensor1"), (tensor2, "tensor2"))]
     return dtypes.result_type(tuple([(a.dtype, len(a.shape), a.weak) for a in avals]), default_dtype())

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from numbers import Real
-from typing import Any
-
-import ml_dtypes
 
 from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER, DType, float16, float32, float64, int64
-from weft._base.limits import INT64, limits
+from weft._base.limits import INT64, facts_of, limits
 from weft._base.site import warn_user
 from weft._base.state import default_dtype
+from weft._base.types import Arg, Kwargs
 from weft._tensor.arguments import combination, integer, ints
 from weft._tensor.codegen import op
 from weft._tensor.composite.create import create, named_like, sizes_of, type_for
@@ -33,7 +31,7 @@ def _end_of(dtype: DType) -> int:
 
 def _digits(dtype: DType) -> int:
     """The number of binary digits of a floating type's mantissa; all integers with as many digits are exact."""
-    return int(ml_dtypes.finfo(dtype.numpy).nmant) + 1
+    return facts_of(dtype).nmant + 1
 
 
 def _require_range(low: int, high: int, dtype: DType) -> None:
@@ -61,12 +59,12 @@ def _require_range(low: int, high: int, dtype: DType) -> None:
 @composite()
 def randint(
     low: int = 0,
-    high: Any = None,
-    size: Any = None,
+    high: object = None,
+    size: object = None,
     *,
     out: Tensor | None = None,
     dtype: DType | None = None,
-    **options: Any,
+    **options: object,
 ) -> Tensor:
     """Integers from [low, high), or from [0, high) when one bound is given; int64 unless `dtype` is given."""
     if size is None:
@@ -83,7 +81,7 @@ def randint(
 
 @composite(public=NO_METHOD)
 def randint_like(
-    input: Tensor, low: int, high: int | None = None, *, dtype: DType | None = None, **options: Any
+    input: Tensor, low: int, high: int | None = None, *, dtype: DType | None = None, **options: object
 ) -> Tensor:
     """Integers from [low, high), or from [0, low), with the sizes, type, device and names of `input`."""
     first, last = (0, low) if high is None else (low, high)
@@ -95,7 +93,7 @@ def randint_like(
 
 
 @composite()
-def randperm(n: int, *, out: Tensor | None = None, dtype: DType | None = None, **options: Any) -> Tensor:
+def randperm(n: int, *, out: Tensor | None = None, dtype: DType | None = None, **options: object) -> Tensor:
     """The integers below `n` in random order."""
     settled = type_for(out, dtype, int64)
     require_sizes((n,))
@@ -112,12 +110,12 @@ _MOST_IN_ORDER = {float16: "2049", float32: "2^24+1", float64: "2^53+1"}
 """PyTorch's texts for the limits up to which floating types hold all integers."""
 
 
-def _require_spread(std: Any) -> None:
+def _require_spread(std: object) -> None:
     if isinstance(std, Real) and std < 0:
         raise OutOfRangeError(f"normal expects std >= 0.0, but found std {std:g}")
 
 
-def _filled(input: Tensor, row: str, first: float, second: float, options: dict[str, Any]) -> Tensor:
+def _filled(input: Tensor, row: str, first: float, second: float, options: Kwargs) -> Tensor:
     """`input`, after its elements have been replaced by those of a factory row."""
     shape, dtype = tuple(input.shape), input.dtype
     return write(input, create(row, shape, first, second, dtype=dtype, options=options, like=input)._read())
@@ -125,13 +123,13 @@ def _filled(input: Tensor, row: str, first: float, second: float, options: dict[
 
 @composite()
 def normal(
-    mean: Any = 0.0,
-    std: Any = 1.0,
-    size: Any = None,
+    mean: Arg = 0.0,
+    std: Arg = 1.0,
+    size: Arg = None,
     *,
     out: Tensor | None = None,
     dtype: DType | None = None,
-    **options: Any,
+    **options: Arg,
 ) -> Tensor:
     """Normal numbers: one for each element of the tensors `mean` and `std`, or `size` of them for two numbers.
 
@@ -153,14 +151,14 @@ def normal(
 
 
 @composite("normal_", public=NO_FUNCTION)
-def normal_(input: Tensor, mean: float = 0.0, std: float = 1.0, **options: Any) -> Tensor:
+def normal_(input: Tensor, mean: float = 0.0, std: float = 1.0, **options: object) -> Tensor:
     """Fill with normal numbers."""
     _require_spread(std)
     return _filled(input, "normal_by_size", mean, std, options)
 
 
 @composite("bernoulli_", public=NO_FUNCTION)
-def bernoulli_(input: Tensor, p: Any = 0.5, **options: Any) -> Tensor:
+def bernoulli_(input: Tensor, p: Arg = 0.5, **options: Arg) -> Tensor:
     """Fill with ones with probability `p`, a number or a tensor that broadcasts, else zeros."""
     if not isinstance(p, Tensor) and not 0 <= p <= 1:
         raise OutOfRangeError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
@@ -168,7 +166,7 @@ def bernoulli_(input: Tensor, p: Any = 0.5, **options: Any) -> Tensor:
 
 
 @composite("uniform_", public=NO_FUNCTION)
-def uniform_(input: Tensor, from_: float = 0.0, to: float = 1.0, **options: Any) -> Tensor:
+def uniform_(input: Tensor, from_: float = 0.0, to: float = 1.0, **options: object) -> Tensor:
     """Fill with uniform numbers from [from_, to)."""
     real = input.dtype.to_real()
     if real.category == FLOAT:
@@ -187,7 +185,7 @@ def uniform_(input: Tensor, from_: float = 0.0, to: float = 1.0, **options: Any)
 
 
 @composite("random_", public=NO_FUNCTION)
-def random_(input: Tensor, low: int | None = None, high: int | None = None, **options: Any) -> Tensor:
+def random_(input: Tensor, low: int | None = None, high: int | None = None, **options: object) -> Tensor:
     """Fill with integers from [low, high), from [0, low) if one bound is given, or from all that the type holds."""
     if high is None and low is not None:
         low, high = 0, low

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
+from weft._base.types import Arg, Args
 from weft._tensor import packing
 from weft._tensor.codegen import op
 from weft._tensor.composite.neural import dropout as drop
@@ -28,9 +28,9 @@ ROWS: dict[str, Row] = {
 
 def run(
     kind: str,
-    input: Any,
-    states: Sequence[Any],
-    weights: Sequence[Sequence[Any]],
+    input: Arg,
+    states: Sequence[Arg],
+    weights: Sequence[Sequence[Arg]],
     *,
     bidirectional: bool,
     dropout: float = 0.0,
@@ -48,7 +48,7 @@ def run(
     for at in range(0, len(weights), directions):
         if at and dropout:
             input = drop(input, dropout)
-        outputs = []
+        outputs: list[Tensor] = []
         for direction in range(directions):
             start = (state[at + direction] for state in states)
             y, *end = ROWS[kind](input, *start, *weights[at + direction], lengths=lengths, reverse=direction == 1)
@@ -58,9 +58,7 @@ def run(
     return input, tuple(op.stack(list(parts)) for parts in zip(*last, strict=True))
 
 
-def _grouped(
-    kind: str, params: Sequence[Any], states: Sequence[Any], has_biases: bool, count: int
-) -> list[tuple[Any, ...]]:
+def _grouped(kind: str, params: Sequence[Arg], states: Sequence[Arg], has_biases: bool, count: int) -> list[Args]:
     """A flat list of parameters, grouped by layer and direction, as the row takes them."""
     projected = kind == "LSTM" and states[0].shape[2] != states[1].shape[2]
     size = 2 + 2 * has_biases + projected
@@ -74,7 +72,7 @@ def _grouped(
     return groups
 
 
-def _states(kind: str, hx: Any) -> tuple[Any, ...]:
+def _states(kind: str, hx: Arg) -> Args:
     states = tuple(hx) if kind == "LSTM" else (hx,)
     if kind == "LSTM" and len(states) != 2:
         raise ShapeError("lstm expects two hidden states")
@@ -83,9 +81,9 @@ def _states(kind: str, hx: Any) -> tuple[Any, ...]:
 
 def _of_padded(
     kind: str,
-    input: Any,
-    hx: Any,
-    params: Sequence[Any],
+    input: Arg,
+    hx: Arg,
+    params: Sequence[Arg],
     has_biases: bool,
     num_layers: int,
     dropout: float,
@@ -102,10 +100,10 @@ def _of_padded(
 
 def _of_packed(
     kind: str,
-    data: Any,
-    batch_sizes: Any,
-    hx: Any,
-    params: Sequence[Any],
+    data: Arg,
+    batch_sizes: Arg,
+    hx: Arg,
+    params: Sequence[Arg],
     has_biases: bool,
     num_layers: int,
     dropout: float,
@@ -138,7 +136,7 @@ def _stack(kind: str, name: str, hx: str) -> None:
     """,
         public=NO_METHOD,
     )
-    def stack(*args: Any, **kwargs: Any) -> Tensors:
+    def stack(*args: Arg, **kwargs: Arg) -> Tensors:
         packed = "batch_sizes" in kwargs or (len(args) > at and isinstance(args[at], Tensor))
         return (_of_packed if packed else _of_padded)(kind, *args, **kwargs)
 

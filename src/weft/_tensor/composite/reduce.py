@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from weft._base.dtype import DType
+from weft._base.types import AnyCallable
 from weft._tensor.arguments import AnyDims
 from weft._tensor.codegen import op
 from weft._tensor.functions import composite
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft.errors import ArgumentError
 from weft.ops._table import NO_METHOD, OTHER_OUT, Public
 
 
-def _extreme(name: str, whole: str, along: str, pair: str) -> Callable[..., Any]:
+def _extreme(name: str, whole: str, along: str, pair: str) -> AnyCallable:
     """`max` or `min`, composed of the rows for all elements, along a dim, and between two tensors."""
 
     @composite(
@@ -22,7 +20,9 @@ def _extreme(name: str, whole: str, along: str, pair: str) -> Callable[..., Any]
         public=Public(out=OTHER_OUT),
         doc=f"The {name}imum of all elements, along `dim` with its indices, or of two tensors.",
     )
-    def extreme(input: Tensor, dim: AnyDims = None, keepdim: bool | None = None, *, other: Tensor | None = None) -> Any:
+    def extreme(
+        input: Tensor, dim: AnyDims = None, keepdim: bool | None = None, *, other: Tensor | None = None
+    ) -> Results:
         other = dim if isinstance(dim, Tensor) else other
         if other is not None:
             return getattr(op, pair)(input, other)
@@ -39,13 +39,13 @@ max = _extreme("max", "amax", "max_dim", "maximum")
 min = _extreme("min", "amin", "min_dim", "minimum")
 
 
-def _median(name: str) -> Callable[..., Any]:
+def _median(name: str) -> AnyCallable:
     """`median` or `nanmedian`, composed of the rows for all elements and along a dim."""
 
     @composite(
         name, public=Public(out=OTHER_OUT), doc=f"The {name} of all elements, or of those along `dim` with its indices."
     )
-    def median(input: Tensor, dim: AnyDims = None, keepdim: bool = False) -> Any:
+    def median(input: Tensor, dim: AnyDims = None, keepdim: bool = False) -> Results:
         if dim is None:
             return getattr(op, f"{name}_all")(input)
         return getattr(op, f"{name}_dim")(input, dim, keepdim)
@@ -57,7 +57,7 @@ median = _median("median")
 nanmedian = _median("nanmedian")
 
 
-def _moment(name: str, *, method: bool) -> Callable[..., Any]:
+def _moment(name: str, *, method: bool) -> AnyCallable:
     """`var`, `std` and their pairs with the mean. They take `unbiased` (also in place of `dim`) or `correction`."""
 
     @composite(
@@ -72,7 +72,7 @@ def _moment(name: str, *, method: bool) -> Callable[..., Any]:
         keepdim: bool = False,
         *,
         correction: float | None = None,
-    ) -> Any:
+    ) -> Results:
         if isinstance(dim, bool):
             dim, unbiased = None, dim
         if unbiased is not None:
@@ -95,7 +95,7 @@ std_mean = _moment("std_mean", method=False)
 
 @composite(public=Public(out=OTHER_OUT))
 def norm(
-    input: Tensor, p: Any = "fro", dim: AnyDims = None, keepdim: bool = False, dtype: DType | None = None
+    input: Tensor, p: object = "fro", dim: AnyDims = None, keepdim: bool = False, dtype: DType | None = None
 ) -> Tensor:
     """The `p`-norm over `dim`: of vectors for a number, "fro" or None, of matrices for "nuc"."""
     if isinstance(p, str) and p != "fro":

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from weft._base.dtype import bool_, float32
+from weft._base.types import Arg
 from weft._lazy.precision import is_half
-from weft._lazy.refusal import wrap_dim
 from weft._tensor.arguments import AnyDims
 from weft._tensor.codegen import op
 from weft._tensor.convert import from_host
 from weft._tensor.dim_names import names_of, with_names
 from weft._tensor.functions import composite
 from weft._tensor.subscript import getitem, nonzero_dims
-from weft._tensor.tensor import Tensor, placed_with
+from weft._tensor.tensor import Results, Tensor, placed_with
 from weft.errors import DimError, DTypeError, ShapeError, UnsupportedDTypeError
-from weft.ops._dims import broadcast_shapes
+from weft.ops._dims import broadcast_shapes, wrap_dim
 from weft.ops._table import Public
 from weft.ops._type_names import scalar_name
 
-HostArray = np.ndarray[Any, Any]
+HostArray = np.ndarray
 
 
 def _host(input: Tensor) -> HostArray:
@@ -38,7 +37,7 @@ def _result(input: Tensor, array: HostArray) -> Tensor:
 
 
 @composite(public=Public(out="nonzero: Expected out tensor to have scalar type {0} but got scalar type{1}"))
-def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
+def nonzero(input: Tensor, *, as_tuple: bool = False) -> Results:
     """Coordinates of the nonzero elements: as rows of one tensor, or as one tensor for each dim (`as_tuple`)."""
     if as_tuple:
         return nonzero_dims(input if input.ndim else op.reshape(input, (1,)))
@@ -66,8 +65,8 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
 
 
 def _groups(
-    input: Tensor, axis: int | None, members: HostArray, inverse: Any, counts: Any, wanted: tuple[bool, bool]
-) -> Any:
+    input: Tensor, axis: int | None, members: HostArray, inverse: Arg, counts: Arg, wanted: tuple[bool, bool]
+) -> Results:
     """The result of `unique` and `unique_consecutive`: the members, and inverse and counts as far as `wanted`."""
     names = names_of(input)
     names_of_inverse = names if axis is None else names[axis : axis + 1]
@@ -78,7 +77,7 @@ def _groups(
     return tensors[0] if len(tensors) == 1 else tuple(tensors)
 
 
-def _axis(input: Tensor, dim: Any) -> int | None:
+def _axis(input: Tensor, dim: Arg) -> int | None:
     """The dim whose slices are compared; raises if the slices are empty, unless there are no slices."""
     if input.dtype.is_complex:
         raise UnsupportedDTypeError(f"\"unique\" not implemented for '{scalar_name(input.dtype)}'")
@@ -98,7 +97,7 @@ def _axis(input: Tensor, dim: Any) -> int | None:
 @composite()
 def unique(
     input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: AnyDims = None
-) -> Any:
+) -> Results:
     """The distinct elements, or distinct slices along `dim`, in ascending order.
 
     On request also the index among them for every element or slice, and how often each of them occurs.
@@ -116,7 +115,7 @@ def unique(
 @composite()
 def unique_consecutive(
     input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: AnyDims = None
-) -> Any:
+) -> Results:
     """The elements, or slices along `dim`, without those that are equal to the one before.
 
     On request also the index among them for every element or slice, and the length of each run.

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any
 
 from weft._base.dtype import INTEGER, DType, int32, int64
+from weft._base.guards import is_list_or_tuple
 from weft._base.site import warn_user
 from weft._base.state import default_dtype
+from weft._base.types import Arg
 from weft._tensor.arguments import Dim, Dims, all_tensors, combination, integer, one_or_more_ints
 from weft._tensor.codegen import op
 from weft._tensor.dim_names import names_of, unnamed, with_names
 from weft._tensor.functions import composite
 from weft._tensor.pieces import slices_along
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft.errors import (
     ArgumentError,
     DimError,
@@ -31,9 +32,9 @@ from weft.ops._type_names import scalar_name
 Tensors = tuple[Tensor, ...]
 
 
-def _unpacked(tensors: Sequence[Any]) -> Sequence[Tensor]:
+def _unpacked(tensors: Sequence[object]) -> Sequence[Tensor]:
     """Tensors given as separate arguments or as one sequence."""
-    return all_tensors(tensors[0] if len(tensors) == 1 and isinstance(tensors[0], list | tuple) else tensors)
+    return all_tensors(tensors[0] if len(tensors) == 1 and is_list_or_tuple(tensors[0]) else tensors)
 
 
 # --- the order of elements ---
@@ -64,7 +65,7 @@ def rot90(input: Tensor, k: int = 1, dims: Dims = (0, 1)) -> Tensor:
 
 
 @composite(public=Public(out=OTHER_OUT))
-def kthvalue(input: Tensor, k: int, dim: Dim = -1, keepdim: bool = False) -> Any:
+def kthvalue(input: Tensor, k: int, dim: Dim = -1, keepdim: bool = False) -> Results:
     """The `k`-th smallest element along `dim`, counted from one, and its index."""
     at = wrap_dim(dim, input.ndim)
     if not 1 <= k <= (input.shape[at] if input.ndim else 1):
@@ -206,7 +207,7 @@ def tensor_split(
         raise ShapeError("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims")
     at = wrap_dim(dim, input.ndim)
     size = input.shape[at]
-    division: Any = indices_or_sections
+    division: Arg = indices_or_sections
     if isinstance(division, Tensor):  # of positions, or of one number of sections
         if division.ndim > 1:
             raise ShapeError(
@@ -235,7 +236,7 @@ def _named_split(name: str, least: int, dim_of: Callable[[int], int]) -> None:
     """Define `hsplit` and similar functions: a tensor of at least `least` dims, split along the dim `dim_of(ndim)`."""
 
     @composite(name, doc="Pieces of one size along a fixed dim, or cut before the positions given.")
-    def body(input: Tensor, indices_or_sections: Any) -> Tensors:
+    def body(input: Tensor, indices_or_sections: object) -> Tensors:
         if input.ndim < least:
             raise ShapeError(
                 f"torch.{name} requires a tensor with at least {least} dimension, "
@@ -264,7 +265,7 @@ _named_split("dsplit", 3, lambda ndim: 2)
 
 
 @composite(public=NO_FUNCTION)
-def view(input: Tensor, *shape: Any, size: Any = None, dtype: Any = None) -> Tensor:
+def view(input: Tensor, *shape: object, size: object = None, dtype: object = None) -> Tensor:
     """The elements in the same order in another shape, in which one size may be -1; or the bytes as another type.
 
     `RuntimeError` if that needs a copy.
@@ -315,7 +316,7 @@ def _to_columns(x: Tensor) -> Tensor:
 
 def _at_least(name: str, lift: Callable[[Tensor], Tensor]) -> None:
     @composite(name, doc="Each tensor with dims of size one added until it has enough; one tensor gives one back.")
-    def body(*tensors: Any) -> Any:
+    def body(*tensors: object) -> Results:
         lifted = tuple(lift(x) for x in _unpacked(tensors))
         return lifted[0] if len(tensors) == 1 and not isinstance(tensors[0], list | tuple) else lifted
 
@@ -344,7 +345,7 @@ _stacked("column_stack", _to_columns, lambda ndim: 1, "Tensors side by side; vec
 
 
 @composite()
-def block_diag(*tensors: Any) -> Tensor:
+def block_diag(*tensors: object) -> Tensor:
     """Matrices along the diagonal of a larger one, zeros elsewhere; without any, a row of no elements."""
     if not tensors:
         return op.zeros((1, 0), dtype=default_dtype())
@@ -352,7 +353,7 @@ def block_diag(*tensors: Any) -> Tensor:
 
 
 @composite()
-def broadcast_tensors(*tensors: Any) -> Tensors:
+def broadcast_tensors(*tensors: object) -> Tensors:
     """Every tensor expanded to their common shape."""
     inputs = _unpacked(tensors)
     shape = broadcast_shapes(*(tuple(x.shape) for x in inputs))
@@ -360,7 +361,7 @@ def broadcast_tensors(*tensors: Any) -> Tensors:
 
 
 @composite()
-def meshgrid(*tensors: Any, indexing: str | None = None) -> Tensors:
+def meshgrid(*tensors: object, indexing: str | None = None) -> Tensors:
     """Coordinates of the grid of some vectors. `"xy"` swaps the first two dims of the results; `"ij"` does not."""
     if indexing is None:
         warn_user("torch.meshgrid: in an upcoming release, it will be required to pass the indexing argument.")
@@ -388,7 +389,7 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> Tensors:
 
 
 @composite()
-def cartesian_prod(*tensors: Any) -> Tensor:
+def cartesian_prod(*tensors: object) -> Tensor:
     """All combinations of one element from each vector, as rows; a single vector is returned unchanged."""
     vectors = _unpacked(tensors)
     for x in vectors:
@@ -401,7 +402,7 @@ def cartesian_prod(*tensors: Any) -> Tensor:
 
 @composite()
 def repeat_interleave(
-    input: Tensor, repeats: Any = None, dim: Dim | None = None, *, output_size: int | None = None
+    input: Tensor, repeats: object = None, dim: Dim | None = None, *, output_size: int | None = None
 ) -> Tensor:
     """Each slice along `dim` repeated; `repeats` is a number or a tensor with a count for each slice.
 

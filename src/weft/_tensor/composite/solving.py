@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 from weft._base.dtype import DType, int64
+from weft._base.guards import is_list
+from weft._base.types import Arg
 from weft._tensor.arguments import AnyDims, Dim
 from weft._tensor.codegen import op
 from weft._tensor.composite.names import diagonals
@@ -13,7 +14,7 @@ from weft._tensor.composite.pointwise import conj
 from weft._tensor.dim_names import names_of, with_names
 from weft._tensor.functions import composite
 from weft._tensor.named_results import named_result
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft.errors import DTypeError, LinAlgError, OutOfRangeError, ShapeError
 from weft.ops._autocast import CPU_FLOAT32
 from weft.ops._findings import Failures
@@ -28,7 +29,7 @@ _LINALG = "linalg"
 
 def _refuse(info: Tensor, template: str, name: str) -> None:
     """Wait for LAPACK's `info`; raises `LinAlgError` if it shows a failure, with the text of `{name}_ex`."""
-    host: Any = info._host()
+    host: Arg = info._host()
     failures = Failures(host)
     code = int(failures.code())
     if code:
@@ -49,7 +50,7 @@ _Unpacked = named_result("lu_unpack", ("P", "L", "U"))
 
 
 @composite(public=Public(module=_LINALG, out=OTHER_OUT))
-def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> Any:
+def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> Results:
     """Packed LU factors, the pivots counted from 1, and the place of the first zero on U's diagonal, or 0."""
     if not pivot:
         raise _without_pivots("linalg.lu_factor")
@@ -60,7 +61,7 @@ def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -
 
 
 @composite(public=Public(module=_LINALG, out=OTHER_OUT))
-def lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
+def lu_factor(A: Tensor, *, pivot: bool = True) -> Results:
     """Packed LU factors, and the pivots: row i, counted from 1, was exchanged with row `pivots[i]`."""
     if not pivot:
         raise _without_pivots("linalg.lu_factor")
@@ -68,7 +69,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
 
 
 @composite(public=Public(module=_LINALG, out=OTHER_OUT))
-def lu(A: Tensor, *, pivot: bool = True) -> Any:
+def lu(A: Tensor, *, pivot: bool = True) -> Results:
     """Permutation, unit lower triangular and upper triangular factor with `A = P L U`."""
     if not pivot:
         raise _without_pivots("linalg.lu_factor")
@@ -76,13 +77,13 @@ def lu(A: Tensor, *, pivot: bool = True) -> Any:
 
 
 @composite("lu", public=Public(method="lu"))
-def packed_lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:
+def packed_lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> Results:
     """`linalg.lu_factor`, or `linalg.lu_factor_ex` with `get_infos`, as plain tuples."""
     return tuple(lu_factor_ex(A, pivot=pivot) if get_infos else lu_factor(A, pivot=pivot))
 
 
 @composite(public=Public(method="", out=OTHER_OUT))
-def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True) -> Any:
+def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True) -> Results:
     """The factors P, L and U with `A = P L U` of a packed decomposition; those not requested are empty."""
     if LU_pivots.dtype.name != "int32":
         raise DTypeError("torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype.")
@@ -126,7 +127,7 @@ _SymmetricEx = named_result("linalg_ldl_factor_ex", ("LD", "pivots", "info"))
 
 
 @composite(public=Public(module=_LINALG, out=OTHER_OUT))
-def ldl_factor(A: Tensor, *, hermitian: bool = False) -> Any:
+def ldl_factor(A: Tensor, *, hermitian: bool = False) -> Results:
     """The factors of symmetric, or Hermitian, matrices that `ldl_solve` takes; the lower triangle is read.
 
     `LinAlgError` where a block of D is zero.
@@ -135,7 +136,7 @@ def ldl_factor(A: Tensor, *, hermitian: bool = False) -> Any:
 
 
 @composite(public=Public(module=_LINALG, out=OTHER_OUT))
-def ldl_factor_ex(A: Tensor, *, hermitian: bool = False, check_errors: bool = False) -> Any:
+def ldl_factor_ex(A: Tensor, *, hermitian: bool = False, check_errors: bool = False) -> Results:
     """`ldl_factor`, and the place of the first block of zeros of D, or 0."""
     factors = op.ldl_factors(A, hermitian=hermitian)
     if check_errors:
@@ -151,7 +152,7 @@ _Solution = named_result("linalg_solve_ex", ("result", "info"))
 
 
 @composite(public=Public(module=_LINALG, out=OTHER_OUT))
-def inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
+def inv_ex(A: Tensor, *, check_errors: bool = False) -> Results:
     """The inverse, and 0 or the place of the zero on U's diagonal that makes a matrix singular."""
     inverse = op.inverse_or_nan(A)
     info = op.lu_factors(A).info
@@ -161,7 +162,7 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> Any:
 
 
 @composite(public=Public(module=_LINALG, out=OTHER_OUT))
-def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
+def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = False) -> Results:
     """The Cholesky factor, NaN if there is none, and 0 or the size of the first leading block without one."""
     factor = op.factor_or_nan(input, upper=upper)
     info = op.cholesky_info(input)
@@ -171,7 +172,7 @@ def cholesky_ex(input: Tensor, *, upper: bool = False, check_errors: bool = Fals
 
 
 @composite(public=Public(module=_LINALG, out=OTHER_OUT))
-def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Any:
+def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> Results:
     """The X with `A X = B`, or with `X A = B` if not `left`, and 0 unless A is singular."""
     result = op.solution_or_nan(A, B, left=left)
     info = op.lu_factors(A).info
@@ -189,14 +190,16 @@ def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     return op.eigh(A, UPLO).eigenvalues
 
 
-def _require_real(name: str, **tolerances: Any) -> None:
+def _require_real(name: str, **tolerances: object) -> None:
     for which, x in tolerances.items():
         if isinstance(x, Tensor) and x.is_complex():
             raise DTypeError(f"{name}: {which} tensor of complex type is not supported. Got {scalar_name(x.dtype)}")
 
 
 @composite(public=Public(module=_LINALG, out=""))
-def pinv(A: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
+def pinv(
+    A: Tensor, rcond: object = None, hermitian: bool = False, *, atol: object = None, rtol: object = None
+) -> Tensor:
     """The Moore-Penrose inverse; singular values up to `max(atol, rtol * the largest)` count as zero.
 
     `rtol` defaults to the type's epsilon times the larger size; `rcond` is its former name.
@@ -212,7 +215,9 @@ def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
 
 
 @composite(public=Public(module=_LINALG, out=""))
-def matrix_rank(A: Tensor, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
+def matrix_rank(
+    A: Tensor, tol: object = None, hermitian: bool = False, *, atol: object = None, rtol: object = None
+) -> Tensor:
     """The number of singular values above `max(atol, rtol * the largest)`; `tol` is an older name of `atol`."""
     _require_real("torch.linalg.matrix_rank", tol=tol, atol=atol, rtol=rtol)
     if tol is not None:
@@ -224,7 +229,7 @@ _CONDITIONS = ("fro", "nuc", float("inf"), float("-inf"), 1, -1, 2, -2)
 
 
 @composite(public=Public(module=_LINALG, out=""))
-def cond(A: Tensor, p: Any = None) -> Tensor:
+def cond(A: Tensor, p: object = None) -> Tensor:
     """The condition number in the `p`-norm; by default the ratio of the largest and smallest singular values."""
     if A.ndim < 2:
         raise ShapeError("linalg.cond: The input tensor must have at least 2 dimensions.")
@@ -246,7 +251,7 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
 
 @composite("norm", public=Public(module=_LINALG, out=OTHER_OUT))
 def linalg_norm(
-    A: Tensor, ord: Any = None, dim: AnyDims = None, keepdim: bool = False, *, dtype: DType | None = None
+    A: Tensor, ord: object = None, dim: AnyDims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
     """A norm of vectors over one dim or of matrices over two dims, depending on `ord` and the number of dims."""
     over = (dim,) if isinstance(dim, int) else dim
@@ -262,7 +267,7 @@ def linalg_norm(
 @composite(public=NO_METHOD)
 def frobenius_norm(input: Tensor, dim: AnyDims, keepdim: bool = False) -> Tensor:
     """The 2-norm of all elements over `dim`."""
-    return op.vector_norm(input, 2, tuple(dim) if isinstance(dim, list) else dim, keepdim)
+    return op.vector_norm(input, 2, tuple(dim) if is_list(dim) else dim, keepdim)
 
 
 @composite(public=NO_METHOD)
@@ -278,7 +283,7 @@ _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
 @composite(public=IN_LINALG, cast=CPU_FLOAT32)
-def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:
+def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Results:
     """The X of smallest norm that minimises the distance of `A X` and B, the squared distances, rank, singular values.
 
     It is always computed from singular values. The driver determines the other results: "gels" assumes full rank,
@@ -356,7 +361,7 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
 
 
 @composite(public=Public(module=_LINALG, out=""))
-def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
+def tensorsolve(A: Tensor, B: Tensor, dims: Arg = None) -> Tensor:
     """The X with `tensordot(A, X, X.ndim) = B`; `dims` of A are moved to the end first."""
     moved = A if dims is None else op.movedim(A, tuple(dims), tuple(range(A.ndim - len(dims), A.ndim)))
     first, last = moved.shape[: B.ndim], moved.shape[B.ndim :]

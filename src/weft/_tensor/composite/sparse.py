@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NoReturn
 
 import numpy as np
 
 from weft._base.dtype import DType
+from weft._base.guards import is_list_or_tuple
 from weft._base.layout import layout, sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr, strided
 from weft._base.state import default_dtype
+from weft._base.types import AnyCallable, Arg
 from weft._tensor.arguments import Dim, Dims, ints, sizes
 from weft._tensor.codegen import op
 from weft._tensor.composed import ENCODINGS, encoding_of
@@ -23,7 +25,7 @@ from weft._tensor.sparse.coo import Coo, coo, elements_at, empty_coo, on_device,
 from weft._tensor.sparse.encoding import is_sparse
 from weft._tensor.sparse.reductions import require_sparse, softmax_of
 from weft._tensor.sparse.tensor import masked_to
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft.errors import ArgumentError, LayoutError, ShapeError, UnsupportedCallError, UnsupportedShapeError
 from weft.ops._table import NO_FUNCTION, Public
 
@@ -35,12 +37,12 @@ RULES = (_pointwise, _products, _structure)
 
 @composite()
 def sparse_coo_tensor(
-    indices: Any = None,
-    values: Any = None,
-    size: Any = None,
+    indices: object = None,
+    values: object = None,
+    size: object = None,
     *,
     dtype: DType | None = None,
-    device: Any = None,
+    device: object = None,
     pin_memory: bool = False,
     requires_grad: bool = False,
     check_invariants: bool | None = None,
@@ -66,14 +68,14 @@ def sparse_coo_tensor(
 
 @composite()
 def sparse_compressed_tensor(
-    compressed_indices: Any,
-    plain_indices: Any,
-    values: Any,
-    size: Any = None,
+    compressed_indices: object,
+    plain_indices: object,
+    values: object,
+    size: object = None,
     *,
     dtype: DType | None = None,
     layout: layout | None = None,
-    device: Any = None,
+    device: object = None,
     pin_memory: bool = False,
     requires_grad: bool = False,
     check_invariants: bool | None = None,
@@ -98,14 +100,14 @@ def _compressed_factory(target: layout, doc: str) -> None:
 
     @composite(name, doc=doc)
     def make(
-        compressed_indices: Any,
-        plain_indices: Any,
-        values: Any,
-        size: Any = None,
+        compressed_indices: object,
+        plain_indices: object,
+        values: object,
+        size: object = None,
         *,
         dtype: DType | None = None,
-        layout: Any = None,
-        device: Any = None,
+        layout: object = None,
+        device: object = None,
         pin_memory: bool = False,
         requires_grad: bool = False,
         check_invariants: bool | None = None,
@@ -142,7 +144,7 @@ def to_sparse(
     sparse_dim: int | None = None,
     *,
     layout: layout | None = None,
-    blocksize: Any = None,
+    blocksize: object = None,
     dense_dim: int | None = None,
 ) -> Tensor:
     """The elements that are not zero, in coordinate format or in another layout. Waits for them.
@@ -197,7 +199,7 @@ def _to_blocks(target: layout) -> None:
     name = f"to_{repr(target).removeprefix('torch.')}"
 
     @composite(name, doc=f"The blocks that are not zero, with layout `{target!r}`.", public=NO_FUNCTION)
-    def convert(input: Tensor, blocksize: Any, dense_dim: int | None = None) -> Tensor:
+    def convert(input: Tensor, blocksize: object, dense_dim: int | None = None) -> Tensor:
         return input.to_sparse(layout=target, blocksize=blocksize, dense_dim=dense_dim)
 
 
@@ -218,7 +220,7 @@ def sparse_mask(input: Tensor, mask: Tensor) -> Tensor:
 
 def _for_sparse(name: str, what: str) -> None:
     @composite(name, doc="Of a sparse tensor only: see `weft.sparse`. `RuntimeError` for others.", public=NO_FUNCTION)
-    def refuse(input: Tensor) -> Any:
+    def refuse(input: Tensor) -> NoReturn:
         raise LayoutError(f"{name} expected sparse {what}tensor layout but got Strided; use to_sparse() first")
 
 
@@ -304,7 +306,7 @@ def sampled_addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1
 
 
 @composite(public=Public(module="sparse"))
-def spdiags(diagonals: Tensor, offsets: Tensor, shape: Any, layout: layout | None = None) -> Tensor:
+def spdiags(diagonals: Tensor, offsets: Tensor, shape: Arg, layout: layout | None = None) -> Tensor:
     """A sparse matrix with rows of `diagonals` on the diagonals `offsets`; column `j` of a row is in column `j`."""
     size = ints(tuple(shape), "shape", "spdiags")
     rows = diagonals[None] if diagonals.ndim == 1 else diagonals
@@ -327,20 +329,20 @@ def spdiags(diagonals: Tensor, offsets: Tensor, shape: Any, layout: layout | Non
 
 
 @composite(public=Public(module="sparse"))
-def as_sparse_gradcheck(gradcheck: Any) -> Any:
+def as_sparse_gradcheck(gradcheck: Arg) -> AnyCallable:
     """A `gradcheck` that takes sparse inputs and outputs: the elements that are stored are varied."""
 
-    def checked(func: Any, inputs: Any, **options: Any) -> bool:
+    def checked(func: Arg, inputs: Arg, **options: Arg) -> bool:
         options.pop("masked", None)
-        originals = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
+        originals = list(inputs) if is_list_or_tuple(inputs) else [inputs]
 
-        def on_values(*values: Tensor) -> Any:
+        def on_values(*values: Tensor) -> Results:
             several = zip(originals, values, strict=True)
             arguments = [encoding_of(x).with_values(v) if is_sparse(x) else v for x, v in several]
             results = func(*arguments)
-            outputs = results if isinstance(results, (tuple, list)) else (results,)
+            outputs = results if is_list_or_tuple(results) else (results,)
             dense = tuple([x.to_dense() if isinstance(x, Tensor) and is_sparse(x) else x for x in outputs])
-            return dense if isinstance(results, (tuple, list)) else dense[0]
+            return dense if is_list_or_tuple(results) else dense[0]
 
         parts = [encoding_of(x).values if isinstance(x, Tensor) and is_sparse(x) else x for x in originals]
         return gradcheck(on_values, parts, **options)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numbers
 from collections.abc import Callable
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from weft._base.dtype import BOOL, FLOAT, INTEGER, DType
 from weft._base.layout import contiguous_format, memory_format, preserve_format
 from weft._base.size import Size
 from weft._base.state import ambient, using
+from weft._base.types import AnyCallable, Arg, Args, Result
 from weft._lazy.refusal import require_dim
 from weft._tensor.alias import layout_of, owner_of
 from weft._tensor.arguments import Dim, refuse_of_other_library, sizes
@@ -30,6 +30,7 @@ from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import check_writable, write
 from weft.errors import ArgumentError, DeviceError, DTypeError, GradientError, OutOfRangeError, ShapeError
+from weft.ops._kinds import Scalar
 from weft.ops._strides import Layout, row_major
 from weft.ops._table import NO_FUNCTION, NO_METHOD
 from weft.ops._type_names import c_name, scalar_name
@@ -38,7 +39,7 @@ from weft.ops._type_names import c_name, scalar_name
 
 
 @composite(public=NO_FUNCTION)
-def as_subclass(input: Tensor, cls: Any) -> Tensor:
+def as_subclass(input: Tensor, cls: object) -> Tensor:
     """A view of all elements, as a tensor of a subclass of `Tensor`."""
     if not (isinstance(cls, type) and issubclass(cls, Tensor)):
         raise ArgumentError(
@@ -63,7 +64,7 @@ def storage(input: Tensor) -> TypedStorage:
 
 
 @composite(public=NO_FUNCTION)
-def storage_type(input: Tensor) -> Any:
+def storage_type(input: Tensor) -> type:
     """The class of storages of this type, such as `FloatStorage`."""
     return storage_class(input.dtype)
 
@@ -75,7 +76,7 @@ def storage_offset(input: Tensor) -> int:
 
 
 @composite(public=NO_FUNCTION)
-def stride(input: Tensor, dim: Dim | None = None) -> Any:
+def stride(input: Tensor, dim: Dim | None = None) -> tuple[int, ...] | int:
     """The distance of neighbouring elements in the storage, for each dim or for one."""
     strides = layout_of(input).strides
     return strides if dim is None else strides[require_dim(dim, input.ndim)]
@@ -134,7 +135,7 @@ def is_set_to(input: Tensor, tensor: Tensor) -> bool:
 
 
 @composite("set_", public=NO_FUNCTION)
-def set_(input: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
+def set_(input: Tensor, source: Arg = None, storage_offset: int = 0, size: Arg = None, stride: Arg = None) -> Tensor:
     """Make the tensor a view of another tensor's elements, or of places in a storage; without arguments, of nothing.
 
     Places in a storage that is too small make it larger.
@@ -154,7 +155,9 @@ def set_(input: Tensor, source: Any = None, storage_offset: int = 0, size: Any =
     return input
 
 
-def _on_storage(input: Tensor, source: UntypedStorage | TypedStorage, offset: int, size: Any, stride: Any) -> Tensor:
+def _on_storage(
+    input: Tensor, source: UntypedStorage | TypedStorage, offset: int, size: object, stride: object
+) -> Tensor:
     """Places in a storage as elements of the type of `input`; by default all."""
     if isinstance(source, TypedStorage) and source.dtype is not input.dtype:
         raise DTypeError(
@@ -174,17 +177,18 @@ def _on_storage(input: Tensor, source: UntypedStorage | TypedStorage, offset: in
     if prod(shape) and needed > storage.nbytes():
         storage.resize_(needed)
     with using(grad=False):
-        return strided_view(storage._owner, shape, strides, offset, dtype=input.dtype)
+        owner = storage._owner  # pyright: ignore[reportPrivateUsage]  users have this class, and their names no underscore
+        return strided_view(owner, shape, strides, offset, dtype=input.dtype)
 
 
-def _places(size: Any, stride: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _places(size: object, stride: object) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Sizes and strides, by default row-major."""
     shape = sizes(size, "size", "set_")
     return shape, row_major(shape) if stride is None else sizes(stride, "stride", "set_")
 
 
 @composite(public=NO_METHOD)
-def is_storage(obj: Any) -> bool:
+def is_storage(obj: object) -> bool:
     """Whether `obj` is a storage."""
     return isinstance(obj, UntypedStorage | TypedStorage)
 
@@ -196,7 +200,7 @@ def dim_order(input: Tensor) -> tuple[int, ...]:
 
 
 @composite(public=NO_FUNCTION)
-def is_pinned(input: Tensor, device: Any = None) -> bool:
+def is_pinned(input: Tensor, device: object = None) -> bool:
     """False: XLA manages transfers by itself."""
     return False
 
@@ -221,7 +225,7 @@ def share_memory_(input: Tensor) -> Tensor:
 
 
 @composite(public=NO_FUNCTION)
-def record_stream(input: Tensor, stream: Any) -> None:
+def record_stream(input: Tensor, stream: object) -> None:
     """Does nothing: XLA knows how long memory is in use."""
 
 
@@ -239,9 +243,7 @@ LEGACY = (
 _LEGACY_NEW = "tensor new of the form tensor.new(tensor, device=device) is not supported.  Use torch.as_tensor(...)"
 
 
-def tensor_of(
-    dtype: DType, home: device_class, args: tuple[Any, ...], device: Any = None, legacy: str = LEGACY
-) -> Tensor:
+def tensor_of(dtype: DType, home: device_class, args: Args, device: Arg = None, legacy: str = LEGACY) -> Tensor:
     """A tensor of this type: of the given sizes, with the elements of one sequence or array, or empty.
 
     It is on `device`, which must be of the same kind as `home`, or else on `home`.
@@ -263,7 +265,7 @@ def tensor_of(
 
 
 @composite(public=NO_FUNCTION)
-def new(input: Tensor, *args: Any, device: Any = None) -> Tensor:
+def new(input: Tensor, *args: object, device: object = None) -> Tensor:
     """A tensor of the same type: of the given sizes, with the elements of one sequence or array, or empty."""
     return tensor_of(input.dtype, input.device, args, device, _LEGACY_NEW)
 
@@ -271,7 +273,7 @@ def new(input: Tensor, *args: Any, device: Any = None) -> Tensor:
 # ---- Python functions on elements
 
 
-def _by_python(name: str, input: Tensor, function: Callable[..., Any], *others: Tensor) -> Tensor:
+def _by_python(name: str, input: Tensor, function: AnyCallable, *others: Tensor) -> Tensor:
     """Write the results of `function` for each element and its partners in `others`, computed on the host."""
     if any(x.requires_grad for x in (input, *others)):
         raise GradientError(f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead.")
@@ -290,30 +292,33 @@ def _by_python(name: str, input: Tensor, function: Callable[..., Any], *others: 
     return write(input, from_host(elements.reshape(input.shape), input.device)._read())
 
 
-def _element(x: Any, dtype: DType) -> Any:
+_REALS: tuple[type, ...] = (numbers.Real, np.bool_, Tensor)
+
+
+def _element(x: Arg, dtype: DType) -> Scalar:
     """A Python function's result as an element of a type; `TypeError` if it is no such number."""
-    if dtype.category == INTEGER and not isinstance(x, numbers.Real | np.bool_ | Tensor):
+    if dtype.category == INTEGER and not isinstance(x, _REALS):
         raise ArgumentError(f"'{type(x).__name__}' object cannot be interpreted as an integer")
-    if dtype.category == FLOAT and not isinstance(x, numbers.Real | np.bool_ | Tensor):
+    if dtype.category == FLOAT and not isinstance(x, _REALS):
         raise ArgumentError(f"must be real number, not {type(x).__name__}")
     x = x.item() if isinstance(x, Tensor) else x
     return x if dtype.category == BOOL else fitting(x, dtype)
 
 
 @composite("apply_", public=NO_FUNCTION)
-def apply_(input: Tensor, callable: Callable[[Any], Any]) -> Tensor:
+def apply_(input: Tensor, callable: Callable[[Arg], Result]) -> Tensor:
     """Replace each element by a Python function's result. It runs on the CPU and is slow."""
     return _by_python("apply_", input, callable)
 
 
 @composite("map_", public=NO_FUNCTION)
-def map_(input: Tensor, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
+def map_(input: Tensor, tensor: Tensor, callable: Callable[[Arg, Arg], Result]) -> Tensor:
     """Replace each element by `callable(element, partner)`, with partners from `tensor`. On the CPU, and slow."""
     return _by_python("map_", input, callable, tensor)
 
 
 @composite("map2_", public=NO_FUNCTION)
-def map2_(input: Tensor, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any], Any]) -> Tensor:
+def map2_(input: Tensor, x: Tensor, y: Tensor, callable: Callable[[Arg, Arg, Arg], Result]) -> Tensor:
     """Replace each element by `callable(element, first, second)`, with partners from two tensors."""
     return _by_python("map2_", input, callable, x, y)
 
@@ -322,7 +327,7 @@ def map2_(input: Tensor, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any
 
 
 @composite("fill_diagonal_", public=NO_FUNCTION)
-def fill_diagonal_(input: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
+def fill_diagonal_(input: Tensor, fill_value: object, wrap: bool = False) -> Tensor:
     """Write a number where all indices are equal; with `wrap`, a tall matrix's diagonal starts again below its end."""
     if isinstance(fill_value, Tensor) and (fill_value.ndim or fill_value.requires_grad):
         raise ArgumentError("fill_diagonal_(): argument 'fill_value' (position 1) must be Number, not Tensor")
@@ -339,7 +344,7 @@ def fill_diagonal_(input: Tensor, fill_value: Any, wrap: bool = False) -> Tensor
 
 
 @composite(public=NO_FUNCTION)
-def sum_to_size(input: Tensor, *size: Any) -> Tensor:
+def sum_to_size(input: Tensor, *size: object) -> Tensor:
     """The tensor summed over the dims along which a tensor of this size would have been expanded."""
     wanted = sizes_of("sum_to_size", size)
     if not wanted:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from weft._base.dtype import DType, float32, float64
+from weft._base.guards import ITERABLE
 from weft._base.layout import strided
 from weft._base.state import default_dtype
+from weft._base.types import Arg, Kwargs
 from weft._tensor.codegen import op
 from weft._tensor.composite.create import create
 from weft._tensor.functions import composite
@@ -19,7 +20,7 @@ from weft.ops._table import Public
 _WINDOWS = "signal.windows"
 
 
-def _checked(name: str, M: int, dtype: DType | None, options: dict[str, Any]) -> DType:
+def _checked(name: str, M: int, dtype: DType | None, options: Kwargs) -> DType:
     """The type of the window; `ValueError` for a type or layout that it cannot have, and for a negative length."""
     settled = dtype or default_dtype()
     if M < 0:
@@ -36,7 +37,7 @@ def _span(M: int, sym: bool) -> int:
     return max(M - 1, 0) if sym or M <= 1 else M
 
 
-def _curve(M: int, curve: Callable[[Tensor], Tensor], dtype: DType, options: dict[str, Any]) -> Tensor:
+def _curve(M: int, curve: Callable[[Tensor], Tensor], dtype: DType, options: Kwargs) -> Tensor:
     """A function of 0 to M - 1, computed in float64."""
     requires_grad = options.pop("requires_grad", False)
     places = create("arange", (M,), 0.0, 1.0, dtype=float64, options=options)
@@ -51,7 +52,7 @@ def exponential(
     tau: float = 1.0,
     sym: bool = True,
     dtype: DType | None = None,
-    **options: Any,
+    **options: object,
 ) -> Tensor:
     """`exp(-abs(n - center) / tau)`; the center, by default the middle, may only be given if not `sym`."""
     settled = _checked("exponential", M, dtype, options)
@@ -64,14 +65,14 @@ def exponential(
 
 
 @composite(public=Public(module=_WINDOWS))
-def cosine(M: int, *, sym: bool = True, dtype: DType | None = None, **options: Any) -> Tensor:
+def cosine(M: int, *, sym: bool = True, dtype: DType | None = None, **options: object) -> Tensor:
     """Half a period of the sine; no point is 0."""
     settled = _checked("cosine", M, dtype, options)
     return _curve(M, lambda n: op.sin((n + 0.5) * (math.pi / (_span(M, sym) + 1))), settled, options)
 
 
 @composite(public=Public(module=_WINDOWS))
-def gaussian(M: int, *, std: float = 1.0, sym: bool = True, dtype: DType | None = None, **options: Any) -> Tensor:
+def gaussian(M: int, *, std: float = 1.0, sym: bool = True, dtype: DType | None = None, **options: object) -> Tensor:
     """`exp(-(n - middle)**2 / (2 std**2))`."""
     settled = _checked("gaussian", M, dtype, options)
     if std <= 0:
@@ -80,7 +81,7 @@ def gaussian(M: int, *, std: float = 1.0, sym: bool = True, dtype: DType | None 
 
 
 @composite(public=Public(module=_WINDOWS))
-def kaiser(M: int, *, beta: float = 12.0, sym: bool = True, dtype: DType | None = None, **options: Any) -> Tensor:
+def kaiser(M: int, *, beta: float = 12.0, sym: bool = True, dtype: DType | None = None, **options: object) -> Tensor:
     """Kaiser's window with shape parameter `beta`."""
     settled = _checked("kaiser", M, dtype, options)
     if beta < 0:
@@ -89,12 +90,12 @@ def kaiser(M: int, *, beta: float = 12.0, sym: bool = True, dtype: DType | None 
 
 
 @composite(public=Public(module=_WINDOWS))
-def bartlett(M: int, *, sym: bool = True, dtype: DType | None = None, **options: Any) -> Tensor:
+def bartlett(M: int, *, sym: bool = True, dtype: DType | None = None, **options: object) -> Tensor:
     """A rise and a fall in straight lines."""
     return create("bartlett_window", (M,), not sym, dtype=_checked("bartlett", M, dtype, options), options=options)
 
 
-def _cosines(name: str, M: int, a: Iterable[float], sym: bool, dtype: DType | None, options: dict[str, Any]) -> Tensor:
+def _cosines(name: str, M: int, a: Iterable[float], sym: bool, dtype: DType | None, options: Kwargs) -> Tensor:
     """`a[0] - a[1] cos(x) + a[2] cos(2 x) - …` with x from 0 to 2 pi."""
     settled = _checked(name, M, dtype, options)
     signed = tuple(float(-weight if k % 2 else weight) for k, weight in enumerate(a))
@@ -104,16 +105,16 @@ def _cosines(name: str, M: int, a: Iterable[float], sym: bool, dtype: DType | No
 
 
 @composite(public=Public(module=_WINDOWS))
-def general_cosine(M: int, *, a: Any, sym: bool = True, dtype: DType | None = None, **options: Any) -> Tensor:
+def general_cosine(M: int, *, a: Arg, sym: bool = True, dtype: DType | None = None, **options: object) -> Tensor:
     """A sum of cosines `a[k] cos(k x)` of alternating signs, with x from 0 to 2 pi."""
-    if not isinstance(a, Iterable):
+    if not isinstance(a, ITERABLE):
         raise ArgumentError("Coefficients must be a list/tuple")
     return _cosines("general_cosine", M, a, sym, dtype, options)
 
 
 @composite(public=Public(module=_WINDOWS))
 def general_hamming(
-    M: int, *, alpha: float = 0.54, sym: bool = True, dtype: DType | None = None, **options: Any
+    M: int, *, alpha: float = 0.54, sym: bool = True, dtype: DType | None = None, **options: object
 ) -> Tensor:
     """`alpha - (1 - alpha) cos(x)`, with x from 0 to 2 pi."""
     return _cosines("general_cosine", M, (alpha, 1 - alpha), sym, dtype, options)
@@ -123,7 +124,7 @@ def _named(name: str, doc: str, *a: float, called: str = "general_cosine") -> No
     """A sum of cosines with fixed weights."""
 
     @composite(name, doc=doc, public=Public(module=_WINDOWS))
-    def window(M: int, *, sym: bool = True, dtype: DType | None = None, **options: Any) -> Tensor:
+    def window(M: int, *, sym: bool = True, dtype: DType | None = None, **options: object) -> Tensor:
         return _cosines(called, M, a, sym, dtype, options)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
+from weft._base.guards import is_list, is_tuple
+from weft._base.types import Arg, Kwargs, PyTree
 from weft._lazy.aval import AnyOwner
 from weft._lazy.value import Value
 from weft._tensor.codegen import op as rows
@@ -35,7 +37,7 @@ class Nested(Encoding):
         """The tensors along the first dim."""
         raise NotImplementedError
 
-    def row_of_components(self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
+    def row_of_components(self, op: OpDef, args: Sequence[object], kwargs: Kwargs) -> list[Tensor]:
         """The results of a row for each component; other nested arguments give theirs."""
         results: list[Tensor] = []
         for at in range(self.shape[0]):
@@ -45,7 +47,7 @@ class Nested(Encoding):
             results.append(result)
         return results
 
-    def row_on(self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    def row_on(self, op: OpDef, args: Sequence[object], kwargs: Kwargs) -> tuple[list[Arg], Kwargs]:
         """The arguments of a row with dims as components count them, and without random keys."""
         if not (op.dims in (pointwise, along, reduces) or op.name in PLAIN):
             raise self.refusal(op.name)
@@ -60,12 +62,12 @@ class Nested(Encoding):
             if by_name[name].kind is not Kind.KEY
         }
 
-    def _shifted(self, op: OpDef, param: Any, x: Any) -> Any:
+    def _shifted(self, op: OpDef, param: Arg, x: Arg) -> tuple[int, ...] | int | None:
         is_dim = param.kind in (Kind.DIM, Kind.DIMS) or param.text in ("DimList", "OwnDim")
         if not (is_dim or (op.name == "unsqueeze" and param.name == "dim")) or x is None:
             return x
         ndim = len(self.shape) + (op.name == "unsqueeze")
-        if isinstance(x, tuple):
+        if is_tuple(x):
             dims = tuple([wrap_dim(d, ndim) for d in x])
             if op.name == "permute":
                 if not dims or dims[0]:
@@ -73,9 +75,9 @@ class Nested(Encoding):
                 dims = dims[1:]
         else:
             dims = wrap_dim(x, ndim)
-        if 0 in (dims if isinstance(dims, tuple) else (dims,)):
+        if 0 in (dims if is_tuple(dims) else (dims,)):
             raise self._first_dim(op.name)
-        return tuple([d - 1 for d in dims]) if isinstance(dims, tuple) else dims - 1
+        return tuple([d - 1 for d in dims]) if is_tuple(dims) else dims - 1
 
     def _first_dim(self, name: str) -> UnsupportedCallError:
         return UnsupportedCallError(f"{name}(): not supported for NestedTensor on dim=0; {self.advice}")
@@ -92,33 +94,33 @@ class Nested(Encoding):
         raise self.refusal("to_dense")
 
 
-def is_nested(x: Any) -> bool:
+def is_nested(x: object) -> bool:
     """Whether an argument is a nested tensor."""
     return isinstance(x, Tensor) and isinstance(encoding_of(x), Nested)
 
 
-def nested_among(args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
+def nested_among(args: Sequence[Arg], kwargs: Kwargs) -> list[Tensor]:
     """The nested tensors among arguments, also in lists."""
-    flat = [x for entry in (*args, *kwargs.values()) for x in (entry if isinstance(entry, list) else [entry])]
+    flat = [x for entry in (*args, *kwargs.values()) for x in (entry if is_list(entry) else [entry])]
     return [x for x in flat if is_nested(x)]
 
 
-def _at(args: Sequence[Any], at: int) -> list[Any]:
+def _at(args: Sequence[object], at: int) -> list[Arg]:
     """Arguments with components in the place of nested tensors."""
     return [_component(x, at) for x in args]
 
 
-def _at_each(kwargs: dict[str, Any], at: int) -> dict[str, Any]:
+def _at_each(kwargs: Kwargs, at: int) -> Kwargs:
     return {name: _component(x, at) for name, x in kwargs.items()}
 
 
-def _component(x: Any, at: int) -> Any:
-    if isinstance(x, list):
+def _component(x: Arg, at: int) -> PyTree:
+    if is_list(x):
         return [_component(part, at) for part in x]
     return encoding_of(x).components()[at] if is_nested(x) else x
 
 
-def reduces_all(op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+def reduces_all(op: OpDef, args: Sequence[object], kwargs: Kwargs) -> bool:
     """Whether a call reduces all dims to one number."""
     if op.dims is not reduces and op.name not in ("any", "all"):
         return False
@@ -126,6 +128,6 @@ def reduces_all(op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     return arguments.get("dim") in (None, ()) and not arguments.get("keepdim")
 
 
-def arguments_of(op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+def arguments_of(op: OpDef, args: Sequence[object], kwargs: Kwargs) -> Kwargs:
     """The arguments of a row by name."""
     return dict(zip([p.name for p in op.params if not p.keyword_only], args, strict=True)) | kwargs

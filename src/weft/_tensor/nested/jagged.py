@@ -6,17 +6,18 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
 
 import numpy as np
 
+from weft._base.guards import is_list, is_tuple
 from weft._base.layout import jagged
 from weft._base.size import size_of
+from weft._base.types import Arg, Kwargs, SavedState
 from weft._tensor.codegen import op as rows
 from weft._tensor.composed import composed, encoding_of, rule
 from weft._tensor.nested.encoding import Nested, is_nested, nested_among, reduces_all
 from weft._tensor.sparse.coo import on_device, summed_at
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft.errors import LayoutError, ShapeError, UnsupportedShapeError
 from weft.ops._dims import along, pointwise, reduces, shared_letter
 from weft.ops._kinds import Kind
@@ -67,16 +68,16 @@ class Jagged(Nested):
         """The sizes, 0 for that in which components differ."""
         return tuple([0 if isinstance(n, RaggedSize) else n for n in self.size])
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> SavedState:
         """What else is to be known, by name."""
         return {"ragged": self.ragged}
 
     @classmethod
-    def restored(cls, facts: dict[str, Any], parts: dict[str, Tensor]) -> Jagged:
+    def restored(cls, facts: SavedState, parts: dict[str, Tensor]) -> Jagged:
         """The encoding with these facts and parts."""
         return encoding_of(jagged_of(parts["values"], parts["offsets"], facts["ragged"], parts.get("lengths")))
 
-    def spans(self) -> np.ndarray[Any, Any]:
+    def spans(self) -> np.ndarray:
         """Where each component begins and ends: (components, 2). Waits for offsets and lengths."""
         offsets = self.offsets.detach()._host()
         ends = offsets[1:] if self.lengths is None else offsets[: self.shape[0]] + self.lengths.detach()._host()
@@ -97,7 +98,7 @@ class Jagged(Nested):
 
     def like(self, values: Tensor, ragged: int) -> Tensor:
         """A tensor with the same components in another size or order of the other dims."""
-        size: list[Any] = [self.size[0], *values.shape]
+        size: list[Arg] = [self.size[0], *values.shape]
         size[ragged] = self.size[self.ragged]
         return composed(Jagged(size_of(size), values, self.offsets, ragged, self.lengths))
 
@@ -107,7 +108,7 @@ class Jagged(Nested):
             return jagged_from(components, self.ragged)
         return self.like(rows.cat(list(components), self.ragged - 1), self.ragged)
 
-    def derived(self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def derived(self, op: OpDef, args: Sequence[object], kwargs: Kwargs) -> Results:
         """The row on all values at once, if its rule for dims says that it treats components one by one."""
         if reduces_all(op, args, kwargs):
             values = encoding_of(contiguous(composed(self))).values
@@ -123,11 +124,11 @@ class Jagged(Nested):
             results = self.row_of_components(op, positional, keywords)
             return self.joined(results) if op.dims is along else rows.stack(results)
         result = getattr(rows, op.name)(*on_values, **named)
-        if isinstance(result, tuple):
+        if is_tuple(result):
             return tuple([self.like(x, at + 1) for x in result])
         return self.like(result, at + 1)
 
-    def _require_same_sizes(self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    def _require_same_sizes(self, op: OpDef, args: Sequence[object], kwargs: Kwargs) -> None:
         for other in nested_among(args, kwargs):
             encoding = encoding_of(other)
             if not isinstance(encoding, Jagged) or encoding.size[encoding.ragged] is not self.size[self.ragged]:
@@ -139,9 +140,9 @@ class Jagged(Nested):
             if (encoding.lengths is None) is not (self.lengths is None):
                 raise ShapeError(f"{op.name}: one nested tensor has gaps between components; call contiguous() first")
 
-    def _on_values(self, op: OpDef, x: Any) -> Any:
+    def _on_values(self, op: OpDef, x: Arg) -> Results:
         """An argument as it is beside values: a dense tensor with a dim for components has one row for each place."""
-        if isinstance(x, list):
+        if is_list(x):
             return [self._on_values(op, part) for part in x]
         if is_nested(x):
             return encoding_of(x).values
@@ -162,21 +163,21 @@ class Jagged(Nested):
         return x.squeeze(self.ragged).index_select(0, self.owners()).movedim((0,), (self.ragged - 1,))
 
     def _place_in_result(
-        self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any], nested: Sequence[Any], named: dict[str, Any]
+        self, op: OpDef, args: Sequence[Arg], kwargs: Kwargs, nested: Sequence[Arg], named: Kwargs
     ) -> int | None:
         """Where the ragged dim is in the result of a row on values; None if the row needs the components apart."""
         assert op.dims is not None, "`row_on` has checked"
         flat: list[tuple[Tensor, bool]] = []
-        static: dict[str, Any] = {}
+        static: Kwargs = {}
         pairs = zip((*args, *kwargs.values()), (*nested, *named.values()), strict=True)
         names = [p.name for p in op.params if not p.keyword_only][: len(args)] + list(kwargs)
         kinds = {p.name: p.kind for p in op.params}
         for name, (x, before) in zip(names, pairs, strict=True):
-            several = x if isinstance(x, list) else [x]
+            several = x if is_list(x) else [x]
             if not all(isinstance(part, Tensor) for part in several):
                 static[name] = (x,) if kinds[name] is Kind.DIMS and isinstance(x, int) else x
                 continue
-            originals = before if isinstance(before, list) else [before]
+            originals = before if is_list(before) else [before]
             flat += [(part, part is not own) for part, own in zip(several, originals, strict=True)]
         factors = op.dims([tuple(x.shape) for x, _ in flat], static)
         letters = [dims[form_place(self, x)] for dims, (x, own) in zip(factors.ins, flat, strict=True) if own]
@@ -201,7 +202,7 @@ def form_place(encoding: Jagged, values: Tensor) -> int:
     return encoding.ragged - 1 - (encoding.values.ndim - values.ndim)
 
 
-def _text(size: Sequence[Any]) -> str:
+def _text(size: Sequence[object]) -> str:
     return f"({', '.join(map(str, size))})"
 
 
@@ -211,7 +212,7 @@ def _text(size: Sequence[Any]) -> str:
 def jagged_of(values: Tensor, offsets: Tensor, ragged: int = 1, lengths: Tensor | None = None) -> Tensor:
     """A tensor of the jagged layout, whose size belongs to the offsets tensor, or to that of lengths."""
     components = (offsets.shape[0] - 1) if lengths is None else lengths.shape[0]
-    size: list[Any] = [components, *values.shape]
+    size: list[Arg] = [components, *values.shape]
     size[ragged] = ragged_size_of(offsets if lengths is None else lengths)
     return composed(Jagged(size_of(size), values, offsets, ragged, lengths))
 
@@ -231,12 +232,12 @@ def contiguous(x: Tensor) -> Tensor:
 
 def padded(x: Tensor, padding: float, output_size: Sequence[int] | None = None) -> Tensor:
     """A dense tensor in which components end with `padding`; longer ones are cut. Waits for the offsets."""
-    encoding = encoding_of(x)
+    encoding: Jagged = encoding_of(x)
     spans = encoding.spans()
     longest = int((spans[:, 1] - spans[:, 0]).max(initial=0))
-    size = [encoding.shape[0], *encoding.values.shape]
+    size: list[int] = [encoding.shape[0], *encoding.values.shape]
     size[encoding.ragged] = longest
-    target = size if output_size is None else list(output_size)
+    target: Sequence[int] = size if output_size is None else list(output_size)
     if len(target) != len(size) or any(
         a != b for d, (a, b) in enumerate(zip(target, size, strict=False)) if d != encoding.ragged
     ):
@@ -263,20 +264,20 @@ def padded(x: Tensor, padding: float, output_size: Sequence[int] | None = None) 
 
 
 @rule(Jagged, "sum")
-def _sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def _sum(input: Tensor, dim: object = None, keepdim: bool = False, *, dtype: object = None) -> Results:
     return _total(input, dim, keepdim, dtype, mean=False)
 
 
 @rule(Jagged, "mean")
-def _mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def _mean(input: Tensor, dim: object = None, keepdim: bool = False, *, dtype: object = None) -> Results:
     return _total(input, dim, keepdim, dtype, mean=True)
 
 
-def _total(x: Tensor, dim: Any, keepdim: bool, dtype: Any, *, mean: bool) -> Any:
+def _total(x: Tensor, dim: Arg, keepdim: bool, dtype: object, *, mean: bool) -> Results:
     """Sums or means over the ragged dim, or over it and that of components."""
     encoding = encoding_of(x)
     ndim = len(encoding.shape)
-    dims = () if dim is None else tuple([d % ndim for d in (dim if isinstance(dim, tuple) else (dim,))])
+    dims = () if dim is None else tuple([d % ndim for d in (dim if is_tuple(dim) else (dim,))])
     if 0 in dims and encoding.ragged not in dims:
         name = "mean" if mean else "sum"
         raise UnsupportedShapeError(
@@ -306,7 +307,7 @@ def _total(x: Tensor, dim: Any, keepdim: bool, dtype: Any, *, mean: bool) -> Any
 
 
 @rule(Jagged, "select")
-def _select(input: Tensor, dim: int, index: Any) -> Tensor:
+def _select(input: Tensor, dim: int, index: Arg) -> Tensor:
     encoding = encoding_of(input)
     if dim % len(encoding.shape):
         raise encoding.refusal("select", " but for dim 0")
@@ -314,7 +315,7 @@ def _select(input: Tensor, dim: int, index: Any) -> Tensor:
 
 
 @rule(Jagged, "slice_dim")
-def _slice_dim(input: Tensor, dim: int, start: Any, length: int, step: int = 1) -> Tensor:
+def _slice_dim(input: Tensor, dim: int, start: object, length: int, step: int = 1) -> Tensor:
     encoding = encoding_of(input)
     if dim % len(encoding.shape) or (length, step) != (1, 1):
         raise LayoutError(f"slice(): not supported for NestedTensor on dim={dim}; {encoding.advice}")
@@ -322,7 +323,7 @@ def _slice_dim(input: Tensor, dim: int, start: Any, length: int, step: int = 1) 
 
 
 @rule(Jagged, "attention")
-def _attention(query: Tensor, key: Tensor, value: Tensor, mask: Any, *options: Any) -> Tensor:
+def _attention(query: Tensor, key: Tensor, value: Tensor, mask: object, *options: object) -> Tensor:
     encoding = encoding_of(query)
     if mask is not None or not (is_nested(key) and is_nested(value)):
         raise encoding.refusal("scaled_dot_product_attention", " with a mask, or beside dense ones")
@@ -337,7 +338,7 @@ def _clone(input: Tensor) -> Tensor:
 
 
 @rule(Jagged, "reshape", "view")
-def _reshape(input: Tensor, shape: Sequence[Any]) -> Tensor:
+def _reshape(input: Tensor, shape: Sequence[object]) -> Tensor:
     encoding = encoding_of(input)
     same = (
         len(shape) > encoding.ragged

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 from weft._base.layout import strided
 from weft._base.size import size_of
+from weft._base.types import Arg, Kwargs
 from weft._tensor.codegen import op as rows
 from weft._tensor.composed import composed, encoding_of, rule
 from weft._tensor.nested.encoding import Nested, arguments_of, is_nested, nested_among, reduces_all
 from weft._tensor.sparse.encoding import is_number
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft.errors import LayoutError, ShapeError
 from weft.ops._dims import pointwise, reduces
 from weft.ops._table import OpDef
@@ -45,7 +45,7 @@ class Strided(Nested):
         pieces = self.values.split([prod(size) for size in self.sizes])
         return tuple([x.reshape(size) for x, size in zip(pieces, self.sizes, strict=True)])
 
-    def derived(self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def derived(self, op: OpDef, args: Sequence[object], kwargs: Kwargs) -> Results:
         """A pointwise row on all values at once; others on the components, one by one."""
         tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
         others = nested_among(args, kwargs)
@@ -101,7 +101,7 @@ def padded(x: Tensor, padding: float, output_size: Sequence[int] | None = None) 
             "Value in output_size is less than NestedTensor padded size. Truncation is not supported: got "
             f"{list(output_size or ())}, and the padded size is {[len(encoding.sizes), *least]}"
         )
-    pieces = []
+    pieces: list[Tensor] = []
     for component in encoding.components():
         ends = [n for own, whole in zip(component.shape[::-1], target[::-1], strict=True) for n in (0, whole - own)]
         pieces.append(rows.pad(component, tuple(ends), "constant", float(padding)))
@@ -117,14 +117,14 @@ def _bmm(input: Tensor, mat2: Tensor) -> Tensor:
 
 
 @rule(Strided, "matmul")
-def _matmul(input: Tensor, other: Tensor) -> Any:
+def _matmul(input: Tensor, other: Tensor) -> Results:
     if not (is_nested(input) and is_nested(other)):
         raise LayoutError("Expected both to be nested, but got a nested self and non-nested other")
     return NotImplemented
 
 
 @rule(Strided, "select")
-def _select(input: Tensor, dim: int, index: Any) -> Tensor:
+def _select(input: Tensor, dim: int, index: Arg) -> Tensor:
     encoding = encoding_of(input)
     if dim:
         raise encoding.refusal("select", " but for dim 0")
@@ -132,7 +132,7 @@ def _select(input: Tensor, dim: int, index: Any) -> Tensor:
 
 
 @rule(Strided, "attention")
-def _attention(query: Tensor, key: Tensor, value: Tensor, mask: Any, *options: Any) -> Tensor:
+def _attention(query: Tensor, key: Tensor, value: Tensor, mask: object, *options: object) -> Tensor:
     encoding = encoding_of(query)
     if mask is not None or not (is_nested(key) and is_nested(value)):
         raise encoding.refusal("scaled_dot_product_attention", " with a mask, or beside dense ones")

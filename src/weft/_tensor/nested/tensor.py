@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
+from weft._base.guards import is_tuple
 from weft._base.size import Size
+from weft._base.types import Arg
 from weft._tensor.arguments import integer
 from weft._tensor.codegen import op
 from weft._tensor.composed import ComposedTensor
@@ -37,7 +39,7 @@ class NestedTensor(ComposedTensor):
             )
         return self._encoding.size
 
-    def size(self, dim: int | str | None = None) -> Any:
+    def size(self, dim: int | str | None = None) -> Arg:
         """Sizes of the dims, or of one of them."""
         if dim is None or isinstance(dim, str):
             return self.shape
@@ -75,12 +77,12 @@ class NestedTensor(ComposedTensor):
             )
         return encoding.components()
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Tensor]:
         return iter(self.unbind())
 
-    def __getitem__(self, index: Any) -> Tensor:
+    def __getitem__(self, index: object) -> Tensor:
         """A component, or a part of one; after `:`, the same part of all, with all of the ragged dim."""
-        first, *rest = index if isinstance(index, tuple) else (index,)
+        first, *rest = index if is_tuple(index) else (index,)
         if first is Ellipsis:
             first, rest = slice(None), [Ellipsis, *rest]
         encoding = self._encoding
@@ -133,13 +135,13 @@ class NestedTensor(ComposedTensor):
         function = strided.padded if isinstance(self._encoding, Strided) else jagged.padded
         return function(self, padding, output_size)
 
-    def is_contiguous(self, memory_format: Any = None) -> bool:
+    def is_contiguous(self, memory_format: object = None) -> bool:
         """Whether components lie one after another, without gaps."""
         del memory_format
         encoding = self._encoding
         return not isinstance(encoding, Jagged) or (encoding.lengths is None and encoding.ragged == 1)
 
-    def contiguous(self, memory_format: Any = None) -> Tensor:
+    def contiguous(self, memory_format: object = None) -> Tensor:
         """The same components without gaps."""
         del memory_format
         encoding = self._encoding

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, cast
+from typing import NoReturn, cast
 
 from weft._base.dtype import QUANTIZED, DType, float32, from_numpy
+from weft._base.guards import is_tuple
 from weft._base.layout import (
     per_channel_affine,
     per_channel_affine_float_qparams,
@@ -14,13 +15,14 @@ from weft._base.layout import (
     qscheme,
     quantized,
 )
+from weft._base.types import Kwargs
 from weft._dispatch import apply
 from weft._lazy.aval import AnyOwner
 from weft._lazy.infer import Call
 from weft._lazy.value import Value
 from weft._tensor.codegen import op as rows
 from weft._tensor.composed import Encoding, composed, encoding_of
-from weft._tensor.tensor import Tensor, wrap
+from weft._tensor.tensor import Results, Tensor, wrap
 from weft.errors import DTypeError, LayoutError, ShapeError, UnsupportedCallError
 from weft.ops._table import Arithmetic, OpDef
 from weft.ops._type_names import scalar_name
@@ -97,7 +99,7 @@ class Quantized(Encoding):
         integers = [wrap(x) for x in apply(call, (self.values._read(), written.values._read(), *inputs[2:]))]
         return tuple([self.with_values(x)._read() for x in integers])
 
-    def derived(self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def derived(self, op: OpDef, args: Sequence[object], kwargs: Kwargs) -> Results:
         """Rows that only move elements move the integers."""
         tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and is_quantized(x)]
         if op.types.arithmetic is not Arithmetic.NONE or len(tensors) != 1 or tensors[0] is not args[0]:
@@ -105,7 +107,7 @@ class Quantized(Encoding):
         if op.name not in _KEEP_DIMS:
             self.uniform(op.name)
         moved = getattr(rows, op.name)(self.values, *args[1:], **kwargs)
-        if not isinstance(moved, tuple):
+        if not is_tuple(moved):
             return self.with_values(moved)
         results: tuple[Tensor, ...] = moved
         return tuple([self.with_values(x) if x.dtype is self.values.dtype else x for x in results])
@@ -145,7 +147,7 @@ _KEEP_DIMS = frozenset({"clone", "alias", "detach", "copy"})
 """Rows that leave all dims where they are, so that a grid for each index of one fits the result."""
 
 
-def is_quantized(x: Any) -> bool:
+def is_quantized(x: object) -> bool:
     """Whether an argument is a quantized tensor."""
     return isinstance(x, Tensor) and isinstance(encoding_of(x), Quantized)
 

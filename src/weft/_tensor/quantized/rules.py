@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from weft._base.dtype import float64, int64, qint8, quint8
+from weft._base.guards import is_tuple
 from weft._tensor.codegen import op as rows
 from weft._tensor.composed import on_whole, rule
 from weft._tensor.quantized.encoding import Quantized, grid_tensor, is_quantized, quantized_encoding, quantized_with
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft.errors import DTypeError, LayoutError
 from weft.ops._dims import wrap_dim
 from weft.ops._table import TABLE
 
 
-def _on_same_grid(name: str, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+def _on_same_grid(name: str, input: Tensor, *args: object, **kwargs: object) -> Tensor:
     """The row on numbers, whose result is put on the input's grid."""
     if not is_quantized(input):
         raise DTypeError(
@@ -71,11 +71,11 @@ def _relu(input: Tensor) -> Tensor:
     return encoding.with_values(rows.maximum(encoding.values, encoding.zero_point.to(encoding.values.dtype)))
 
 
-def _extreme(name: str, input: Tensor, *args: Any, **kwargs: Any) -> Any:
+def _extreme(name: str, input: Tensor, *args: object, **kwargs: object) -> Results:
     """A row that chooses elements: the largest number has the largest integer."""
     encoding = quantized_encoding(input, name).uniform(name)
     chosen = getattr(rows, name)(encoding.values, *args, **kwargs)
-    return (encoding.with_values(chosen[0]), *chosen[1:]) if isinstance(chosen, tuple) else encoding.with_values(chosen)
+    return (encoding.with_values(chosen[0]), *chosen[1:]) if is_tuple(chosen) else encoding.with_values(chosen)
 
 
 for _name in ("max_dim", "min_dim", "amax", "amin"):
@@ -115,7 +115,7 @@ def _copy(input: Tensor, src: Tensor) -> Tensor:
     return src if src.shape == input.shape else rows.broadcast_to(src, tuple(input.shape))
 
 
-def _part(name: str, input: Tensor, dim: int, *bounds: Any) -> Tensor:
+def _part(name: str, input: Tensor, dim: int, *bounds: object) -> Tensor:
     """Slices along a dim. If there is a grid for each of them, the result has theirs; for one slice that is uniform."""
     encoding = quantized_encoding(input, name)
     cut = getattr(rows, name)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NoReturn, Self
+from typing import NoReturn, Self
 
 from weft._base.layout import layout, strided
+from weft._base.types import Arg
 from weft._tensor.composed import ComposedTensor
 from weft._tensor.display import body, place, with_suffixes
 from weft._tensor.quantized.encoding import Quantized, quantized_encoding
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DTypeError, LayoutError, UnsupportedCallError
+from weft.ops._kinds import Scalar
 
 
 class QuantizedTensor(ComposedTensor):
@@ -30,7 +32,7 @@ class QuantizedTensor(ComposedTensor):
         """True."""
         return True
 
-    def _set_requires_grad(self, requires_grad: bool, refusal: str) -> Self:
+    def _set_requires_grad(self, requires_grad: object, refusal: str) -> Self:
         if requires_grad:
             raise DTypeError(
                 refusal or "only Tensors of floating point dtype can require gradients; use x.dequantize()"
@@ -44,7 +46,7 @@ class QuantizedTensor(ComposedTensor):
 
     # --- numbers ------------------------------------------------------------------------------------------------
 
-    def item(self) -> Any:
+    def item(self) -> Scalar:
         """The number of a tensor with one element."""
         if self.numel() != 1:
             raise LayoutError(f"a Tensor with {self.numel()} elements cannot be converted to Scalar")
@@ -61,22 +63,22 @@ class QuantizedTensor(ComposedTensor):
             f"Got unsupported ScalarType {self.dtype}: use x.dequantize().numpy(), or x.int_repr().numpy()"
         )
 
-    def _read_concrete(self, *, decides: bool = False) -> Any:
+    def _read_concrete(self, *, decides: bool = False) -> Arg:
         return self._grid.whole_array()._read_concrete(decides=decides)
 
     # --- what has another meaning than for arrays -----------------------------------------------------------------
 
-    def contiguous(self, memory_format: Any = None) -> Tensor:
+    def contiguous(self, memory_format: object = None) -> Tensor:
         """The tensor itself: elements are row-major."""
         del memory_format
         return self
 
-    def is_contiguous(self, memory_format: Any = None) -> bool:
+    def is_contiguous(self, memory_format: object = None) -> bool:
         """True: elements are row-major."""
         del memory_format
         return True
 
-    def stride(self, dim: int | None = None) -> Any:
+    def stride(self, dim: int | None = None) -> Arg:
         """How many elements apart neighbours along each dim are."""
         return self._grid.values.stride() if dim is None else self._grid.values.stride(dim)
 
@@ -84,7 +86,7 @@ class QuantizedTensor(ComposedTensor):
         """Raises: ask the integers."""
         raise UnsupportedCallError("a quantized tensor has no storage of its own; use x.int_repr().untyped_storage()")
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Tensor]:
         return (self[at] for at in range(self.shape[0]))
 
     def __len__(self) -> int:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from weft._base.dtype import DType, int64
+from weft._base.guards import is_list
 from weft._base.layout import layout, sparse_bsc, sparse_bsr, sparse_csc, sparse_csr
 from weft._base.size import size_of
+from weft._base.types import Arg, Kwargs, PyTree
 from weft._tensor.codegen import op as rows
-from weft._tensor.composed import ENCODINGS, composed, encoding_of, rule
+from weft._tensor.composed import ENCODINGS, AnyEncoding, composed, encoding_of, rule
 from weft._tensor.sparse.coo import Coo, coalesced, coo, counted, masked, on_device, stored
 from weft._tensor.sparse.encoding import Sparse, is_sparse
-from weft._tensor.tensor import Tensor, wrap
+from weft._tensor.tensor import Results, Tensor, wrap
 from weft.errors import ShapeError, UnsupportedCallError, UnsupportedShapeError
 from weft.ops._dims import wrap_dim
 from weft.ops._table import OpDef
@@ -57,7 +59,7 @@ class Compressed(Sparse):
         """All elements, zero where none is stored."""
         return encoding_of(coordinates_of(composed(self))).whole_array()
 
-    def derived(self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def derived(self, op: OpDef, args: Sequence[object], kwargs: Kwargs) -> Results:
         """What the values alone determine; else what the rule for coordinates gives, with the layout of the input."""
         if op.name not in Coo.rules:
             return super().derived(op, args, kwargs)
@@ -74,8 +76,8 @@ class Compressed(Sparse):
         return result
 
 
-def _in_coordinates(x: Any) -> Any:
-    if isinstance(x, list):
+def _in_coordinates(x: Arg) -> PyTree:
+    if is_list(x):
         return [_in_coordinates(part) for part in x]
     return coordinates_of(x) if isinstance(x, Tensor) and isinstance(encoding_of(x), Compressed) else x
 
@@ -122,13 +124,13 @@ _TRANSPOSED = {Csr: Csc, Csc: Csr, Bsr: Bsc, Bsc: Bsr}
 
 def compressed(layout: layout, size: Sequence[int], compressed: Tensor, plain: Tensor, values: Tensor) -> Tensor:
     """A matrix of this size in a compressed layout."""
-    kind: Any = ENCODINGS[layout]
+    kind: Arg = ENCODINGS[layout]
     return composed(kind(size_of(tuple(size)), values, compressed, plain))
 
 
 def empty_compressed(layout: layout, size: Sequence[int], like: Tensor, block: tuple[int, int] = (1, 1)) -> Tensor:
     """A matrix in a compressed layout that stores nothing, of the type and on the device of `like`."""
-    kind: Any = ENCODINGS[layout]
+    kind: Arg = ENCODINGS[layout]
     if len(size) != 2:
         raise UnsupportedShapeError(f"{layout!r} is for matrices here, but got size {list(size)}; use torch.sparse_coo")
     count = size[0] // block[0] if kind.by_row else size[1] // block[1]
@@ -137,7 +139,7 @@ def empty_compressed(layout: layout, size: Sequence[int], like: Tensor, block: t
     return compressed(layout, size, starts, plain, values)
 
 
-def _long_index(encoding: Any) -> tuple[Tensor, Tensor]:
+def _long_index(encoding: AnyEncoding) -> tuple[Tensor, Tensor]:
     """The row and the column of each stored element, or block."""
     starts, plain = encoding.compressed.long(), encoding.plain.long()
     own = rows.searchsorted(starts[1:].contiguous(), counted(encoding.count, plain), right=True)
@@ -159,7 +161,7 @@ def coordinates_of(x: Tensor) -> Tensor:
 
 def compressed_of(x: Tensor, layout: layout) -> Tensor:
     """A matrix in coordinate format in a compressed layout without blocks. Waits for the indices."""
-    kind: Any = ENCODINGS[layout]
+    kind: Arg = ENCODINGS[layout]
     if kind.blocked:
         raise UnsupportedCallError(
             f"a matrix with layout {x.layout!r} cannot get {layout!r}; make blocks of x.to_dense()"
@@ -181,7 +183,7 @@ def _starts(encoding: Coo, count: int) -> tuple[Tensor, Tensor]:
 
 def blocks_of(x: Tensor, layout: layout, block: tuple[int, int]) -> Tensor:
     """A dense matrix in blocks, of which those without a nonzero element are left out. Waits for the elements."""
-    kind: Any = ENCODINGS[layout]
+    kind: Arg = ENCODINGS[layout]
     (height, width), (m, n) = block, x.shape
     if m % height or n % width:
         name = f"dense_to_{repr(layout).removeprefix('torch.')}"
@@ -223,7 +225,7 @@ def _to_dtype(input: Tensor, dtype: DType) -> Tensor:
 
 
 @rule(COMPRESSED, "sum")
-def _sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None) -> Any:
+def _sum(input: Tensor, dim: object = None, keepdim: bool = False, *, dtype: DType | None = None) -> Results:
     if keepdim or dim not in (None, (), (0, 1)):
         return NotImplemented
     return rows.sum(encoding_of(input).values, dtype=dtype)

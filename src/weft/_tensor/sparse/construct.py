@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ContextDecorator
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from weft._base.cell import Cell
 from weft._base.dtype import DType, as_dtype, int32, int64
 from weft._base.layout import layout, sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr
 from weft._base.state import default_dtype
+from weft._base.types import Arg, Kwargs
 from weft._tensor.arguments import sizes
 from weft._tensor.codegen import op
 from weft._tensor.composed import ENCODINGS, encoding_of
@@ -58,7 +58,7 @@ class check_sparse_tensor_invariants(ContextDecorator):
         _INVARIANTS.set(self._before.pop())
 
 
-def _elements(values: Any, dtype: DType | None, device: Any) -> Tensor:
+def _elements(values: Arg, dtype: DType | None, device: Arg) -> Tensor:
     """The values as a tensor that shares memory and graph with what is given."""
     if isinstance(values, Tensor):
         if encoding_of(values) is not None:
@@ -68,7 +68,7 @@ def _elements(values: Any, dtype: DType | None, device: Any) -> Tensor:
     return tensor(values, dtype=dtype, device=device)
 
 
-def _index(indices: Any, like: Tensor, *, narrow: bool = False) -> Tensor:
+def _index(indices: object, like: Tensor, *, narrow: bool = False) -> Tensor:
     """Indices as a tensor of integers on the device of the values."""
     if not isinstance(indices, Tensor):
         indices = tensor(indices, device=like.device)
@@ -89,11 +89,11 @@ def _checks(check_invariants: bool | None) -> bool:
 
 
 def made_of_coordinates(
-    indices: Any,
-    values: Any,
-    size: Any,
+    indices: object,
+    values: object,
+    size: Arg,
     dtype: DType | None,
-    device: Any,
+    device: object,
     requires_grad: bool,
     check_invariants: bool | None,
     is_coalesced: bool | None,
@@ -162,7 +162,7 @@ def _require_inside(indices: Tensor, size: Sequence[int], is_coalesced: bool | N
             raise LayoutError("cannot set is_coalesced to true if indices correspond to uncoalesced COO tensor")
 
 
-def new_in_layout(layout: layout, row: str, size: Sequence[int], dtype: DType, options: dict[str, Any]) -> Tensor:
+def new_in_layout(layout: layout, row: str, size: Sequence[int], dtype: DType, options: Kwargs) -> Tensor:
     """The result of a factory row in a sparse layout: only of `zeros`, since all that is not stored is zero."""
     if row != "zeros" or layout not in ENCODINGS or not issubclass(ENCODINGS[layout], Sparse):
         raise LayoutError(
@@ -177,11 +177,11 @@ def new_in_layout(layout: layout, row: str, size: Sequence[int], dtype: DType, o
 def made_of_compressed(
     name: str,
     target: layout | None,
-    indices: tuple[Any, Any],
-    values: Any,
-    size: Any,
+    indices: tuple[object, object],
+    values: object,
+    size: object,
     dtype: DType | None,
-    device: Any,
+    device: object,
     requires_grad: bool,
     check_invariants: bool | None,
 ) -> Tensor:
@@ -191,7 +191,7 @@ def made_of_compressed(
         raise LayoutError(f"{name} expected sparse compressed tensor layout but got {layout_name}")
     elements = _elements(values, dtype, device)
     first, second = (_index(x, elements, narrow=True) for x in indices)
-    kind: Any = ENCODINGS[target]
+    kind: Arg = ENCODINGS[target]
     lead, other = kind.names
     if first.ndim != 1 or second.ndim != 1:
         raise LayoutError(
@@ -218,7 +218,7 @@ def made_of_compressed(
 
 
 def _require_compressed(
-    kind: Any, starts: Tensor, plain: Tensor, values: Tensor, size: Sequence[int], block: tuple[int, int]
+    kind: Arg, starts: Tensor, plain: Tensor, values: Tensor, size: Sequence[int], block: tuple[int, int]
 ) -> None:
     lead, other = kind.names
     lines, across = ("row", "column") if kind.by_row else ("column", "row")

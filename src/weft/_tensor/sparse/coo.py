@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -75,7 +74,7 @@ class Coo(Sparse):
         return coalesced(x)
 
 
-def matches(wanted: np.ndarray[Any, Any], keys: np.ndarray[Any, Any]) -> tuple[Any, Any]:
+def matches(wanted: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The positions of all pairs of equal numbers: in `wanted`, in order, and in `keys`, which are sorted."""
     first = np.searchsorted(keys, wanted)
     counts = np.searchsorted(keys, wanted, side="right") - first
@@ -105,18 +104,18 @@ def flat_index(indices: Tensor, sizes: Sequence[int]) -> Tensor:
     return (indices * steps[:, None]).sum(0)
 
 
-def host_index(indices: Tensor, sizes: Sequence[int]) -> np.ndarray[Any, Any]:
+def host_index(indices: Tensor, sizes: Sequence[int]) -> np.ndarray:
     """The number of each index in row-major order, as an array: it waits for the indices."""
     return np.array(row_major(tuple(sizes)), np.int64) @ indices.detach()._host()
 
 
-def unflat(places: np.ndarray[Any, Any], sizes: Sequence[int], like: Tensor) -> Tensor:
+def unflat(places: np.ndarray, sizes: Sequence[int], like: Tensor) -> Tensor:
     """The indices with these numbers, on the device of `like`."""
-    index = np.unravel_index(places, tuple(sizes)) if sizes else []
+    index: Sequence[np.ndarray] = np.unravel_index(places, tuple(sizes)) if sizes else []
     return from_host(np.array(index, np.int64).reshape(len(sizes), len(places)), like.device)
 
 
-def on_device(array: np.ndarray[Any, Any], like: Tensor) -> Tensor:
+def on_device(array: np.ndarray, like: Tensor) -> Tensor:
     """A tensor of an array's integers, on the device of `like`."""
     return from_host(np.asarray(array, np.int64), like.device)
 

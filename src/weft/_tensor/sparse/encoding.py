@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
+from weft._base.autocast import NO_AUTOCAST
 from weft._base.dtype import DType
-from weft._base.state import NO_AUTOCAST, Pending, using
+from weft._base.guards import is_tuple
+from weft._base.pending import Pending
+from weft._base.state import using
+from weft._base.types import Arg, Args, Kwargs
 from weft._lazy.infer import Call
 from weft._lazy.value import Value
 from weft._tensor.codegen import op as rows
 from weft._tensor.composed import Encoding, composed, encoding_of
-from weft._tensor.tensor import Tensor, operand, wrap
+from weft._tensor.tensor import Results, Tensor, operand, wrap
 from weft.ops._dims import pointwise
+from weft.ops._kinds import Scalar
 from weft.ops._table import OpDef
 
 
@@ -40,7 +44,7 @@ class Sparse(Encoding):
             ]
         )
 
-    def derived(self, op: OpDef, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def derived(self, op: OpDef, args: Sequence[Arg], kwargs: Kwargs) -> Results:
         """The result of a pointwise row of one sparse tensor and numbers, if it is zero where the tensor is."""
         tensors = [at for at, x in enumerate(args) if isinstance(x, Tensor) and not is_number(x)]
         keywords = {name: number_of(x) for name, x in kwargs.items()}
@@ -83,7 +87,7 @@ def is_number(x: Tensor) -> bool:
     return x._read().aval.weak
 
 
-def number_of(x: Any) -> Any:
+def number_of(x: object) -> Scalar:
     """The Python number of an argument that is one; anything else as it is."""
     return operand(x).number if isinstance(x, Tensor) and is_number(x) else x
 
@@ -93,13 +97,13 @@ def is_sparse(x: Tensor) -> bool:
     return isinstance(encoding_of(x), Sparse)
 
 
-def _typed(xs: Any) -> tuple[Any, ...]:
+def _typed(xs: Arg) -> Args:
     """A key that tells 2 from 2.0."""
-    return tuple([(type(x[1]), *x) if isinstance(x, tuple) else (type(x), x) for x in xs])
+    return tuple([(type(x[1]), *x) if is_tuple(x) else (type(x), x) for x in xs])
 
 
 @lru_cache(1024)
-def _keeps_zero(name: str, dtype: DType, at: int, others: tuple[Any, ...], keywords: tuple[Any, ...]) -> bool:
+def _keeps_zero(name: str, dtype: DType, at: int, others: Args, keywords: Args) -> bool:
     """Whether a pointwise row makes zero of zero, at position `at` beside these numbers."""
     arguments = [x for _, x in others]
     with using(pending=Pending(watched=False), capture=None, grad=False, autocast=NO_AUTOCAST, observers=()):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -36,7 +35,7 @@ def embedded(input: Tensor, weight: Tensor, padding_idx: int | None, scale_grad_
     size = tuple(weight.shape)
     indices = wrap(input.detach().reshape((-1,))._read())  # those of now, whatever is written to `input` later
 
-    def derivative(cotangents: dict[int, Value], members: Sequence[Any]) -> list[Value | None]:
+    def derivative(cotangents: dict[int, Value], members: Sequence[object]) -> list[Value | None]:
         del members
         rows = wrap(cotangents[0]).reshape((-1, size[1]))
         if padding_idx is None:

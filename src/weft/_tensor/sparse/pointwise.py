@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from weft._base.dtype import DType
@@ -11,13 +9,13 @@ from weft._tensor.codegen import op
 from weft._tensor.composed import encoding_of, rule
 from weft._tensor.sparse.coo import Coo, coalesced, coo, empty_coo, host_index, masked, on_device
 from weft._tensor.sparse.encoding import is_number, is_sparse
-from weft._tensor.tensor import Tensor
+from weft._tensor.tensor import Results, Tensor
 from weft.errors import ShapeError, UnsupportedShapeError
 from weft.ops._dims import broadcast_shapes
 
 
 @rule(Coo, "add")
-def _add(input: Tensor, other: Tensor, *, alpha: Any = 1) -> Tensor:
+def _add(input: Tensor, other: Tensor, *, alpha: object = 1) -> Tensor:
     if not (is_sparse(input) and is_sparse(other)):
         return _beside_dense(input, other, alpha)
     a, b = encoding_of(input), encoding_of(other)
@@ -33,7 +31,7 @@ def _add(input: Tensor, other: Tensor, *, alpha: Any = 1) -> Tensor:
     return coalesced(result) if a.is_coalesced and b.is_coalesced else result
 
 
-def _beside_dense(input: Tensor, other: Tensor, alpha: Any) -> Tensor:
+def _beside_dense(input: Tensor, other: Tensor, alpha: object) -> Tensor:
     """The dense sum of a sparse and a dense tensor, which adds only what is stored."""
     dense, sparse = (other, input) if is_sparse(input) else (input, other)
     if is_number(dense) or dense.shape != sparse.shape:
@@ -46,17 +44,17 @@ def _beside_dense(input: Tensor, other: Tensor, alpha: Any) -> Tensor:
 
 
 @rule(Coo, "sub")
-def _sub(input: Tensor, other: Tensor, *, alpha: Any = 1) -> Tensor:
+def _sub(input: Tensor, other: Tensor, *, alpha: object = 1) -> Tensor:
     return _add(input, op.neg(other), alpha=alpha)
 
 
 @rule(Coo, "rsub")
-def _rsub(input: Tensor, other: Tensor, *, alpha: Any = 1) -> Tensor:
+def _rsub(input: Tensor, other: Tensor, *, alpha: object = 1) -> Tensor:
     return _add(other, op.neg(input), alpha=alpha)
 
 
 @rule(Coo, "mul")
-def _mul(input: Tensor, other: Tensor) -> Any:
+def _mul(input: Tensor, other: Tensor) -> Results:
     if not is_sparse(input):
         input, other = other, input
     encoding = encoding_of(input)
@@ -91,7 +89,7 @@ def _common_product(input: Tensor, other: Tensor) -> Tensor:
 
 
 @rule(Coo, "true_divide")
-def _true_divide(input: Tensor, other: Tensor) -> Any:
+def _true_divide(input: Tensor, other: Tensor) -> Results:
     if is_number(other):
         return NotImplemented
     if is_sparse(other) or other.ndim:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -105,19 +104,21 @@ def _matmul(input: Tensor, other: Tensor) -> Tensor:
         case 3, 2 if is_sparse(other):
             whole = _product("mm", input.reshape((-1, input.shape[-1])), other)
             return whole.reshape((*input.shape[:-1], other.shape[-1]))
-    raise UnsupportedShapeError(
-        f"matmul: there is no rule for sparse factors of {input.ndim} and {other.ndim} dims; use x.to_dense() first"
-    )
+        case _:
+            raise UnsupportedShapeError(
+                f"matmul: there is no rule for sparse factors of {input.ndim} and {other.ndim} dims; use x.to_dense() "
+                "first"
+            )
 
 
 @rule(Coo, "addmm")
-def _addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def _addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: object = 1, alpha: object = 1) -> Tensor:
     product = op.mul(_product("addmm", mat1, mat2), alpha)
     return op.add(op.mul(input, beta), product)
 
 
 @rule(Coo, "addmv")
-def _addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def _addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: object = 1, alpha: object = 1) -> Tensor:
     return op.add(op.mul(input, beta), op.mul(_mv(mat, vec), alpha))
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from weft._base.dtype import DType
+from weft._base.guards import is_tuple
+from weft._base.types import Arg
 from weft._tensor.codegen import op
 from weft._tensor.composed import encoding_of, rule
 from weft._tensor.sparse.coo import Coo, coalesced, coo, host_index, on_device, summed_at
@@ -17,7 +17,7 @@ from weft.ops._dims import wrap_dim
 
 
 @rule(Coo, "sum")
-def total(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
+def total(input: Tensor, dim: Arg = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
     """Sums over dims: dense if all sparse dims are among them, else sparse."""
     encoding = encoding_of(input)
     dims = range(input.ndim) if dim is None or dim == () else (dim,) if isinstance(dim, int) else dim
@@ -43,8 +43,10 @@ def _type(x: Tensor, dtype: DType | None) -> DType:
 
 
 @rule(Coo, "vector_norm")
-def _vector_norm(x: Tensor, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    if ord <= 0 or (dim not in (None, ()) and len(dim if isinstance(dim, tuple) else (dim,)) != x.ndim):
+def _vector_norm(
+    x: Tensor, ord: float = 2, dim: object = None, keepdim: bool = False, *, dtype: object = None
+) -> Tensor:
+    if ord <= 0 or (dim not in (None, ()) and len(dim if is_tuple(dim) else (dim,)) != x.ndim):
         raise UnsupportedCallError(
             f"norm: of a sparse tensor, norms of positive order over all dims can be computed, but got p={ord} and "
             f"dim={dim}; use x.to_dense() first"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from weft._tensor.composed import encoding_of
+from weft._tensor.composed import AnyEncoding, encoding_of
 from weft._tensor.display import body, place, place_in_graph, type_not_shown, with_suffixes
 from weft._tensor.sparse.compressed import Compressed
 from weft._tensor.tensor import Tensor
@@ -15,7 +14,7 @@ _LEAD = "tensor("
 
 def show(x: Tensor) -> str:
     """The text of `repr(x)`. Waits for indices and elements."""
-    encoding: Any = encoding_of(x)
+    encoding: AnyEncoding = encoding_of(x)
     by_row = isinstance(encoding, Compressed)
     if by_row:
         indices = dict(zip(encoding.names, (encoding.compressed, encoding.plain), strict=True))
@@ -32,7 +31,7 @@ def _part(name: str, x: Tensor) -> str:
     return f"{lead}{elements})"
 
 
-def _suffixes(x: Tensor, encoding: Any) -> Iterator[str]:
+def _suffixes(x: Tensor, encoding: AnyEncoding) -> Iterator[str]:
     yield from place(x)
     yield f"size={tuple(x.shape)}"
     yield f"nnz={encoding.count}"

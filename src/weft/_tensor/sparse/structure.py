@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from weft._base.dtype import int64
+from weft._base.types import Arg
 from weft._tensor.codegen import op
 from weft._tensor.composed import encoding_of, rule
 from weft._tensor.sparse.coo import Coo, coalesced, coo, matches, on_device
@@ -78,7 +78,7 @@ def _unsqueeze(input: Tensor, dim: int) -> Tensor:
 
 
 @rule(Coo, "squeeze")
-def _squeeze(input: Tensor, dim: Any = None) -> Tensor:
+def _squeeze(input: Tensor, dim: Arg = None) -> Tensor:
     dims = range(input.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
     gone = {wrap_dim(d, input.ndim) for d in dims}
     gone = {d for d in gone if input.shape[d] == 1}
@@ -90,7 +90,7 @@ def _squeeze(input: Tensor, dim: Any = None) -> Tensor:
 # --- parts ------------------------------------------------------------------------------------------------------
 
 
-def _chosen(x: Tensor, places: np.ndarray[Any, Any], dim: int, new: np.ndarray[Any, Any], size: int) -> Tensor:
+def _chosen(x: Tensor, places: np.ndarray, dim: int, new: np.ndarray, size: int) -> Tensor:
     """The stored elements at these places, with other indices along a sparse dim, which gets another size."""
     encoding = encoding_of(x)
     at = on_device(places, encoding.indices)
@@ -100,12 +100,12 @@ def _chosen(x: Tensor, places: np.ndarray[Any, Any], dim: int, new: np.ndarray[A
     return coo(sizes, op.stack(rows), encoding.values.index_select(0, at))
 
 
-def _rows(x: Tensor, dim: int) -> np.ndarray[Any, Any]:
+def _rows(x: Tensor, dim: int) -> np.ndarray:
     """The indices along a sparse dim. Waits for them."""
     return encoding_of(x).indices.detach()._host()[dim]
 
 
-def _on_values(x: Tensor, dim: int, function: Any) -> Tensor | None:
+def _on_values(x: Tensor, dim: int, function: Callable[[Tensor, int], Tensor]) -> Tensor | None:
     """The result of a function (values, dim) for a dense dim, with the sizes that follow; None for a sparse dim."""
     encoding = encoding_of(x)
     if dim < encoding.sparse_dim:
@@ -131,7 +131,7 @@ def _index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     return _chosen(input, places, at, new, len(wanted))
 
 
-def _sliced(x: Tensor, dim: int, start: Any, length: int, step: int = 1) -> Tensor:
+def _sliced(x: Tensor, dim: int, start: Arg, length: int, step: int = 1) -> Tensor:
     first = number_of(start)
     first = int(first.item() if isinstance(first, Tensor) else first)
     dense = _on_values(x, dim, lambda values, d: op.slice_dim(values, d, first, length, step))
@@ -143,11 +143,11 @@ def _sliced(x: Tensor, dim: int, start: Any, length: int, step: int = 1) -> Tens
 
 
 @rule(Coo, "slice_dim")
-def _slice_dim(input: Tensor, dim: int, start: Any, length: int, step: int = 1) -> Tensor:
+def _slice_dim(input: Tensor, dim: int, start: object, length: int, step: int = 1) -> Tensor:
     return _sliced(input, wrap_dim(dim, input.ndim), start, length, step)
 
 
-def _selected(x: Tensor, dim: int, index: Any) -> Tensor:
+def _selected(x: Tensor, dim: int, index: object) -> Tensor:
     """The slice at an index, without that dim; dense if there is no other sparse dim."""
     piece = coalesced(_sliced(x, dim, index, 1))
     encoding = encoding_of(piece)
@@ -161,7 +161,7 @@ def _selected(x: Tensor, dim: int, index: Any) -> Tensor:
 
 
 @rule(Coo, "select")
-def _select(input: Tensor, dim: int, index: Any) -> Tensor:
+def _select(input: Tensor, dim: int, index: object) -> Tensor:
     return _selected(input, wrap_dim(dim, input.ndim), index)
 
 
@@ -187,7 +187,7 @@ def _cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     size = [*tensors[0].shape[:at], sum(x.shape[at] for x in tensors), *tensors[0].shape[at + 1 :]]
     if at >= first.sparse_dim:
         return _cat_dense(tensors, at, size)
-    shifted = []
+    shifted: list[Tensor] = []
     start = 0
     for x, encoding in zip(tensors, encodings, strict=True):
         rows = [encoding.indices[d] + (start if d == at else 0) for d in range(encoding.sparse_dim)]
@@ -199,7 +199,7 @@ def _cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 def _cat_dense(tensors: Sequence[Tensor], dim: int, size: Sequence[int]) -> Tensor:
     """Joined along a dense dim: the values of each tensor have zeros beside them."""
-    pieces = []
+    pieces: list[tuple[Tensor, Tensor]] = []
     start = 0
     for x in tensors:
         encoding = encoding_of(x)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from weft._base.dtype import DType
 from weft._base.layout import layout, sparse_coo, sparse_csr
+from weft._base.types import Arg
 from weft._tensor.codegen import op
-from weft._tensor.composed import ComposedTensor, encoding_of
+from weft._tensor.composed import AnyEncoding, ComposedTensor, encoding_of
 from weft._tensor.sparse.compressed import Compressed, compressed_of, coordinates_of, masked_by
 from weft._tensor.sparse.coo import Coo, coalesced, coo, empty_coo, masked
 from weft._tensor.sparse.encoding import Sparse, is_sparse
@@ -31,7 +32,7 @@ class SparseTensor(ComposedTensor):
         """Whether elements are stored in compressed rows."""
         return self.layout is sparse_csr
 
-    def _of(self, kind: type[Any], name: str, what: str) -> Any:
+    def _of(self, kind: type[Arg], name: str, what: str) -> AnyEncoding:
         encoding = self._encoding
         if not isinstance(encoding, kind):
             raise LayoutError(f"{name} expected sparse {what} tensor layout but got {encoding.kind}")
@@ -41,12 +42,12 @@ class SparseTensor(ComposedTensor):
 
     def _nnz(self) -> int:
         """The number of elements that are stored."""
-        encoding: Any = self._encoding
+        encoding: AnyEncoding = self._encoding
         return encoding.count
 
     def sparse_dim(self) -> int:
         """The number of dims with indices."""
-        encoding: Any = self._encoding
+        encoding: AnyEncoding = self._encoding
         return encoding.sparse_dim
 
     def dense_dim(self) -> int:
@@ -120,12 +121,12 @@ class SparseTensor(ComposedTensor):
         sparse_dim: int | None = None,
         *,
         layout: layout | None = None,
-        blocksize: Any = None,
+        blocksize: object = None,
         dense_dim: int | None = None,
     ) -> Tensor:
         """The same elements in coordinate format, or in another layout."""
         target = sparse_coo if layout is None else layout
-        own: Any = self._encoding
+        own: AnyEncoding = self._encoding
         if sparse_dim not in (None, own.sparse_dim):
             raise UnsupportedCallError(
                 f"to_sparse: the number of sparse dims stays {own.sparse_dim}, but got sparse_dim={sparse_dim}; use "
@@ -196,16 +197,16 @@ class SparseTensor(ComposedTensor):
             "by element_size()"
         )
 
-    def is_contiguous(self, memory_format: Any = None) -> bool:
+    def is_contiguous(self, memory_format: object = None) -> bool:
         """False: elements have no order in memory."""
         del memory_format
         return False
 
-    def stride(self, dim: int | None = None) -> Any:
+    def stride(self, dim: int | None = None) -> Arg:
         """Zeros: elements have no order in memory."""
         return (0,) * self.ndim if dim is None else 0
 
-    def contiguous(self, memory_format: Any = None) -> Tensor:
+    def contiguous(self, memory_format: object = None) -> Tensor:
         """Raises: elements have no order in memory."""
         raise self._encoding.refusal("contiguous")
 
