@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from operator import attrgetter
+from collections.abc import Callable
+from operator import attrgetter, methodcaller
 from typing import Any, TypeVar
 
 from weft._base.dtype import DType
@@ -111,6 +112,9 @@ class TensorBase(Derived):
         """Type of the elements."""
         return self._read().aval.dtype
 
+
+current_value: Callable[[TensorBase], Value] = methodcaller("_read")
+"""The current value of a tensor."""
 
 T = TypeVar("T", bound=TensorBase)
 VALUE_SLOT: Any = vars(TensorBase)["_value"]

@@ -3,11 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, overload
 
-from weft._base.device import device as Device
 from weft._base.dtype import DType
 from weft._base.layout import layout as Layout
 from weft._base.layout import memory_format as MemoryFormat
-from weft._base.size import Size
 from weft._tensor.generator import Generator
 from weft._tensor.node import Node
 from weft._tensor.storage import UntypedStorage

@@ -315,7 +315,8 @@ def derived_stub() -> str:
     """`_tensor/derived.pyi`."""
     methods = "\n".join(f"    {text}".replace("\n", "\n    ") for text in _methods())
     results = "\n".join(_results())
-    return f"{_HEAD}{_TENSOR}import builtins\n{_NUMBER}\n{results}\n" + _builtin(f"class Derived:\n{methods}\n")
+    text = _builtin(f"class Derived:\n{methods}\n")
+    return _needed(f"{_HEAD}{_TENSOR}import builtins\n{_NUMBER}\n{results}\n{text}")
 
 
 def _functions(public: dict[str, Callable[..., Any]]) -> str:
@@ -331,7 +332,18 @@ def package_stub() -> str:
     )
     functions = _functions({n: f for n, f in PUBLIC[""].items() if n not in _api.LOCATIONS})
     text = _builtin(f"{_NUMBER}__version__: str\n\n{functions}\n")
-    return f"{_HEAD}{_IMPORTED}\nimport builtins\nfrom types import ModuleType\n{modules}\n{named}\n{of_table}\n{text}"
+    imports = f"{_IMPORTED}\nimport builtins\nfrom types import ModuleType\n{modules}\n{named}\n"
+    return _needed(f"{_HEAD}{imports}{of_table}\n{text}")
+
+
+def _needed(text: str) -> str:
+    """A stub without the imports of names that do not come again."""
+
+    def kept(line: re.Match[str]) -> str:
+        names = [name for name in line[2].split(", ") if len(re.findall(rf"\b{name.split()[-1]}\b", text)) > 1]
+        return f"{line[1]}{', '.join(names)}\n" if names else ""
+
+    return re.sub(r"^(from \S+ import )(.*)\n", kept, text, flags=re.MULTILINE)
 
 
 def _builtin(text: str) -> str:
@@ -341,7 +353,7 @@ def _builtin(text: str) -> str:
 
 def module_stub(module: str, imports: str = "") -> str:
     """The stub of a module that exports functions of the table alone, and what is imported in addition."""
-    return f"{_HEAD}{_IMPORTED}{_TENSOR}{imports}{_NUMBER}\n{_functions(PUBLIC[module])}\n"
+    return _needed(f"{_HEAD}{_IMPORTED}{_TENSOR}{imports}{_NUMBER}\n{_functions(PUBLIC[module])}\n")
 
 
 _ERROR = "from weft.errors import LinAlgError as LinAlgError\n"
@@ -352,7 +364,7 @@ def functional_stub() -> str:
     from weft.nn import functional
 
     public = {name: getattr(functional, name) for name in dir(functional)}
-    return f"{_HEAD}{_IMPORTED}{_TENSOR}{_NUMBER}\n{_functions(public)}\n"
+    return _needed(f"{_HEAD}{_IMPORTED}{_TENSOR}{_NUMBER}\n{_functions(public)}\n")
 
 
 STUBS: dict[Path, Callable[[], str]] = {

@@ -244,6 +244,10 @@ class _BatchNorm(_NormBase):
         )
 
 
+BatchNorm = _BatchNorm
+"""The base of all, for other packages."""
+
+
 class BatchNorm1d(_BatchNorm):
     """Batch normalisation of (batch, channels) or (batch, channels, length)."""
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Self, TypeVar
 
+from weft._base.checks import is_a
 from weft._base.types import Arg
-from weft._tensor.base import new_handle
+from weft._tensor.base import current_value, new_handle
 from weft._tensor.convert import tensor
 from weft._tensor.copying import handle_on
 from weft._tensor.kind_names import kind_and_advice
@@ -19,14 +20,14 @@ T = TypeVar("T", bound=Tensor)
 
 def _new(cls: type[T], data: object) -> T:
     """An object of the class or, for a tensor with an owner, of a class that is also that of its tensors."""
-    owner = data._read().aval.owner if isinstance(data, Tensor) else None
+    owner = current_value(data).aval.owner if isinstance(data, Tensor) else None
     return new_handle(cls if owner is None else owner.type_like(cls))
 
 
 def _share(target: Tensor, data: Tensor | None, kind: str) -> None:
     if data is None:
         data = tensor([])
-    if not isinstance(data, Tensor):
+    if not is_a(data, Tensor):
         raise ArgumentError(f"{kind}(): argument 'data' must be Tensor, not {kind_and_advice(data)}")
     share(target, data)
 
@@ -39,7 +40,7 @@ class Parameter(Tensor):
 
     __torch_function__ = disabled
 
-    def __new__(cls, data: object = None, *args: Arg, **kwargs: Arg) -> Self:
+    def __new__(cls, data: Arg = None, *args: Arg, **kwargs: Arg) -> Self:
         """A parameter that has the elements of `data`; it is distributed if `data` is."""
         return _new(cls, data)
 
@@ -65,7 +66,7 @@ class Buffer(Tensor):
 
     persistent: bool
 
-    def __new__(cls, data: object = None, *args: Arg, **kwargs: Arg) -> Self:
+    def __new__(cls, data: Arg = None, *args: Arg, **kwargs: Arg) -> Self:
         """A buffer that has the elements of `data`; it is distributed if `data` is."""
         return _new(cls, data)
 

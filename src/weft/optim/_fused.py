@@ -21,6 +21,7 @@ from weft._lazy.infer import call_of
 from weft._lazy.runtime import new_array
 from weft._lazy.value import Value
 from weft._tensor.alias import layout_of, owner_of
+from weft._tensor.base import current_value
 from weft._tensor.leaf import leaf
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, operand, wrap
@@ -88,7 +89,7 @@ class FusedOptimizer(Optimizer):
             for name in self._counters:
                 if name in entry:
                     count = entry[name]  # older state dicts have Python numbers
-                    value = count._read() if isinstance(count, Tensor) else _counter(count, param.device)
+                    value = current_value(count) if isinstance(count, Tensor) else _counter(count, param.device)
                     entry[name] = wrap(shared.setdefault((value.aval, float(count)), value))
 
     # --- for subclasses ---------------------------------------------------------------------------------------
@@ -233,7 +234,7 @@ def by_device(params: Sequence[Tensor], kind: Callable[[Tensor], Hashable]) -> l
     marks: list[tuple[int, Any, Any, Any]] = []
     groups: list[list[Any]] = []
     for param, level in zip(params, _levels(params), strict=True):
-        aval = param._read().aval
+        aval = current_value(param).aval
         mark = (level, aval.device, aval.mesh, kind(param))
         if mark not in marks:
             marks.append(mark)
@@ -300,7 +301,7 @@ def filled(param: Tensor, start: float | Tensor, shape: tuple[int, ...] | None =
     In complex state both parts have that number. Names of the parameter's dims may change later, so state has none.
     """
     start = float(start)
-    aval = named(param._read().aval, None)
+    aval = named(current_value(param).aval, None)
     if shape is not None:
         aval = aval_of(shape, aval.dtype, device=aval.device)
     return wrap(leaf(aval, new_array(aval, complex(start, start) if aval.dtype.is_complex else start)))

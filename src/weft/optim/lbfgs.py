@@ -11,6 +11,7 @@ from weft._dispatch import apply
 from weft._lazy.call import ONE, many
 from weft._lazy.infer import call_of
 from weft._lazy.value import Value
+from weft._tensor.base import current_value
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import own
@@ -179,18 +180,18 @@ class _Line:
 class _History:
     """The state passed from one iteration to the next, with the names of PyTorch's state dicts."""
 
-    d: Any = None
+    d: Tensor | None = None
     t: float = 0.0
-    old_dirs: list[Any] = field(default_factory=list)  # changes of the gradient
-    old_stps: list[Any] = field(default_factory=list)  # the steps that caused them
-    ro: list[Any] = field(default_factory=list)  # reciprocals of the products of both
+    old_dirs: list[Tensor] = field(default_factory=list[Tensor])  # changes of the gradient
+    old_stps: list[Tensor] = field(default_factory=list[Tensor])  # the steps that caused them
+    ro: list[Tensor] = field(default_factory=list[Tensor])  # reciprocals of the products of both
     H_diag: Any = 1
-    prev_flat_grad: Any = None
+    prev_flat_grad: Tensor | None = None
     prev_loss: float = 0.0
 
     def direction(self, gradient: Tensor, most: int) -> tuple[Tensor, float]:
         """The descent direction, and the directional derivative along it."""
-        if self.prev_flat_grad is not None:
+        if self.prev_flat_grad is not None and self.d is not None:
             self._learn(gradient - self.prev_flat_grad, self.d * float(self.t), most)
         if not self.old_dirs:
             steepest = -gradient * self.H_diag
@@ -217,7 +218,7 @@ class _History:
 
 def _padded(tensors: list[Tensor], room: int) -> list[Value]:
     """The tensors, padded with zeros to a length. The zeros share one array but are separate inputs of the program."""
-    zero = filled(tensors[0], 0.0)._read()
+    zero = current_value(filled(tensors[0], 0.0))
     return [operand(x) for x in tensors] + [own(zero) for _ in range(room - len(tensors))]
 
 

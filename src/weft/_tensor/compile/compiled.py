@@ -334,7 +334,7 @@ def compile(
         return lambda function: compile(function, fullgraph=fullgraph, disable=disable)
     if disable:
         return model
-    around = getattr(type(model), "_compiled", None)  # a replica's own work around its module is not compiled
+    around = getattr(type(model), "compiled_by", None)  # a replica's own work around its module is not compiled
     return Compiled(model, fullgraph) if around is None else around(model, lambda inner: Compiled(inner, fullgraph))
 
 

@@ -7,8 +7,10 @@ from collections.abc import Generator, Iterable, Sequence
 from math import inf
 from typing import Any
 
+from weft._base.checks import is_a
 from weft._base.dtype import float32, promote_types
 from weft._base.state import using
+from weft._tensor.base import current_value
 from weft._tensor.codegen import op
 from weft._tensor.convert import tensor
 from weft._tensor.kind_names import kind_and_advice
@@ -19,7 +21,7 @@ from weft.errors import ArgumentError, GradientError
 def _grads(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
     items = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     for p in items:
-        if not isinstance(p, Tensor):
+        if not is_a(p, Tensor):
             raise ArgumentError(f"clipping gradients: parameters must be Tensors, not {kind_and_advice(p)}")
     return [p.grad for p in items if p.grad is not None]
 
@@ -53,13 +55,13 @@ def _by_mesh(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
     """The tensors that are distributed over one mesh of processes each; plain ones are together, too."""
     groups: dict[Any, list[Tensor]] = {}
     for x in tensors:
-        groups.setdefault(x._read().aval.mesh, []).append(x)
+        groups.setdefault(current_value(x).aval.mesh, []).append(x)
     return list(groups.values())
 
 
 def _norm(tensors: Sequence[Tensor], order: float) -> Tensor:
     """The norm of all tensors as one vector. Of distributed ones, processes exchange the sum of their parts' powers."""
-    if tensors[0]._read().aval.mesh is None or not 0 < order < inf:
+    if current_value(tensors[0]).aval.mesh is None or not 0 < order < inf:
         return op.vector_norm(op.stack([op.vector_norm(x, order) for x in tensors]), order)
     wide = [x.to(promote_types(x.dtype, float32)) for x in tensors]
     total = op.sum(op.stack([op.sum(x.abs() ** order) for x in wide])) ** (1 / order)
