@@ -45,7 +45,7 @@ def lu_factor_ex(A: Tensor, *, pivot: bool = ..., check_errors: bool = ..., out:
 def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = ..., adjoint: bool = ..., out: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/solving.py: solve_packed
 def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = ...) -> Tensor: ...  # weft/ops/matmul.py: matmul
 def matrix_exp(input: Tensor, *, out: Tensor | None = ...) -> Tensor: ...  # weft/ops/decomposition.py: matrix_exp
-def matrix_norm(A: Tensor, ord: Any = ..., dim: Sequence[int | str] = ..., keepdim: bool = ..., *, dtype: DType | None = ..., axis: int | str | Sequence[int | str] | None = ..., keepdims: bool | None = ..., out: Tensor | None = ...) -> Tensor: ...  # weft/ops/distance.py: matrix_norm
+def matrix_norm(A: Tensor, ord: float | str = ..., dim: Sequence[int | str] = ..., keepdim: bool = ..., *, dtype: DType | None = ..., axis: int | str | Sequence[int | str] | None = ..., keepdims: bool | None = ..., out: Tensor | None = ...) -> Tensor: ...  # weft/ops/distance.py: matrix_norm
 def matrix_power(input: Tensor, n: int, *, out: Tensor | None = ...) -> Tensor: ...  # weft/ops/decomposition.py: matrix_power
 def matrix_rank(A: Tensor, tol: Any = ..., hermitian: bool = ..., *, atol: Any = ..., rtol: Any = ..., out: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/solving.py: matrix_rank
 def multi_dot(tensors: Sequence[Tensor], *, out: Tensor | None = ...) -> Tensor: ...  # weft/ops/matmul.py: multi_dot

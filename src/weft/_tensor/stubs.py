@@ -42,6 +42,9 @@ _BY_TEXT |= {
 _STATIC = {
     **{text: text for text in ("bool", "int", "float", "str", "int | float")},
     "Ints": "int | Sequence[int]",
+    "Ord": "float | str",
+    "OutputSize": "int | Sequence[int | None] | None",
+    "Padding": "str | int | Sequence[int]",
     "tuple[int, ...]": "Sequence[int]",
 }
 _KEYWORDS = {

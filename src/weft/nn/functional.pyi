@@ -8,9 +8,9 @@ from weft._tensor.tensor import Tensor
 
 Number = int | float | bool | complex
 
-def adaptive_avg_pool1d(input: Tensor, output_size: Any, *, out: Tensor | None = ...) -> Tensor: ...  # weft/ops/pooling.py: _avg_rows
-def adaptive_avg_pool2d(input: Tensor, output_size: Any, *, out: Tensor | None = ...) -> Tensor: ...  # weft/ops/pooling.py: _avg_rows
-def adaptive_avg_pool3d(input: Tensor, output_size: Any, *, out: Tensor | None = ...) -> Tensor: ...  # weft/ops/pooling.py: _avg_rows
+def adaptive_avg_pool1d(input: Tensor, output_size: int | Sequence[int | None] | None, *, out: Tensor | None = ...) -> Tensor: ...  # weft/ops/pooling.py: _avg_rows
+def adaptive_avg_pool2d(input: Tensor, output_size: int | Sequence[int | None] | None, *, out: Tensor | None = ...) -> Tensor: ...  # weft/ops/pooling.py: _avg_rows
+def adaptive_avg_pool3d(input: Tensor, output_size: int | Sequence[int | None] | None, *, out: Tensor | None = ...) -> Tensor: ...  # weft/ops/pooling.py: _avg_rows
 @overload
 def adaptive_max_pool1d(input: Tensor, output_size: Any, return_indices: Literal[False] = ...) -> Tensor: ...  # weft/_tensor/composite/neural.py: _max_pools
 @overload
@@ -44,9 +44,9 @@ def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, weight: Tens
 def celu(input: Tensor, alpha: float = ..., inplace: bool = ...) -> Tensor: ...  # weft/ops/activation.py: celu
 def celu_(input: Tensor, alpha: Tensor | float = ...) -> Tensor: ...  # weft/ops/activation.py: celu
 def channel_shuffle(input: Tensor, groups: int, *, out: Tensor | None = ...) -> Tensor: ...  # weft/ops/resample.py: channel_shuffle
-def conv1d(input: Tensor, weight: Tensor, bias: Tensor | None = ..., stride: int | Sequence[int] = ..., padding: Any = ..., dilation: int | Sequence[int] = ..., groups: int = ..., *, out: Tensor | None = ...) -> Tensor: ...  # weft/ops/conv.py: _rows
-def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = ..., stride: int | Sequence[int] = ..., padding: Any = ..., dilation: int | Sequence[int] = ..., groups: int = ..., *, out: Tensor | None = ...) -> Tensor: ...  # weft/ops/conv.py: _rows
-def conv3d(input: Tensor, weight: Tensor, bias: Tensor | None = ..., stride: int | Sequence[int] = ..., padding: Any = ..., dilation: int | Sequence[int] = ..., groups: int = ..., *, out: Tensor | None = ...) -> Tensor: ...  # weft/ops/conv.py: _rows
+def conv1d(input: Tensor, weight: Tensor, bias: Tensor | None = ..., stride: int | Sequence[int] = ..., padding: str | int | Sequence[int] = ..., dilation: int | Sequence[int] = ..., groups: int = ..., *, out: Tensor | None = ...) -> Tensor: ...  # weft/ops/conv.py: _rows
+def conv2d(input: Tensor, weight: Tensor, bias: Tensor | None = ..., stride: int | Sequence[int] = ..., padding: str | int | Sequence[int] = ..., dilation: int | Sequence[int] = ..., groups: int = ..., *, out: Tensor | None = ...) -> Tensor: ...  # weft/ops/conv.py: _rows
+def conv3d(input: Tensor, weight: Tensor, bias: Tensor | None = ..., stride: int | Sequence[int] = ..., padding: str | int | Sequence[int] = ..., dilation: int | Sequence[int] = ..., groups: int = ..., *, out: Tensor | None = ...) -> Tensor: ...  # weft/ops/conv.py: _rows
 def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = ...) -> Tensor: ...  # weft/_tensor/composite/layers.py: conv_tbc
 def conv_transpose1d(input: Tensor, weight: Tensor, bias: Tensor | None = ..., stride: int | Sequence[int] = ..., padding: int | Sequence[int] = ..., output_padding: int | Sequence[int] = ..., groups: int = ..., dilation: int | Sequence[int] = ..., *, out: Tensor | None = ...) -> Tensor: ...  # weft/ops/conv.py: _rows
 def conv_transpose2d(input: Tensor, weight: Tensor, bias: Tensor | None = ..., stride: int | Sequence[int] = ..., padding: int | Sequence[int] = ..., output_padding: int | Sequence[int] = ..., groups: int = ..., dilation: int | Sequence[int] = ..., *, out: Tensor | None = ...) -> Tensor: ...  # weft/ops/conv.py: _rows

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 
 from weft.errors import DomainError, DTypeError, ShapeError, UnsupportedDTypeError
 from weft.ops._autocast import CPU_FLOAT32
-from weft.ops._dims import Factors, Sizes, reduces
-from weft.ops._kinds import Array, Dim, Operand, Whole
+from weft.ops._dims import Factors, Sizes, Static, reduces
+from weft.ops._kinds import Array, Arrays, Dim, Dims, Operand, Whole
 from weft.ops._reduce import (
     axes,
     is_complex,
@@ -36,11 +35,11 @@ def _at(x: jax.Array, place: jax.Array | int, dim: int, keepdim: bool) -> jax.Ar
     return values if keepdim else jnp.squeeze(values, dim)
 
 
-def _select_vjp(g: Any, out: Any, input: Array, dim: Dim, keepdim: bool = False) -> tuple[Array]:
+def _select_vjp(g: Arrays, out: Arrays, input: Array, dim: Dim, keepdim: bool = False) -> tuple[Array]:
     return (picked_vjp(g, out, input, dim),)
 
 
-def _kthvalue_vjp(g: Any, out: Any, input: Array, k: Whole, dim: Dim = -1, keepdim: bool = False) -> tuple[Array]:
+def _kthvalue_vjp(g: Arrays, out: Arrays, input: Array, k: Whole, dim: Dim = -1, keepdim: bool = False) -> tuple[Array]:
     return (picked_vjp(g, out, input, dim),)
 
 
@@ -132,7 +131,7 @@ def nanmedian_all(input: Array) -> Array:
     return _median_all(input, skip_nan=True)
 
 
-def _mode_vjp(g: Any, out: Any, input: Array, dim: Dim = -1, keepdim: bool = False) -> tuple[Array]:
+def _mode_vjp(g: Arrays, out: Arrays, input: Array, dim: Dim = -1, keepdim: bool = False) -> tuple[Array]:
     return (picked_vjp(g, out, input, dim),)
 
 
@@ -150,7 +149,7 @@ def mode(input: Array, dim: Dim = -1, keepdim: bool = False) -> tuple[Array, Arr
     return _at(values, best, dim, keepdim), _at(indices, best, dim, keepdim)
 
 
-def _quantile_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _quantile_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     """As `reduces`, but the dims of `q` come first."""
     rest = reduces(shapes, static)
     quantiles = tuple(f"q:{d}" for d in range(len(shapes[1])))
@@ -188,7 +187,7 @@ def _between(values: jax.Array, rank: jax.Array, interpolation: str) -> jax.Arra
     return below + weight * (above - below)
 
 
-def _quantile(name: str, input: jax.Array, q: jax.Array, dim: Any, keepdim: bool, interpolation: str) -> jax.Array:
+def _quantile(name: str, input: jax.Array, q: jax.Array, dim: Dims, keepdim: bool, interpolation: str) -> jax.Array:
     """Quantiles along one dim or all. NaN gives NaN, but nanquantile leaves it out."""
     _require_quantile(name, input, q, interpolation)
     last = input.reshape(-1) if dim is None or input.ndim == 0 else jnp.moveaxis(input, dim, -1)
