@@ -7,7 +7,7 @@ from itertools import chain
 from operator import index as as_int
 from typing import Any, Self, SupportsIndex, TypeVar
 
-from weft._base.checks import is_a, is_dict, is_iterable
+from weft._base.guards import is_a, is_dict, is_iterable
 from weft._base.types import Arg, AttributeValue, Result
 from weft.errors import ArgumentError, DimError, PreconditionError, ValueRangeError
 from weft.nn._lookup import AnyModule as AnyModule

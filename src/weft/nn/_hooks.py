@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from weft._base.cell import LocalCell, Registry
-from weft._base.checks import is_tuple
+from weft._base.guards import is_tuple
 from weft._base.handles import Handle
 from weft._base.types import AnyCallable, Arg, Args, AttributeValue, Kwargs, Result
 from weft._lazy.role import Interior

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from weft._base.checks import is_a
 from weft._base.device import DeviceLike
 from weft._base.dtype import DType, bfloat16, float16, float32, float64
+from weft._base.guards import is_a
 from weft._tensor.tensor import Tensor
 from weft.errors import ShapeError, ValueRangeError
 from weft.nn import functional as F

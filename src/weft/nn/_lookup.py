@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias, TypeVar
 
-from weft._base.checks import is_a
+from weft._base.guards import is_a
 from weft._base.of_pytorch import registers_in_pytorch
 from weft._base.types import AttributeValue
 from weft._tensor.kind_names import advice

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any, Self
 
 from weft.__future__ import get_overwrite_module_params_on_conversion, get_swap_module_params_on_conversion
-from weft._base.checks import is_a
 from weft._base.device import DeviceLike
 from weft._base.dtype import DType, as_dtype, bfloat16, float16, float32, float64
+from weft._base.guards import is_a
 from weft._base.handles import Handle
 from weft._base.site import end_at_user
 from weft._base.state import ambient, peek

@@ -244,8 +244,7 @@ class _BatchNorm(_NormBase):
         )
 
 
-BatchNorm = _BatchNorm
-"""The base of all, for other packages."""
+BatchNormBase = _BatchNorm  # for other packages: PyTorch has it as a private class
 
 
 class BatchNorm1d(_BatchNorm):

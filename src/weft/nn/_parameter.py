@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Self, TypeVar
 
-from weft._base.checks import is_a
+from weft._base.guards import is_a
 from weft._base.types import Arg
 from weft._tensor.base import current_value, new_handle
 from weft._tensor.convert import tensor

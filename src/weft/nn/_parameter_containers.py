@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from weft._base.checks import is_iterable
+from weft._base.guards import is_iterable
 from weft._base.types import Arg, AttributeValue
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, MemberError, ModuleError

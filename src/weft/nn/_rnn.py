@@ -7,9 +7,9 @@ import warnings
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from weft._base.checks import is_list_or_tuple
 from weft._base.device import DeviceLike
 from weft._base.dtype import DType
+from weft._base.guards import is_list_or_tuple
 from weft._base.types import Arg, Kwargs, SavedState
 from weft._tensor import packing
 from weft._tensor.arguments import refuse_of_other_library

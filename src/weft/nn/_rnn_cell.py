@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from weft._base.checks import is_list_or_tuple
 from weft._base.device import DeviceLike
 from weft._base.dtype import DType
+from weft._base.guards import is_list_or_tuple
 from weft._base.types import AnyCallable
 from weft._tensor.arguments import refuse_of_other_library
 from weft._tensor.codegen import op

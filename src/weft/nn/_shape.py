@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from weft._base.checks import is_list_or_tuple, is_tuple
+from weft._base.guards import is_list_or_tuple, is_tuple
 from weft._base.types import Arg
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ValueRangeError

@@ -6,8 +6,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from weft._base.checks import is_mapping
 from weft._base.device import META
+from weft._base.guards import is_mapping
 from weft._base.site import warn_user
 from weft._base.state import using
 from weft._base.types import Arg, SavedState

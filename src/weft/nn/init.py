@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
-from weft._base.checks import is_a
+from weft._base.guards import is_a
 from weft._base.state import using
 from weft._tensor.codegen import op
 from weft._tensor.generator import Generator

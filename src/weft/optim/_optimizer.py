@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from weft._base.activity import Activity, process
 from weft._base.capture import active_capture
 from weft._base.cell import Registry
-from weft._base.checks import is_dict, is_list_or_tuple, is_tuple
+from weft._base.guards import is_dict, is_list_or_tuple, is_tuple
 from weft._base.handles import Handle
 from weft._base.interrupts import uninterrupted
 from weft._base.site import end_at_user, ends_at_user, warn_user
@@ -55,7 +55,7 @@ class Optimizer:
     A subclass overrides `step`. The base calls hooks around it, and computes pending values at its end.
     """
 
-    _stepping: bool = False
+    stepping: bool = False
     _watched: Any = None
     _opt_called: bool | None = None  # whether there was a step since a learning rate schedule was attached
     _skips_steps: bool = False  # whether a step changes nothing if `_found_inf` is not zero
@@ -154,16 +154,16 @@ class Optimizer:
         @wraps(step)
         def run(self: Optimizer, *args: Arg, **kwargs: Arg) -> Result:
             # a subclass calls the step of its base, or only wraps another
-            if self._stepping or "_hooks" not in vars(self):
+            if self.stepping or "_hooks" not in vars(self):
                 return step(self, *args, **kwargs)
-            self._stepping = True
+            self.stepping = True
             try:
                 return self._run_with_hooks(step, (self, *args), kwargs)
             except KeyboardInterrupt as error:
                 end_at_user(error)
                 raise
             finally:
-                self._stepping = False
+                self.stepping = False
                 uninterrupted.end_extension()
 
         return run

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 
-from weft._base.checks import is_dict, is_list
+from weft._base.guards import is_dict, is_list
 from weft._base.types import SavedState
 from weft._tensor.tensor import Tensor
 from weft.errors import StateDictError

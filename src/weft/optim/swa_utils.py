@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
-from weft._base.checks import is_a, is_list_or_tuple
 from weft._base.device import DeviceLike, device
 from weft._base.dtype import DType, int64
+from weft._base.guards import is_a, is_list_or_tuple
 from weft._base.state import using
 from weft._base.types import Arg, Result
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
 from weft.errors import ValueRangeError
 from weft.nn._module import Module
-from weft.nn._norm import BatchNorm
+from weft.nn._norm import BatchNormBase
 from weft.optim._optimizer import Optimizer
 from weft.optim.lr_scheduler._base import LRScheduler, per_group
 
@@ -143,7 +143,7 @@ def update_bn(loader: Iterable[Arg], model: Module, device: DeviceLike | None = 
 
     If a batch is a list or tuple, its first entry is the model's input.
     """
-    norms = {module: module.momentum for module in model.modules() if isinstance(module, BatchNorm)}
+    norms = {module: module.momentum for module in model.modules() if isinstance(module, BatchNormBase)}
     if not norms:
         return
     was_training = model.training

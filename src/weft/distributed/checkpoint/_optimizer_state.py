@@ -62,13 +62,13 @@ def _unchanged(optimizer: Optimizer) -> Iterator[None]:
     for group, _ in decays:
         # Decay changes parameters even where gradients are zero.
         group["weight_decay"] = 0
-    optimizer._stepping = True
+    optimizer.stepping = True
     try:
         for parameter in parameters:
             parameter.grad = zeros_like(parameter)
         yield
     finally:
-        optimizer._stepping = False
+        optimizer.stepping = False
         # The optimizer had none; the step was made to see which state it makes.
         optimizer.state.clear()
         for group, decay in decays:

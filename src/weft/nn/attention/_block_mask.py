@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from weft._base.checks import is_tuple
 from weft._base.device import DeviceLike
 from weft._base.dtype import bool_, float32, int8, int32
+from weft._base.guards import is_tuple
 from weft._base.types import Arg
 from weft._tensor.composite.create import arange, zeros, zeros_like
 from weft._tensor.composite.neural import pad

@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, Self
 
-from weft._base.checks import is_a
 from weft._base.dtype import bool_
+from weft._base.guards import is_a
 from weft._tensor.composite.create import ones
 from weft._tensor.overriding import disabled
 from weft._tensor.tensor import Tensor

@@ -6,8 +6,8 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from weft._base.checks import is_dict, is_list_or_tuple
 from weft._base.device import DeviceLike
+from weft._base.guards import is_dict, is_list_or_tuple
 from weft._base.types import Args, Kwargs, PyTree, Result
 from weft._tensor.codegen import op as rows
 from weft._tensor.composite.shape import chunk

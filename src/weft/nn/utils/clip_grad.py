@@ -7,8 +7,8 @@ from collections.abc import Generator, Iterable, Sequence
 from math import inf
 from typing import Any
 
-from weft._base.checks import is_a
 from weft._base.dtype import float32, promote_types
+from weft._base.guards import is_a
 from weft._base.state import using
 from weft._tensor.base import current_value
 from weft._tensor.codegen import op

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from weft._base.checks import is_a
+from weft._base.guards import is_a
 from weft._tensor.codegen import op
 from weft._tensor.kind_names import kind_and_advice
 from weft._tensor.tensor import Tensor

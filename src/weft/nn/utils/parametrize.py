@@ -13,8 +13,8 @@ from copy import deepcopy
 from typing import Any, TypeVar
 
 from weft._base.cell import LocalCell
-from weft._base.checks import is_sequence
 from weft._base.dtype import DType
+from weft._base.guards import is_sequence
 from weft._base.state import using
 from weft._base.types import Arg, AttributeValue, Result
 from weft._tensor.tensor import Tensor

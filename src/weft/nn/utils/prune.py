@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from weft._base.checks import is_a, is_dict, is_iterable
+from weft._base.guards import is_a, is_dict, is_iterable
 from weft._base.state import default_dtype
 from weft._base.types import Arg
 from weft._tensor.arguments import without_names

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from weft._base.checks import is_a, is_iterable, is_list_or_tuple
 from weft._base.device import DeviceLike
 from weft._base.dtype import DType, float16, float32, float64, int8, int16, int32, int64, uint8
+from weft._base.guards import is_a, is_iterable, is_list_or_tuple
 from weft._base.state import ambient
 from weft._base.types import Arg
 from weft._lazy.value import Value

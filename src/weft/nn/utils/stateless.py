@@ -7,7 +7,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from weft._base.checks import is_tuple
+from weft._base.guards import is_tuple
 from weft._base.types import Kwargs, PyTree, Result
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, StateDictError, ValueRangeError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from weft._base.checks import is_list_or_tuple
+from weft._base.guards import is_list_or_tuple
 from weft._base.types import Arg, SavedState
 from weft.errors import ArgumentError, ValueRangeError
 from weft.optim._optimizer import Optimizer

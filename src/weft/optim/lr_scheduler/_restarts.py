@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from weft._base.checks import is_a
+from weft._base.guards import is_a
 from weft.errors import ValueRangeError
 from weft.optim._optimizer import Optimizer
 from weft.optim.lr_scheduler._base import LRScheduler
