@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weft._base.dtype import float32, int32, int64, qint8, quint8, uint8
 from weft._base.layout import (
@@ -90,7 +90,7 @@ class FakeQuantize(FakeQuantizeBase):
 
     def __init__(
         self,
-        observer: Any = MovingAverageMinMaxObserver,
+        observer: Arg = MovingAverageMinMaxObserver,
         quant_min: int | None = None,
         quant_max: int | None = None,
         is_dynamic: bool = False,
@@ -204,7 +204,7 @@ class FusedMovingAvgObsFakeQuantize(FakeQuantize):
 
     def __init__(
         self,
-        observer: Any = MovingAverageMinMaxObserver,
+        observer: Arg = MovingAverageMinMaxObserver,
         quant_min: int = 0,
         quant_max: int = 255,
         **observer_kwargs: Arg,

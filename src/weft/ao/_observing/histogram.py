@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, SupportsFloat, TypeAlias
 
 import numpy as np
 
@@ -193,11 +193,11 @@ class HistogramObserver(UniformQuantizationObserverBase):
         return f"min_val={self.min_val}, max_val={self.max_val}"
 
 
-def _cube(x: PyTree) -> Any:
+def _cube(x: PyTree) -> PyTree:
     return x * x * x
 
 
-def _spaced(start: Any, end: Any, steps: int) -> _Array:
+def _spaced(start: SupportsFloat, end: SupportsFloat, steps: int) -> _Array:
     return linspace(float(start), float(end), steps + 1)._host()
 
 

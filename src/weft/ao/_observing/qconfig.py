@@ -7,6 +7,7 @@ import warnings
 from typing import Any, NamedTuple
 
 from weft._base.dtype import float16, float32, qint8
+from weft._base.types import Kwargs
 from weft.ao._observing.fake_quantize import (
     FakeQuantize,
     FakeQuantizeBase,
@@ -156,7 +157,7 @@ def require_valid(qconfig: AnyQConfig, mod: Module) -> None:
         )
 
 
-def qconfig_equals(q1: Any, q2: Any) -> bool:
+def qconfig_equals(q1: QConfigAny, q2: QConfigAny) -> bool:
     """Whether two `QConfig`s have the same classes with the same arguments."""
     if q1 is None or q2 is None:
         return q1 is q2
@@ -172,10 +173,10 @@ def _same(a: object, b: object) -> bool:
     return _same(target, other) and all(_same(value, others[name]) for name, value in keywords.items())
 
 
-def _unwrapped(wrapper: PartialWrapper) -> tuple[Any, dict[str, Any]]:
+def _unwrapped(wrapper: PartialWrapper) -> tuple[object, Kwargs]:
     """The class, and all arguments that partial constructors add."""
-    target: Any = wrapper
-    keywords: dict[str, Any] = {}
+    target: object = wrapper
+    keywords: Kwargs = {}
     while isinstance(target, PartialWrapper | functools.partial):
         inner = target.p if isinstance(target, PartialWrapper) else target
         keywords = {**inner.keywords, **keywords}

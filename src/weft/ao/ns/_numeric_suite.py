@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from weft._base.dtype import quint8
-from weft._base.types import AnyCallable, Arg, PyTree, Result
+from weft._base.types import AnyCallable, Arg, PyTree, Result, SavedState
 from weft._base.usage import log_api_usage_once
 from weft._tensor.quantized.encoding import is_quantized
 from weft._tensor.tensor import Tensor
@@ -47,7 +47,7 @@ def _match(keys: Iterable[str], key: str, last: str) -> str | None:
     return None
 
 
-def compare_weights(float_dict: dict[str, Any], quantized_dict: dict[str, Any]) -> Compared:
+def compare_weights(float_dict: SavedState, quantized_dict: SavedState) -> Compared:
     """The weights in the state dicts of a float model and of its quantized form.
 
     Keys are those of the quantized weights. Of a recurrent layer, it is the weight of the state.
@@ -78,7 +78,7 @@ class Logger(Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stats: dict[str, list[Any]] = {}
+        self.stats: dict[str, PyTree] = {}
         self.dtype = quint8
 
     def forward(self, x: PyTree, *more: Arg) -> Result:
@@ -117,7 +117,7 @@ class OutputLogger(Logger):
 def get_logger_dict(mod: Module, prefix: str = "") -> dict[str, dict[str, PyTree]]:
     """What the loggers in a model have recorded, by the paths of the modules that they belong to, plus ".stats"."""
     log_api_usage_once("quantization_api._numeric_suite.get_logger_dict")
-    records: dict[str, dict[str, Any]] = {}
+    records: dict[str, dict[str, PyTree]] = {}
     for path, module in mod.named_modules(prefix=prefix):
         logger = next((child for child in module.children() if isinstance(child, Logger)), None)
         if logger is not None:

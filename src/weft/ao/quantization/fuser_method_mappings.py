@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from weft._base.types import AnyCallable
 from weft.ao._observing.utils import get_combined_dict
 from weft.ao.nn.intrinsic.modules import fused
 from weft.errors import PreconditionError
@@ -17,7 +18,7 @@ from weft.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 if TYPE_CHECKING:
     from weft.nn._module import Module
 
-Fuser = Callable[..., Any]
+Fuser = AnyCallable
 """(for training?, layers…) -> the fused layer."""
 
 
@@ -113,7 +114,7 @@ DEFAULT_OP_LIST_TO_FUSER_METHOD: dict[tuple[type, ...], Any] = {
 
 
 def get_fuser_method(
-    op_list: Any, additional_fuser_method_mapping: dict[tuple[type, ...], Fuser] | None = None
+    op_list: Iterable[type], additional_fuser_method_mapping: dict[tuple[type, ...], Fuser] | None = None
 ) -> Fuser:
     """The fuser for layers of these types; `AssertionError` if there is none."""
     fusers = get_combined_dict(DEFAULT_OP_LIST_TO_FUSER_METHOD, additional_fuser_method_mapping or {})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft._base.device import META, DeviceLike, device
 from weft._base.dtype import DType, float16, qint8, quint8
-from weft._base.types import AnyCallable, Arg, Args, Kwargs
+from weft._base.types import AnyCallable, Arg, Args, Kwargs, Result
 from weft._base.usage import log_api_usage_once
 from weft._tensor.tensor import Tensor
 from weft.ao._observing.fake_quantize import FakeQuantizeBase
@@ -48,6 +48,7 @@ from weft.nn import (
     RNNCell,
     Sequential,
 )
+from weft.nn._lookup import AnyModule
 from weft.nn._module import Module
 from weft.nn.utils.parametrize import type_before_parametrizations as type_of
 
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
 _M = TypeVar("_M", bound=Module)
 
 
-def get_default_custom_config_dict() -> dict[str, dict[Any, Any]]:
+def get_default_custom_config_dict() -> dict[str, ClassMapping]:
     """Modules that are swapped by default for ones that can be observed, and these for quantized ones."""
     return {
         "float_to_observed_custom_module_class": {
@@ -99,12 +100,12 @@ def _is_to_be_observed(module: Module) -> bool:
 # --- observers ----------------------------------------------------------------------------------------------------
 
 
-def _observer_forward_hook(self: Any, input: Tensor | PackedSequence, output: Any) -> Any:
+def _observer_forward_hook(self: AnyModule, input: Tensor | PackedSequence, output: Result) -> Result:
     del input
     return self.activation_post_process(output)
 
 
-def _observer_forward_pre_hook(self: Any, input: Tensor | PackedSequence) -> Any:
+def _observer_forward_pre_hook(self: AnyModule, input: Tensor | PackedSequence) -> Result:
     return self.activation_post_process(input[0])
 
 
@@ -118,7 +119,7 @@ def _device_of(module: Module) -> device | None:
     return devices.pop() if devices else None
 
 
-def _observe(module: Module, device: Any, make: AnyCallable | None = None) -> None:
+def _observe(module: Module, device: DeviceLike | None, make: AnyCallable | None = None) -> None:
     """Let an observer look at a module's results; at its inputs, if it keeps nothing of earlier ones."""
     if not _is_to_be_observed(module) or isinstance(module, DeQuantStub):
         return
@@ -135,7 +136,7 @@ def _add_observers(
     types: Collection[object],
     non_leaf: Collection[object],
     device: DeviceLike | None,
-    swaps: dict[Any, Any],
+    swaps: ClassMapping,
 ) -> None:
     for name, child in module.named_children():
         kind = type_of(child)
@@ -177,9 +178,9 @@ def add_quant_dequant(module: Module) -> Module:
 def prepare(
     model: _M,
     inplace: bool = False,
-    allow_list: Collection[Any] | None = None,
-    observer_non_leaf_module_list: Collection[Any] | None = None,
-    prepare_custom_config_dict: dict[str, Any] | None = None,
+    allow_list: Collection[object] | None = None,
+    observer_non_leaf_module_list: Collection[object] | None = None,
+    prepare_custom_config_dict: Kwargs | None = None,
 ) -> _M:
     """A copy of a model (itself if `inplace`) with observers at the modules that are to be quantized.
 
@@ -209,7 +210,7 @@ def prepare(
 def swap_module(
     mod: Module,
     mapping: ClassMapping,
-    custom_module_class_mapping: dict[Any, Any] | None = None,
+    custom_module_class_mapping: ClassMapping | None = None,
     use_precomputed_fake_quant: bool = False,
 ) -> Module:
     """The quantized form of a module that has a `qconfig` and whose type is in a mapping; other modules as they are.
@@ -267,7 +268,7 @@ def convert(
     inplace: bool = False,
     remove_qconfig: bool = True,
     is_reference: bool = False,
-    convert_custom_config_dict: dict[str, Any] | None = None,
+    convert_custom_config_dict: Kwargs | None = None,
     use_precomputed_fake_quant: bool = False,
 ) -> _M:
     """A copy of a prepared model (itself if `inplace`) with quantized modules, on the grids that were observed.

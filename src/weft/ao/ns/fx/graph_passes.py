@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from weft import quantize_per_tensor
 from weft._base.dtype import quint8
-from weft._base.types import PyTree
+from weft._base.types import AnyCallable, Args, PyTree
 from weft._tensor.convert import tensor
 from weft._tensor.quantized.encoding import is_quantized
 from weft._tensor.tensor import Tensor
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from weft.nn._module import Module
 
 Pairs = dict[str, tuple[Subgraph, Subgraph]]
-MakeLogger = Callable[..., Any]
+MakeLogger = AnyCallable
 
 
 def type_text(node: Node, model: GraphModule) -> str:
@@ -123,13 +123,13 @@ def on_grid(x: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
     return x if is_quantized(x) else quantize_per_tensor(x, scale.item(), int(zero_point.item()), quint8)
 
 
-def _grid(node: Node, model: GraphModule) -> tuple[Any, Any] | None:
+def _grid(node: Node, model: GraphModule) -> tuple[PyTree, PyTree] | None:
     """The scale and zero point of a value of a converted model; None if it has floats, or a grid that is not known."""
     while True:
-        arguments: tuple[Any, ...] = ()
+        arguments: Args = ()
         own = operation_of(node, model)
         if node.op == "call_module" and takes_integers(node, model):
-            module: Any = model.get_submodule(str(node.target))
+            module = model.get_submodule(str(node.target))
             arguments = (getattr(module, "scale", None), getattr(module, "zero_point", None))
         elif name_of(node) == "torch.quantize_per_tensor":
             arguments = node.args[1:3]

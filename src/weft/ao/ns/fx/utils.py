@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
 
-from weft._base.types import PyTree
+from weft._base.types import AnyCallable, PyTree
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.nn import functional as F
@@ -14,7 +13,7 @@ from weft.nn import functional as F
 Measure = Callable[[Tensor, Tensor], Tensor]
 
 
-def _of_numbers(measure: Measure) -> Callable[[Any, Any], Any]:
+def _of_numbers(measure: Measure) -> AnyCallable:
     """The measure of quantized tensors by their numbers, and of each pair of two tuples."""
 
     @wraps(measure)

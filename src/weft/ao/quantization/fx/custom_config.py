@@ -14,7 +14,7 @@ from weft.errors import UnsupportedError, ValueRangeError
 _ByMode = dict[QuantType, dict[type, type]]
 
 
-def _quant_type(name: Any) -> QuantType:
+def _quant_type(name: QuantType | str) -> QuantType:
     """The kind of quantization that a dict names, such as "static"."""
     if isinstance(name, QuantType):
         return name
@@ -24,7 +24,7 @@ def _quant_type(name: Any) -> QuantType:
     return kinds[name]
 
 
-def config_of(entry: Any, kind: Any) -> Arg:
+def config_of(entry: object, kind: Arg) -> Arg:
     """A configuration of a kind, or the one that a dict describes; `ValueError` for anything else."""
     if isinstance(entry, Mapping):
         return kind.from_dict(dict(entry))
@@ -80,7 +80,7 @@ class _CustomConfig:
         return {key: self._written(name) for name, key in self._KEYS.items() if getattr(self, name)}
 
     def _written(self, name: str) -> Arg:
-        value: Any = getattr(self, name)
+        value = getattr(self, name)
         return {kind.name.lower(): dict(pairs) for kind, pairs in value.items()} if name.endswith("_mapping") else value
 
 

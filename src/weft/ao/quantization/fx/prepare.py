@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft._base.layout import per_tensor_affine
-from weft._base.types import AnyCallable, Kwargs
+from weft._base.types import AnyCallable, Arg, Kwargs
 from weft.ao._observing.observer import ReuseInputObserver
 from weft.ao._observing.qconfig import _same
 from weft.ao._observing.utils import AnyQConfig, is_per_channel
@@ -132,7 +132,7 @@ class _Preparation:
     def __init__(self, model: GraphModule, plan: InsertionPlan, custom: PrepareCustomConfig) -> None:
         self.model, self.plan = model, plan
         self.users = {kind for kinds in custom.float_to_observed_mapping.values() for kind in kinds}
-        self.observers: dict[Node, list[tuple[Node, Any]]] = {}
+        self.observers: dict[Node, list[tuple[Node, AnyCallable]]] = {}
         self.quantized: set[Node] = set()
         self.count = 0
 
@@ -168,7 +168,7 @@ class _Preparation:
             return
         names = ("input", "weight", "bias") if own.weight is not None else ("input", "running_mean", "running_var")
 
-        def one(at: object, arg: Any) -> Any:
+        def one(at: object, arg: Arg) -> Arg:
             position = names.index(at) if at in names else at
             if own.weight is not None and position == own.weight:
                 return map_arg(arg, lambda value: self._observed_input(value, qconfig.weight))
@@ -189,7 +189,7 @@ class _Preparation:
 
     def visit(self, node: Node) -> None:
         """Add the observers of one node."""
-        qconfig: Any = self.plan.qconfigs.get(node.name)
+        qconfig: AnyQConfig = self.plan.qconfigs.get(node.name)
         if part := plan_of_part(node, self.model):
             self._visit_part(node, part, qconfig)
             return

@@ -8,6 +8,7 @@ from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.ao.nn.intrinsic.modules.fused import _FusedModule
 from weft.nn import init
+from weft.nn._lookup import AnyModule
 
 if TYPE_CHECKING:
     from weft.nn._module import Module
@@ -58,7 +59,7 @@ class WithNorm(_FusedModule):
         return self
 
     def _normalised(self, input: Tensor) -> Tensor:
-        own: Any = self
+        own: AnyModule = self
         factor = self.bn.weight / op.sqrt(self.bn.running_var + self.bn.eps)
         per_row = (-1, *(1,) * (own.weight.ndim - 1))
         weight = own.weight_fake_quant(own.weight * op.reshape(factor, per_row))

@@ -51,7 +51,7 @@ class _ConvBnNd(WithNorm, FakeQuantized):
         freeze_bn: bool = False,
         qconfig: QConfigAny = None,
     ) -> None:
-        own: Any = self
+        own: AnyModule = self
         self._FLOAT_CONV_MODULE.__init__(
             own, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bool(bias), padding_mode
         )
@@ -59,7 +59,7 @@ class _ConvBnNd(WithNorm, FakeQuantized):
         self._set_fake_quant(qconfig)
 
     def _linear(self, input: Tensor, weight: Tensor) -> Tensor:
-        own: Any = self
+        own: AnyModule = self
         return own._conv_forward(input, weight, None)
 
     @classmethod
@@ -68,7 +68,7 @@ class _ConvBnNd(WithNorm, FakeQuantized):
         del use_precomputed_fake_quant
         qconfig = require_qconfig(mod, (cls._FLOAT_MODULE,), cls)
         conv, norm = mod[0], mod[1]
-        result: Any = cls(**qat.options_of(conv), eps=norm.eps, momentum=norm.momentum, qconfig=qconfig)
+        result: AnyModule = cls(**qat.options_of(conv), eps=norm.eps, momentum=norm.momentum, qconfig=qconfig)
         result.weight, result.bias = conv.weight, conv.bias
         for name in _STATE:
             setattr(result.bn, name, getattr(norm, name))
@@ -76,7 +76,7 @@ class _ConvBnNd(WithNorm, FakeQuantized):
 
     def to_float(self) -> Module:
         """One float convolution with the normalisation folded in, and the ReLU after it."""
-        own: Any = self
+        own: AnyModule = self
         conv = self._FLOAT_CONV_MODULE(**qat.options_of(own))
         conv.weight, conv.bias = own.weight, own.bias
         whole = fuse_conv_bn_eval(conv.eval(), self.bn.eval())
@@ -135,7 +135,7 @@ class _ConvReLU(_FusedModule):
 
     def forward(self, input: Tensor) -> Tensor:
         """The positive part of the results."""
-        own: Any = self
+        own: AnyModule = self
         return F.relu(own._conv_forward(input, own.weight_fake_quant(own.weight), own.bias))
 
 
