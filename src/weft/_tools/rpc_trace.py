@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from math import isnan, nan
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from weft._base.types import Json
 from weft._tools.tables import amount, table, text
 from weft.distributed.rpc._agent import Agent
 from weft.distributed.rpc._references import GloballyUniqueId
@@ -243,7 +244,7 @@ def _figures(events: list[CallRecord]) -> list[str]:
 _CALLS, _RUNS = 0, 1000  # the first rows of a worker's calls, and of the functions that it has run
 
 
-def _chrome(events: list[CallRecord], end: float) -> Iterator[dict[str, Any]]:
+def _chrome(events: list[CallRecord], end: float) -> Iterator[dict[str, Json]]:
     for worker in sorted({worker for event in events for worker in (event.caller, event.worker)}, key=_number):
         yield _named("process", worker.id, 0, worker.name)
         calls = [(event, event.sent, _until(event.received, end)) for event in events if event.caller == worker]
@@ -260,7 +261,7 @@ def _chrome(events: list[CallRecord], end: float) -> Iterator[dict[str, Any]]:
                 yield from _slice(what, event, {"pid": worker.id, "tid": row, "ts": 1e6 * start}, stop - start)
 
 
-def _slice(what: str, event: CallRecord, place: dict[str, Any], seconds: float) -> Iterator[dict[str, Any]]:
+def _slice(what: str, event: CallRecord, place: dict[str, Json], seconds: float) -> Iterator[dict[str, Json]]:
     """A span in a row, and its end of the arrow from the call to the function."""
     fields = {name: value for name, value in event._asdict().items() if value == value}  # JSON has no NaN
     fields |= {name: str(fields[name]) for name in ("id", "parent", "caller", "worker")}
@@ -275,7 +276,7 @@ def _number(worker: WorkerInfo) -> int:
     return worker.id
 
 
-def _named(what: str, process: int, row: int, name: str) -> dict[str, Any]:
+def _named(what: str, process: int, row: int, name: str) -> dict[str, Json]:
     return {"ph": "M", "name": f"{what}_name", "pid": process, "tid": row, "args": {"name": name}}
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, is_dataclass
 from enum import Enum
 from typing import Any, ClassVar, TypeAlias, cast
 
+from weft._base.guards import is_dict, is_list_or_tuple, is_mapping
 from weft._base.types import AnyCallable, Arg, Args, Kwargs, PyTree
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, PreconditionError, ProgramError, ValueRangeError
@@ -126,12 +127,12 @@ def size_spec(
     """
     named = argument_names(function, args, kwargs)
     table = _by_argument(dynamic_shapes, [name for name, _ in named])
-    tensors: list[tuple[str, Tensor, Any]] = []
+    tensors: list[tuple[str, Tensor, DynamicShapes]] = []
     for name, thing in named:
         tensors.extend(_tensors(thing, table.get(name), name))
     symbols: dict[str, Dim] = {}
     examples: dict[str, int] = {}
-    guessed: dict[Any, Dim] = {}
+    guessed: dict[tuple[Arg, ...], Dim] = {}
     shapes: list[tuple[int | Dim, ...]] = []
     for name, tensor, spec in tensors:
         entries = _per_dim(spec, tensor, name)
@@ -225,29 +226,29 @@ def _require_structure(thing: PyTree, keys: Sequence[object], spec: PyTree, path
     kinds = (list, tuple) if isinstance(thing, (list, tuple)) else dict
     if not isinstance(spec, kinds):
         raise ProgramError(f"{start} {path} is a container, and its entry there is {spec!r}")
-    if isinstance(spec, dict) and not set(cast("dict[Any, Any]", spec)) <= set(keys):
-        raise ProgramError(f"{start} {path} has the keys {[*keys]}, and its entry there {[*cast('Any', spec)]}")
-    if not isinstance(spec, dict) and len(cast("Sequence[Any]", spec)) != len(keys):
-        raise ProgramError(f"{start} {path} has {len(keys)} elements, and its entry there {len(cast('Any', spec))}")
+    if is_dict(spec) and not set(spec) <= set(keys):
+        raise ProgramError(f"{start} {path} has the keys {[*keys]}, and its entry there {[*spec]}")
+    if is_list_or_tuple(spec) and len(spec) != len(keys):
+        raise ProgramError(f"{start} {path} has {len(keys)} elements, and its entry there {len(spec)}")
 
 
-def _per_dim(spec: PyTree, tensor: Tensor, name: str) -> list[Any]:
+def _per_dim(spec: PyTree, tensor: Tensor, name: str) -> list[DynamicShapes]:
     """The entry of a specification for each dim of a tensor; None where there is none."""
     rank = tensor.dim()
     if spec is None:
         return [None] * rank
     if isinstance(spec, DimHint):
         return [spec] * rank
-    entries: list[Any] = [None] * rank
-    if isinstance(spec, Mapping):
-        for dim, entry in cast("Mapping[Any, Any]", spec).items():
+    entries: list[DynamicShapes] = [None] * rank
+    if is_mapping(spec):
+        for dim, entry in spec.items():
             if type(dim) is not int or not -rank <= dim < rank:
                 raise ProgramError(
                     f"export: dynamic_shapes[{name!r}] names dim {dim!r}, but {name} has {rank} dims, numbered from 0"
                 )
             entries[dim] = entry
-    elif isinstance(spec, (list, tuple)):
-        entries = list(cast("Sequence[Any]", spec))
+    elif is_list_or_tuple(spec):
+        entries = list(spec)
         if len(entries) != rank:
             raise ProgramError(
                 f"Expected dynamic shape spec {spec} specified at `dynamic_shapes[{name!r}]` to have the same length "

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from weft._base.types import Arg
 from weft._lazy.call import BoundOp, Exact
 from weft._lazy.form import Form
 from weft._lazy.signature import Signature
@@ -122,7 +123,7 @@ def applications(form: Form) -> tuple[Application, ...]:
     )
 
 
-def _arguments(signature: Signature, inputs: Sequence[Ref]) -> Iterator[Any]:
+def _arguments(signature: Signature, inputs: Sequence[Ref]) -> Iterator[Arg]:
     call: BoundOp | None = signature.call
     following = iter(inputs)
     if call is None:
@@ -157,7 +158,7 @@ def entries_of(
         count = name_counts[base] = name_counts.get(base, -1) + 1
         return base if not count else f"{base}_{count}"
 
-    def entry(columns: Sequence[Any]) -> Entry:
+    def entry(columns: Sequence[Arg]) -> Entry:
         first = columns[0]
         if isinstance(first, Ref):
             return names[first.number]
@@ -191,7 +192,7 @@ def entries_of(
     return nodes
 
 
-def _argument(entry: Entry, nodes: dict[str, ExportNode]) -> Any:
+def _argument(entry: Entry, nodes: dict[str, ExportNode]) -> Arg:
     if isinstance(entry, dict):
         return nodes[cast("dict[str, str]", entry)["node"]]
     return [_argument(part, nodes) for part in cast("list[Any]", entry)] if isinstance(entry, list) else entry

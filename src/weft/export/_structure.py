@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, cast
 
-from weft._base.types import PyTree
+from weft._base.types import Json, PyTree
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ProgramError
 
@@ -140,7 +140,7 @@ def matched(expected: Structure, value: object, tensors: list[tuple[str, Tensor]
             matched(part, value[at], tensors, f"{path}[{at}]", name)
 
 
-def _head(structure: Structure) -> tuple[str, Any]:
+def _head(structure: Structure) -> tuple[str, Json]:
     return next(iter(structure.items()))
 
 
@@ -167,7 +167,7 @@ def paths(structure: Structure, path: str) -> Iterator[str]:
             yield from paths(part, f"{path}.{at}" if path else str(at))
 
 
-def constants(structure: Structure, path: str) -> Iterator[tuple[str, Any]]:
+def constants(structure: Structure, path: str) -> Iterator[tuple[str, Json]]:
     """The path and the value of each constant, in order."""
     kind, content = _head(structure)
     if kind == "value":

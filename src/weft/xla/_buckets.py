@@ -37,7 +37,7 @@ class CoalescingBuckets:
         self._total = 0
         self._bucket: list[Tensor] = []
         self._bucket_outputs: list[Tensor] = []
-        self._results: list[Any] = []
+        self._results: list[Tensor] = []
 
     def add(self, tensor: Tensor, idx: int) -> None:
         """Put the tensor with this index into the bucket."""
