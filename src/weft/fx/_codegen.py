@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 
 import weft
 from weft._base.device import device
-from weft._base.types import Arg, PyTree
+from weft._base.types import Arg, AttributeValue, PyTree
 from weft._tensor.tensor import Tensor
 from weft.fx import _names
 from weft.fx import _pytree as fx_pytree
@@ -136,7 +136,7 @@ class _Writer:
 
     def __init__(self, codegen: CodeGen, nodes: list[Node], root: str, verbose: bool) -> None:
         self.codegen, self.nodes, self.root, self.verbose = codegen, nodes, root, verbose
-        self.globals: dict[str, Any] = dict(BUILTINS)
+        self.globals: dict[str, AttributeValue] = dict(BUILTINS)
         self.names = _names.Namespace()
         self.variables = {node: self.names.create_name(node.name, node) for node in nodes if node.op != "output"}
         self.inputs: list[str] = []

@@ -50,7 +50,7 @@ class GraphModule(Module):
     ) -> None:
         super().__init__()
         type(self).__name__ = type(self).__qualname__ = class_name
-        self.meta: dict[str, Any] = {}
+        self.meta: dict[str, Arg] = {}
         if isinstance(root, Module):
             self.training = root.training
             self._take_from(root, graph)
@@ -143,7 +143,7 @@ class GraphModule(Module):
     def add_submodule(self, target: str, m: Module) -> bool:
         """Put a module at a dotted path, with empty modules above it; False if there is something else in its way."""
         *above, name = target.split(".")
-        parent: Any = self
+        parent: AttributeValue = self
         for part in above:
             if not hasattr(parent, part):
                 setattr(parent, part, Module())

@@ -11,7 +11,7 @@ from weft._assertions import _assert, _assert_async
 from weft._base.device import device
 from weft._base.dtype import DType
 from weft._base.layout import layout, memory_format
-from weft._base.types import Annotation, AnyCallable, Args, Kwargs
+from weft._base.types import Annotation, AnyCallable, Arg, Args, Kwargs
 from weft._interop.operators import Tag
 from weft._tensor.tensor import Tensor
 from weft.errors import PreconditionError, ValueRangeError
@@ -109,7 +109,7 @@ class Node:
         self.target: Any = target
         self.users: dict[Node, None] = {}
         self.type = return_type
-        self.meta: dict[str, Any] = {}
+        self.meta: dict[str, Arg] = {}
         self._prev = self._next = self
         self._erased = False
         self._input_nodes: dict[Node, None] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from math import prod as product
 
@@ -62,52 +62,44 @@ def _mean_grad(g: jax.Array, input: jax.Array, dim: Dims) -> jax.Array:
     return jnp.broadcast_to(spread(g, input.shape, dim), input.shape) / product(input.shape[d] for d in over)
 
 
-def _var_vjp(
-    g: Array,
-    out: Array,
-    input: Array,
-    dim: Dims = None,
-    *,
-    correction: Real | None = None,
-    keepdim: bool = False,
-) -> tuple[Array]:
-    return (_var_grad(g, input, dim, correction),)
+def _vjp(grad: Callable[..., Array]) -> Callable[..., tuple[Array]]:
+    """A row's derivative, from `grad(g, out, input, dim, correction)`."""
+
+    def vjp(
+        g: Array | Arrays,
+        out: Array | Arrays,
+        input: Array,
+        dim: Dims = None,
+        *,
+        correction: Real | None = None,
+        keepdim: bool = False,
+    ) -> tuple[Array]:
+        del keepdim
+        return (grad(g, out, input, dim, correction),)
+
+    return vjp
 
 
-def _std_vjp(
-    g: Array,
-    out: Array,
-    input: Array,
-    dim: Dims = None,
-    *,
-    correction: Real | None = None,
-    keepdim: bool = False,
-) -> tuple[Array]:
-    return (_var_grad(_root_grad(g, out), input, dim, correction),)
+@_vjp
+def _var_vjp(g: Array, out: Array, input: Array, dim: Dims, correction: Real | None) -> Array:
+    del out
+    return _var_grad(g, input, dim, correction)
 
 
-def _var_mean_vjp(
-    g: Arrays,
-    out: object,
-    input: Array,
-    dim: Dims = None,
-    *,
-    correction: Real | None = None,
-    keepdim: bool = False,
-) -> tuple[Array]:
-    return (_var_grad(g[0], input, dim, correction) + _mean_grad(g[1], input, dim),)
+@_vjp
+def _std_vjp(g: Array, out: Array, input: Array, dim: Dims, correction: Real | None) -> Array:
+    return _var_grad(_root_grad(g, out), input, dim, correction)
 
 
-def _std_mean_vjp(
-    g: Arrays,
-    out: Arrays,
-    input: Array,
-    dim: Dims = None,
-    *,
-    correction: Real | None = None,
-    keepdim: bool = False,
-) -> tuple[Array]:
-    return (_var_grad(_root_grad(g[0], out[0]), input, dim, correction) + _mean_grad(g[1], input, dim),)
+@_vjp
+def _var_mean_vjp(g: Arrays, out: Arrays, input: Array, dim: Dims, correction: Real | None) -> Array:
+    del out
+    return _var_grad(g[0], input, dim, correction) + _mean_grad(g[1], input, dim)
+
+
+@_vjp
+def _std_mean_vjp(g: Arrays, out: Arrays, input: Array, dim: Dims, correction: Real | None) -> Array:
+    return _var_grad(_root_grad(g[0], out[0]), input, dim, correction) + _mean_grad(g[1], input, dim)
 
 
 @defop(derivative=Derivative(vjp=_var_vjp, name="Var"), dims=reduces, public=INTERNAL)
