@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from enum import Enum
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Any, ClassVar, TypeAlias
 
 from weft._base.guards import is_dict, is_list_or_tuple, is_mapping
 from weft._base.types import AnyCallable, Arg, Args, Kwargs, PyTree
@@ -179,21 +179,20 @@ def argument_names(function: AnyCallable, args: Args, kwargs: Kwargs) -> list[tu
 def _by_argument(dynamic_shapes: DynamicShapes, names: Sequence[str]) -> Mapping[str, PyTree]:
     if dynamic_shapes is None:
         return {}
-    if isinstance(dynamic_shapes, Mapping):
-        table = cast("Mapping[str, Any]", dynamic_shapes)
-        if not set(table) <= set(names):
+    if is_mapping(dynamic_shapes):
+        if not set(dynamic_shapes) <= set(names):
             raise ProgramError(
                 "When `dynamic_shapes` is specified as a dict, its top-level keys must be the arg names "
-                f"{list(names)} of `inputs`, but here they are {list(table)}"
+                f"{list(names)} of `inputs`, but here they are {list(dynamic_shapes)}"
             )
-        return table
-    if isinstance(dynamic_shapes, (list, tuple)):
-        entries = cast("Sequence[Any]", dynamic_shapes)
-        if len(entries) != len(names):
+        return dynamic_shapes
+    if is_list_or_tuple(dynamic_shapes):
+        if len(dynamic_shapes) != len(names):
             raise ProgramError(
-                f"`dynamic_shapes` has {len(entries)} elements, but `inputs` has {len(names)} elements: {list(names)}"
+                f"`dynamic_shapes` has {len(dynamic_shapes)} elements, but `inputs` has {len(names)} elements: "
+                f"{list(names)}"
             )
-        return dict(zip(names, entries, strict=True))
+        return dict(zip(names, dynamic_shapes, strict=True))
     raise ArgumentError(
         "export: dynamic_shapes must be a dict by argument name, or a tuple or list in the order of the arguments, got "
         f"{type(dynamic_shapes).__name__}"
@@ -211,7 +210,7 @@ def _tensors(thing: PyTree, spec: PyTree, path: str) -> Iterator[tuple[str, Tens
     if spec is not None:
         _require_structure(thing, [key for key, _ in parts], spec, path)
     for key, part in parts:
-        inner = spec.get(key) if isinstance(spec, Mapping) else None if spec is None else spec[key]
+        inner = spec.get(key) if is_mapping(spec) else None if spec is None else spec[key]
         yield from _tensors(part, inner, f"{path}[{key!r}]")
 
 
@@ -223,7 +222,7 @@ def _require_structure(thing: PyTree, keys: Sequence[object], spec: PyTree, path
             f"{type(thing).__name__} (expected None)"
         )
     start = "Detected mismatch between the structure of `inputs` and `dynamic_shapes`:"
-    kinds = (list, tuple) if isinstance(thing, (list, tuple)) else dict
+    kinds = (list, tuple) if is_list_or_tuple(thing) else dict
     if not isinstance(spec, kinds):
         raise ProgramError(f"{start} {path} is a container, and its entry there is {spec!r}")
     if is_dict(spec) and not set(spec) <= set(keys):
