@@ -6,7 +6,7 @@ operator, it stays `isinstance`: a call takes longer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, TypeGuard, TypeVar
 
 from weft._base.types import Arg
@@ -70,3 +70,23 @@ def is_sequence(x: object) -> TypeIs[Sequence[Arg]]:
 def is_iterable(x: object) -> TypeIs[Iterable[Arg]]:
     """Whether `x` can be iterated over."""
     return isinstance(x, Iterable)
+
+
+def is_mutable_mapping(x: object) -> TypeIs[MutableMapping[Arg, Arg]]:
+    """Whether `x` maps keys to values, and can be changed."""
+    return isinstance(x, MutableMapping)
+
+
+def is_list_or_tuple_of(x: object, kind: type[T]) -> TypeGuard[list[T] | tuple[T, ...]]:
+    """Whether `x` is a list or a tuple whose elements are all of a class."""
+    return is_list_or_tuple(x) and all(isinstance(one, kind) for one in x)
+
+
+def is_int(x: object) -> TypeGuard[int]:
+    """Whether `x` is an integer, and no truth value, which Python takes for one."""
+    return isinstance(x, int) and not isinstance(x, bool)
+
+
+def is_number(x: object) -> TypeGuard[int | float]:
+    """Whether `x` is an integer or a float, and no truth value."""
+    return isinstance(x, float) or is_int(x)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from math import isnan, nan
 from time import perf_counter
@@ -13,6 +13,7 @@ from typing import NamedTuple
 from weft._base.types import Json
 from weft._tools.tables import amount, table, text
 from weft.distributed.rpc._agent import Agent
+from weft.distributed.rpc._call import PendingCall
 from weft.distributed.rpc._references import GloballyUniqueId
 from weft.distributed.rpc._state import current_agent
 from weft.distributed.rpc._trace.log import CalleeHalf, CallerHalf, Log
@@ -118,7 +119,7 @@ class CallTrace:
 
 
 @contextmanager
-def trace() -> Iterator[CallTrace]:
+def trace() -> Generator[CallTrace]:
     """Record the remote calls that this worker makes within the block, and those made by the called functions.
 
     Calls of all threads are recorded: `rpc_sync`, `rpc_async`, `remote`, and operations on references. At the end, all
@@ -155,7 +156,8 @@ def _logs(agent: Agent, own: Log) -> dict[WorkerInfo, _Recording]:
 
 def _fetch(agent: Agent, peers: Iterable[WorkerInfo], trace: bytes) -> dict[WorkerInfo, _Recording]:
     """The recordings of some workers, without those that are lost or do not answer."""
-    calls, recordings = {}, {}
+    calls: dict[WorkerInfo, PendingCall] = {}
+    recordings: dict[WorkerInfo, _Recording] = {}
     for peer in peers:
         with suppress(RpcError):
             calls[peer] = agent.ask(peer, end_trace, trace, limit=_PATIENCE).push()

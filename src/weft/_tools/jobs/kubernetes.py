@@ -61,7 +61,7 @@ def _service(job: Job) -> dict[str, Json]:
 
 
 def _job(job: Job) -> dict[str, Json]:
-    logs = {"volumes": [{"name": "logs", "emptyDir": {}}]} if job.log_dir else {}
+    logs: dict[str, Json] = {"volumes": [{"name": "logs", "emptyDir": {}}]} if job.log_dir else {}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from weft._base.environment import displayed_value
+from weft._base.guards import is_list
 from weft._base.types import Arg
 from weft._tools.jobs.flags import explicit_flags
 from weft.distributed.elastic.rendezvous.c10d_rendezvous_backend import DEFAULT_PORT
@@ -130,7 +131,7 @@ def _refuse_places(args: Namespace) -> None:
 
 def _spelt(flags: Mapping[str, Arg]) -> Sequence[str]:
     return [
-        name if value is True else f"{name}={','.join(value) if isinstance(value, list) else value}"
+        name if value is True else f"{name}={','.join(value) if is_list(value) else value}"
         for name, value in flags.items()
     ]
 

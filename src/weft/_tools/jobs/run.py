@@ -74,9 +74,10 @@ def determine_local_world_size(nproc_per_node: str) -> int:
             raise ValueRangeError("Cuda is not available: this machine shows no GPU; pass --nproc-per-node NUMBER")
         case "auto":
             return gpus or _cpu_count()
-    raise ValueRangeError(
-        f"Unsupported nproc_per_node value: {nproc_per_node}; it must be a positive number, auto, cpu or gpu"
-    )
+        case _:
+            raise ValueRangeError(
+                f"Unsupported nproc_per_node value: {nproc_per_node}; it must be a positive number, auto, cpu or gpu"
+            )
 
 
 def _cpu_count() -> int:
