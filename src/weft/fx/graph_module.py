@@ -24,6 +24,7 @@ from weft.serialization import save
 from weft.utils._pytree import TreeSpec
 
 _USER_PRESERVED_ATTRIBUTES_KEY = "_user_preserved_attributes"
+USER_PRESERVED_ATTRIBUTES = _USER_PRESERVED_ATTRIBUTES_KEY  # for other packages
 _MADE_BY_REPR = (Linear, Conv1d, Conv2d, Conv3d, BatchNorm1d, BatchNorm2d, BatchNorm3d)
 
 
@@ -62,8 +63,8 @@ class GraphModule(Module):
 
     def _take_from(self, root: Module, graph: Graph) -> None:
         self.meta.update(getattr(root, "meta", {}) if isinstance(root, GraphModule) else {})
-        for name in self.meta.get(_USER_PRESERVED_ATTRIBUTES_KEY, ()):
-            setattr(self, name, self.meta[_USER_PRESERVED_ATTRIBUTES_KEY][name])
+        for name in self.meta.get(USER_PRESERVED_ATTRIBUTES, ()):
+            setattr(self, name, self.meta[USER_PRESERVED_ATTRIBUTES][name])
         for node in graph.nodes:
             if node.op in ("get_attr", "call_module"):
                 _copy_attr(root, self, node.target)

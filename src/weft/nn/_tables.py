@@ -21,6 +21,7 @@ buffers_of: Callable[[object], dict[str, Tensor | None]] = attrgetter("_buffers"
 non_persistent_of: Callable[[object], set[str]] = attrgetter("_non_persistent_buffers_set")
 children_of: Callable[[object], dict[str, Arg]] = attrgetter("_modules")
 forward_pre_hooks_of: HooksOf = attrgetter("_forward_pre_hooks")
+forward_hooks_of: HooksOf = attrgetter("_forward_hooks")
 state_dict_hooks_of: HooksOf = attrgetter("_state_dict_hooks")
 state_dict_pre_hooks_of: HooksOf = attrgetter("_state_dict_pre_hooks")
 load_state_dict_pre_hooks_of: HooksOf = attrgetter("_load_state_dict_pre_hooks")

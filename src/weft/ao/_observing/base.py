@@ -105,7 +105,10 @@ class ObserverBase(ABC, Module):
     def calculate_qparams(self, **kwargs: Arg) -> tuple[Tensor, Tensor]:
         """The scales and the zero points."""
 
-    with_args = classmethod(with_args)
+    @classmethod
+    def with_args(cls, **kwargs: Arg) -> PartialWrapper:
+        """A constructor of the class with these arguments."""
+        return with_args(cls, **kwargs)
 
     @classmethod
     def with_callable_args(cls, **kwargs: Arg) -> PartialWrapper:

@@ -21,7 +21,7 @@ from weft._tensor.composite.quantized import (
 )
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
-from weft.ao._observing.base import require_tensor
+from weft.ao._observing.base import PartialWrapper, require_tensor
 from weft.ao._observing.observer import (
     FixedQParamsObserver,
     HistogramObserver,
@@ -74,7 +74,10 @@ class FakeQuantizeBase(ABC, Module):
         """Keep the grid from now on."""
         self.enable_observer(False)
 
-    with_args = classmethod(with_args)
+    @classmethod
+    def with_args(cls, **kwargs: Arg) -> PartialWrapper:
+        """A constructor of the class with these arguments."""
+        return with_args(cls, **kwargs)
 
 
 class FakeQuantize(FakeQuantizeBase):

@@ -161,16 +161,16 @@ def qconfig_equals(q1: QConfigAny, q2: QConfigAny) -> bool:
     """Whether two `QConfig`s have the same classes with the same arguments."""
     if q1 is None or q2 is None:
         return q1 is q2
-    return _same(q1.activation, q2.activation) and _same(q1.weight, q2.weight)
+    return are_same(q1.activation, q2.activation) and are_same(q1.weight, q2.weight)
 
 
-def _same(a: object, b: object) -> bool:
+def are_same(a: object, b: object) -> bool:
     if not (isinstance(a, PartialWrapper) and isinstance(b, PartialWrapper)):
         return a == b
     (target, keywords), (other, others) = _unwrapped(a), _unwrapped(b)
     if keywords.keys() != others.keys():
         return False
-    return _same(target, other) and all(_same(value, others[name]) for name, value in keywords.items())
+    return are_same(target, other) and all(are_same(value, others[name]) for name, value in keywords.items())
 
 
 def _unwrapped(wrapper: PartialWrapper) -> tuple[object, Kwargs]:
@@ -178,7 +178,7 @@ def _unwrapped(wrapper: PartialWrapper) -> tuple[object, Kwargs]:
     target: object = wrapper
     keywords: Kwargs = {}
     while isinstance(target, PartialWrapper | functools.partial):
-        inner = target.p if isinstance(target, PartialWrapper) else target
+        inner = target.p if isinstance(target, PartialWrapper) else target  # pyright: ignore[reportUnknownVariableType]  of any function
         keywords = {**inner.keywords, **keywords}
         target = inner.func
     return target, keywords

@@ -21,6 +21,7 @@ from weft.ao._observing.quant_type import QuantType
 from weft.errors import PreconditionError
 from weft.nn._lookup import AnyModule
 from weft.nn._module import Module
+from weft.nn._tables import children_of
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -141,7 +142,7 @@ def get_swapped_custom_module_class(
 
 def has_no_children_ignoring_parametrizations(module: Module) -> bool:
     """Whether a module has no submodules, or only the one that keeps its parametrizations."""
-    return not module._modules or (len(module._modules) == 1 and "parametrizations" in module._modules)
+    return children_of(module).keys() <= {"parametrizations"}
 
 
 # --- of a QConfig -----------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft._base.guards import is_tuple
 from weft._base.types import AnyCallable, Arg, Args, PyTree, Result
 from weft._tensor.tensor import Tensor
 from weft.ao.ns.fx import graph_passes, n_shadows
@@ -63,7 +64,7 @@ class OutputLogger(Module):
         if self.enabled and self.save_activations:
             if isinstance(x, Tensor):
                 self.stats.append(x.detach())
-            elif isinstance(x, tuple) and len(x) == 2 and len(x[1]) == 2:
+            elif is_tuple(x) and len(x) == 2 and len(x[1]) == 2:
                 self.stats_rnn.append((x[0].detach(), tuple([state.detach() for state in x[1]])))
         return x
 

@@ -26,10 +26,10 @@ _LAYERS = (Conv1d, Conv2d, Linear)
 _FUSED = (ConvReLU1d, ConvReLU2d, LinearReLU)
 
 
-def _layer(module: Module) -> AnyModule:
+def _layer(module: AnyModule) -> AnyModule:
     """The layer with the weights: a module itself, or the first part of a fused one; `ValueError` for others."""
     if type(module) in _FUSED:
-        return module[0]  # pyright: ignore[reportIndexIssue]
+        return module[0]
     if type(module) not in _LAYERS:
         names = ", ".join(kind.__name__ for kind in (*_LAYERS, *_FUSED))
         raise ValueRangeError(f"module type not supported: {type(module).__name__}; equalization is for {names}")

@@ -40,9 +40,13 @@ def _require_channels(channels: int, norm: Module) -> None:
         )
 
 
-_WITH_NORM = {Conv1d: fused.ConvBn1d, Conv2d: fused.ConvBn2d, Conv3d: fused.ConvBn3d}
-_WITH_NORM_AND_RELU = {Conv1d: fused.ConvBnReLU1d, Conv2d: fused.ConvBnReLU2d, Conv3d: fused.ConvBnReLU3d}
-_WITH_RELU = {Conv1d: fused.ConvReLU1d, Conv2d: fused.ConvReLU2d, Conv3d: fused.ConvReLU3d}
+_WITH_NORM: dict[type, AnyCallable] = {Conv1d: fused.ConvBn1d, Conv2d: fused.ConvBn2d, Conv3d: fused.ConvBn3d}
+_WITH_NORM_AND_RELU: dict[type, AnyCallable] = {
+    Conv1d: fused.ConvBnReLU1d,
+    Conv2d: fused.ConvBnReLU2d,
+    Conv3d: fused.ConvBnReLU3d,
+}
+_WITH_RELU: dict[type, AnyCallable] = {Conv1d: fused.ConvReLU1d, Conv2d: fused.ConvReLU2d, Conv3d: fused.ConvReLU3d}
 
 
 def fuse_conv_bn(is_qat: bool, conv: Module, bn: Module) -> Module:

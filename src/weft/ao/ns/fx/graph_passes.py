@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weft import quantize_per_tensor
 from weft._base.dtype import quint8
+from weft._base.guards import is_list_or_tuple
 from weft._base.types import AnyCallable, Args, PyTree
 from weft._tensor.convert import tensor
 from weft._tensor.quantized.encoding import is_quantized
@@ -40,7 +41,8 @@ def type_text(node: Node, model: GraphModule) -> str:
     """What a node calls: the name of a class, function or method."""
     if node.op != "call_module":
         return target_text(node.target)
-    kind: Any = type(model.get_submodule(str(node.target)))
+    module: Module = model.get_submodule(str(node.target))
+    kind = type(module)
     return public_name(kind) or f"{kind.__module__}.{kind.__qualname__}"
 
 
@@ -64,7 +66,7 @@ def tensor_inputs(node: Node) -> Iterator[tuple[int, int, Node]]:
     """
     is_scalar = bool(scalar_form(node))
     for at, arg in enumerate((*node.args, *node.kwargs.values())):
-        for within, part in enumerate(arg if isinstance(arg, list | tuple) else (arg,)):
+        for within, part in enumerate(arg if is_list_or_tuple(arg) else (arg,)):
             if isinstance(part, Node) and has_tensor(part) and behind_observer(part).op != "get_attr":
                 yield 0 if is_scalar else at, within, part
 
@@ -204,7 +206,7 @@ class _Shadows:
         """A value of `b` as a shadow takes it."""
         if grid is None:
             return self.b.graph.call_function(numbers_of, (value,))
-        attributes = []
+        attributes: list[Node] = []
         for kind, number in zip(("scale", "zero_point"), grid, strict=True):
             path = numbered(f"{name}_input_{kind}", dir(self.b))
             setattr(self.b, path, number if isinstance(number, Tensor) else tensor(number))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 
+from weft._base.guards import is_list_or_tuple
 from weft._base.types import AnyCallable, PyTree
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
@@ -18,7 +19,7 @@ def _of_numbers(measure: Measure) -> AnyCallable:
 
     @wraps(measure)
     def measured(x: PyTree, y: PyTree) -> PyTree:
-        if isinstance(x, tuple | list):
+        if is_list_or_tuple(x):
             return tuple([measured(a, b) for a, b in zip(x, y, strict=True)])
         return measure(*(t.dequantize() if t.is_quantized else t for t in (x, y)))
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from weft._base.types import AttributeValue
 from weft._tensor.tensor import Tensor
-from weft.ao.nn.intrinsic.modules.fused import _FusedModule
+from weft.ao.nn.intrinsic.modules.fused import FusedModule
 from weft.ao.ns.fx.graph_matcher import Subgraph
 from weft.ao.ns.fx.graph_passes import behind_observer
 from weft.fx._paths import attribute_at
@@ -28,7 +28,7 @@ def weights_of(part: Subgraph, model: GraphModule) -> list[Tensor]:
         module = model.get_submodule(str(node.target))
         if part.base == "LSTM":
             return _of_lstm(module)
-        weight: AttributeValue = (module[0] if isinstance(module, _FusedModule) else module).weight
+        weight: AttributeValue = (module[0] if isinstance(module, FusedModule) else module).weight
         return [weight.detach() if isinstance(weight, Tensor) else weight()]
     weight = node.args[1] if len(node.args) > 1 else node.kwargs["weight"]
     source = behind_observer(weight) if isinstance(weight, Node) else None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from weft import quantize_per_tensor
 from weft._base.dtype import float32, int64, qint8
+from weft._base.guards import is_list_or_tuple
 from weft._base.types import Arg, AttributeValue
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
@@ -51,7 +52,7 @@ from weft.ao.quantization.quantization_mappings import (
 )
 from weft.errors import PreconditionError
 from weft.fx._paths import attribute_at
-from weft.fx.graph import Graph
+from weft.fx.graph import Graph, codegen_of
 from weft.fx.graph_module import GraphModule
 from weft.fx.node import Node, map_arg
 from weft.nn._activation import Softmax
@@ -99,7 +100,7 @@ class _Conversion:
         self.custom = custom
         self.users = {kind for kinds in custom.observed_to_quantized_mapping.values() for kind in kinds}
         self.graph = Graph()
-        self.graph.set_codegen(copy.deepcopy(model.graph._codegen))
+        self.graph.set_codegen(copy.deepcopy(codegen_of(model.graph)))
         self.attributes: dict[str, AttributeValue] = {}
         self.values: dict[Node, _Value] = {}
         self.weights: dict[Node, str] = {}
@@ -177,7 +178,7 @@ class _Conversion:
         self.values[node] = _Value(floats=self.graph.node_copy(node))
 
     def _output(self, node: Node) -> None:
-        results = node.args[0] if isinstance(node.args[0], tuple | list) else (node.args[0],)
+        results = node.args[0] if is_list_or_tuple(node.args[0]) else (node.args[0],)
         kept: set[Node] = set()
         for at in self.plan.outputs:
             map_arg(results[at], kept.add)

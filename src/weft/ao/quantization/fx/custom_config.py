@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from weft._base.guards import is_mapping
 from weft._base.types import Arg, Args, Kwargs
 from weft.ao._observing.quant_type import QuantType
 from weft.ao.quantization.qconfig_mapping import QConfigMapping
 from weft.errors import UnsupportedError, ValueRangeError
 
-_ByMode = dict[QuantType, dict[type, type]]
+_ByMode = dict[QuantType, dict[type, Arg]]
 
 
 def _quant_type(name: QuantType | str) -> QuantType:
@@ -26,7 +26,7 @@ def _quant_type(name: QuantType | str) -> QuantType:
 
 def config_of(entry: object, kind: Arg) -> Arg:
     """A configuration of a kind, or the one that a dict describes; `ValueError` for anything else."""
-    if isinstance(entry, Mapping):
+    if is_mapping(entry):
         return kind.from_dict(dict(entry))
     if not isinstance(entry, kind):
         raise ValueRangeError(f"expected a {kind.__name__} or a dict, but got a {type(entry).__name__}")

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from weft._base.guards import is_a
 from weft._base.types import Arg
 from weft.ao._observing.qconfig import QConfig, QConfigAny
 from weft.ao.quantization.fx.operations import first_kind
@@ -79,7 +80,7 @@ def qconfigs_of(
         at = (path, target, counts[path, target])
         counts[path, target] += 1
         qconfig = mapping.module_name_object_type_order_qconfigs.get(at, qconfig)
-        if qconfig is not None and not isinstance(qconfig, QConfig):
+        if qconfig is not None and not is_a(qconfig, QConfig):
             raise ArgumentError(
                 f"a QConfigMapping has QConfigs or None, but {node.name} got a {type(qconfig).__name__}"
             )

@@ -48,6 +48,8 @@ class EmbeddingPackedParams(QuantizedModule):
     def _weight(self) -> Tensor:
         return self._packed_weight
 
+    weight = _weight
+
     def forward(self, x: Tensor) -> Tensor:
         """The input: this module only keeps the weight."""
         return x
@@ -116,7 +118,7 @@ class Embedding(HidesState, QuantizedModule):
 
     def weight(self) -> Tensor:
         """The table, (num_embeddings, embedding_dim)."""
-        return self._packed_params._weight()
+        return self._packed_params.weight()
 
     def _vectors(self, indices: Tensor) -> Tensor:
         """The float vectors of numbers (...): (..., embedding_dim)."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
-from weft.ao.nn.intrinsic.modules.fused import _FusedModule
+from weft.ao.nn.intrinsic.modules.fused import FusedModule
 from weft.nn import init
 from weft.nn._lookup import AnyModule
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from weft.nn._module import Module
 
 
-class WithNorm(_FusedModule):
+class WithNorm(FusedModule):
     """Mixed in before a float layer: its weight is scaled as by the running statistics, rounded, and scaled back.
 
     `bn` is the normalisation. `_linear(input, weight)` is the layer without a bias.

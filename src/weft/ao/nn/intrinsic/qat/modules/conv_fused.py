@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft._tensor.tensor import Tensor
 from weft.ao.nn.intrinsic.modules import fused
-from weft.ao.nn.intrinsic.modules.fused import _FusedModule
+from weft.ao.nn.intrinsic.modules.fused import FusedModule
 from weft.ao.nn.intrinsic.qat.modules._with_norm import WithNorm
 from weft.ao.nn.qat._module import FakeQuantized, require_qconfig
 from weft.ao.nn.qat.modules import conv as qat
@@ -83,6 +83,9 @@ class _ConvBnNd(WithNorm, FakeQuantized):
         return self._FUSED_FLOAT_MODULE(whole, ReLU()) if self._FLOAT_RELU_MODULE else whole
 
 
+ConvBnNd = _ConvBnNd  # for other modules: PyTorch has it as a private class
+
+
 class _ConvBnReLU(_ConvBnNd):
     _FLOAT_RELU_MODULE = ReLU
 
@@ -130,7 +133,7 @@ class ConvBnReLU3d(_ConvBnReLU, _conv.Conv3d):
     _FUSED_FLOAT_MODULE = fused.ConvReLU3d
 
 
-class _ConvReLU(_FusedModule):
+class _ConvReLU(FusedModule):
     _fuses_relu = True
 
     def forward(self, input: Tensor) -> Tensor:

@@ -188,7 +188,7 @@ class RNNBase(HidesState):
             raise ShapeError("Expected sequence length to be larger than 0 in RNN")
         ends: list[States] = []
         for layer in range(self.num_layers):
-            outputs = []
+            outputs: list[Tensor] = []
             for direction in range(self._directions):
                 at = layer * self._directions + direction
                 values: AnyModule = self._all_weight_values[at]
