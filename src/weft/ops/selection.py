@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +28,9 @@ from weft.ops._table import INTERNAL, NO_ARITHMETIC, Check, Derivative, Types, d
 from weft.ops._type_names import scalar_name
 from weft.ops.sorting import ranked
 
+_picks = partial(defop, types=NO_ARITHMETIC, dims=reduces_twice, outputs=("values", "indices"))
+"""`defop` for elements that are chosen along a dim, and their places."""
+
 
 def _at(x: jax.Array, place: jax.Array | int, dim: int, keepdim: bool) -> jax.Array:
     """Elements at `place` along `dim`; `place` is a number, or an array in which `dim` has size one."""
@@ -43,13 +47,7 @@ def _kthvalue_vjp(g: Arrays, out: Arrays, input: Array, k: Whole, dim: Dim = -1,
     return (picked_vjp(g, out, input, dim),)
 
 
-@defop(
-    types=NO_ARITHMETIC,
-    dims=reduces_twice,
-    outputs=("values", "indices"),
-    derivative=Derivative(vjp=_kthvalue_vjp),
-    public=INTERNAL,
-)
+@_picks(derivative=Derivative(vjp=_kthvalue_vjp), public=INTERNAL)
 @lifted
 def kthvalue(input: Array, k: Whole, dim: Dim = -1, keepdim: bool = False) -> tuple[Array, Array]:
     """The `k`-th smallest element along `dim`, counted from one, and its index."""
@@ -89,26 +87,14 @@ def _median_all(input: jax.Array, skip_nan: bool) -> jax.Array:
     return _at(jnp.sort(flat), _middle(flat, 0, skip_nan), 0, False)
 
 
-@defop(
-    types=NO_ARITHMETIC,
-    dims=reduces_twice,
-    outputs=("values", "indices"),
-    derivative=Derivative(vjp=_select_vjp),
-    public=INTERNAL,
-)
+@_picks(derivative=Derivative(vjp=_select_vjp), public=INTERNAL)
 @lifted
 def median_dim(input: Array, dim: Dim, keepdim: bool = False) -> tuple[Array, Array]:
     """The lower median along `dim` and its index; NaN if any element is NaN."""
     return _median_dim(input, dim, keepdim, skip_nan=False)
 
 
-@defop(
-    types=NO_ARITHMETIC,
-    dims=reduces_twice,
-    outputs=("values", "indices"),
-    derivative=Derivative(vjp=_select_vjp),
-    public=INTERNAL,
-)
+@_picks(derivative=Derivative(vjp=_select_vjp), public=INTERNAL)
 @lifted
 def nanmedian_dim(input: Array, dim: Dim, keepdim: bool = False) -> tuple[Array, Array]:
     """The lower median along `dim` of the elements that are not NaN, and its index."""
@@ -135,7 +121,7 @@ def _mode_vjp(g: Arrays, out: Arrays, input: Array, dim: Dim = -1, keepdim: bool
     return (picked_vjp(g, out, input, dim),)
 
 
-@defop(types=NO_ARITHMETIC, dims=reduces_twice, outputs=("values", "indices"), derivative=Derivative(vjp=_mode_vjp))
+@_picks(derivative=Derivative(vjp=_mode_vjp))
 @lifted
 def mode(input: Array, dim: Dim = -1, keepdim: bool = False) -> tuple[Array, Array]:
     """The most frequent element along `dim` (the smallest if there are several), and its last index."""
