@@ -18,8 +18,18 @@ from weft.errors import MissingNameError
 def on_first_use(
     package: str, names: Mapping[str, Sequence[str]], modules: Sequence[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package that exports `names`, by module, and some of its own `modules`."""
-    module_of = {name: module for module, members in names.items() for name in members}
+    """`__getattr__` and `__dir__` of a package that exports `names`, by module, and some of its own `modules`.
+
+    The names "*" of a package are all that it exports by this function.
+    """
+    module_of: dict[str, str] = {}
+    for module, members in names.items():
+        if members == "*":
+            import_module(module)
+            module_of |= _MODULE_OF[module]
+        else:
+            module_of |= dict.fromkeys(members, module)
+    _MODULE_OF[package] = module_of
 
     def get(name: str) -> AttributeValue:
         if name in modules:
@@ -35,6 +45,11 @@ def on_first_use(
         return sorted({*vars(sys.modules[package]), *modules, *module_of})
 
     return get, names_of
+
+
+# no cell: the names of a package do not change
+_MODULE_OF: dict[str, dict[str, str]] = {}
+"""The modules of the names that are imported on first use, by package."""
 
 
 def missing(module: str, name: str, names: Callable[[], Iterable[str]]) -> MissingNameError:

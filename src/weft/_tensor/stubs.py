@@ -10,7 +10,6 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +45,9 @@ _BY_TEXT = {
 _STATIC = {
     **{text: text for text in ("bool", "int", "float", "str", "int | float")},
     "Ints": "int | Sequence[int]",
+    "Ord": "float | str",
+    "OutputSize": "int | Sequence[int | None] | None",
+    "Padding": "str | int | Sequence[int]",
     "tuple[int, ...]": "Sequence[int]",
 }
 _KEYWORDS = {
@@ -322,15 +324,8 @@ def derived_stub() -> str:
     """`_tensor/derived.pyi`."""
     methods = "\n".join(f"    {text}".replace("\n", "\n    ") for text in _methods())
     results = "\n".join(_results())
-    text = f"{_TENSOR}import builtins\n{_NUMBER}\n{results}\n" + _builtin(f"class Derived:\n{methods}\n")
-    return f"{_needed(_HEAD, text)}{text}"
-
-
-def _needed(head: str, text: str) -> str:
-    """A head without the imports of classes that the text does not name."""
-    lines = head.splitlines(keepends=True)
-    kept = (not line.startswith("from weft") or re.search(rf"\b{line.split()[-1]}\b", text) for line in lines)
-    return "".join(compress(lines, kept))
+    text = _builtin(f"class Derived:\n{methods}\n")
+    return _needed(f"{_HEAD}{_TENSOR}import builtins\n{_NUMBER}\n{results}\n{text}")
 
 
 def _functions(public: dict[str, Callable[..., Any]]) -> str:
@@ -346,7 +341,18 @@ def package_stub() -> str:
     )
     functions = _functions({n: f for n, f in PUBLIC[""].items() if n not in LOCATIONS})
     text = _builtin(f"{_NUMBER}__version__: str\n\n{functions}\n")
-    return f"{_HEAD}{_IMPORTED}\nimport builtins\nfrom types import ModuleType\n{modules}\n{named}\n{of_table}\n{text}"
+    imports = f"{_IMPORTED}\nimport builtins\nfrom types import ModuleType\n{modules}\n{named}\n"
+    return _needed(f"{_HEAD}{imports}{of_table}\n{text}")
+
+
+def _needed(text: str) -> str:
+    """A stub without the imports of names that do not come again."""
+
+    def kept(line: re.Match[str]) -> str:
+        names = [name for name in line[2].split(", ") if len(re.findall(rf"\b{name.split()[-1]}\b", text)) > 1]
+        return f"{line[1]}{', '.join(names)}\n" if names else ""
+
+    return re.sub(r"^(from \S+ import )(.*)\n", kept, text, flags=re.MULTILINE)
 
 
 def _builtin(text: str) -> str:
@@ -356,7 +362,7 @@ def _builtin(text: str) -> str:
 
 def module_stub(module: str, imports: str = "") -> str:
     """The stub of a module that exports functions of the table alone, and what is imported in addition."""
-    return f"{_HEAD}{_IMPORTED}{_TENSOR}{imports}{_NUMBER}\n{_functions(PUBLIC[module])}\n"
+    return _needed(f"{_HEAD}{_IMPORTED}{_TENSOR}{imports}{_NUMBER}\n{_functions(PUBLIC[module])}\n")
 
 
 _ERROR = "from weft.errors import LinAlgError as LinAlgError\n"
@@ -367,7 +373,7 @@ def functional_stub() -> str:
     from weft.nn import functional
 
     public = {name: getattr(functional, name) for name in dir(functional)}
-    return f"{_HEAD}{_IMPORTED}{_TENSOR}{_NUMBER}\n{_functions(public)}\n"
+    return _needed(f"{_HEAD}{_IMPORTED}{_TENSOR}{_NUMBER}\n{_functions(public)}\n")
 
 
 STUBS: dict[Path, Callable[[], str]] = {

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from math import isnan, nan
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from weft._base.types import Json
 from weft._tools.tables import amount, table, text
 from weft.distributed.rpc._agent import Agent
+from weft.distributed.rpc._call import PendingCall
 from weft.distributed.rpc._references import GloballyUniqueId
 from weft.distributed.rpc._state import current_agent
 from weft.distributed.rpc._trace.log import CalleeHalf, CallerHalf, Log
@@ -117,7 +119,7 @@ class CallTrace:
 
 
 @contextmanager
-def trace() -> Iterator[CallTrace]:
+def trace() -> Generator[CallTrace]:
     """Record the remote calls that this worker makes within the block, and those made by the called functions.
 
     Calls of all threads are recorded: `rpc_sync`, `rpc_async`, `remote`, and operations on references. At the end, all
@@ -154,7 +156,8 @@ def _logs(agent: Agent, own: Log) -> dict[WorkerInfo, _Recording]:
 
 def _fetch(agent: Agent, peers: Iterable[WorkerInfo], trace: bytes) -> dict[WorkerInfo, _Recording]:
     """The recordings of some workers, without those that are lost or do not answer."""
-    calls, recordings = {}, {}
+    calls: dict[WorkerInfo, PendingCall] = {}
+    recordings: dict[WorkerInfo, _Recording] = {}
     for peer in peers:
         with suppress(RpcError):
             calls[peer] = agent.ask(peer, end_trace, trace, limit=_PATIENCE).push()
@@ -243,7 +246,7 @@ def _figures(events: list[CallRecord]) -> list[str]:
 _CALLS, _RUNS = 0, 1000  # the first rows of a worker's calls, and of the functions that it has run
 
 
-def _chrome(events: list[CallRecord], end: float) -> Iterator[dict[str, Any]]:
+def _chrome(events: list[CallRecord], end: float) -> Iterator[dict[str, Json]]:
     for worker in sorted({worker for event in events for worker in (event.caller, event.worker)}, key=_number):
         yield _named("process", worker.id, 0, worker.name)
         calls = [(event, event.sent, _until(event.received, end)) for event in events if event.caller == worker]
@@ -260,7 +263,7 @@ def _chrome(events: list[CallRecord], end: float) -> Iterator[dict[str, Any]]:
                 yield from _slice(what, event, {"pid": worker.id, "tid": row, "ts": 1e6 * start}, stop - start)
 
 
-def _slice(what: str, event: CallRecord, place: dict[str, Any], seconds: float) -> Iterator[dict[str, Any]]:
+def _slice(what: str, event: CallRecord, place: dict[str, Json], seconds: float) -> Iterator[dict[str, Json]]:
     """A span in a row, and its end of the arrow from the call to the function."""
     fields = {name: value for name, value in event._asdict().items() if value == value}  # JSON has no NaN
     fields |= {name: str(fields[name]) for name in ("id", "parent", "caller", "worker")}
@@ -275,7 +278,7 @@ def _number(worker: WorkerInfo) -> int:
     return worker.id
 
 
-def _named(what: str, process: int, row: int, name: str) -> dict[str, Any]:
+def _named(what: str, process: int, row: int, name: str) -> dict[str, Json]:
     return {"ph": "M", "name": f"{what}_name", "pid": process, "tid": row, "args": {"name": name}}
 
 

@@ -278,7 +278,7 @@ class DistributedDataParallel(Module, Joinable):
         """Compile the calls of the wrapped module in place; the collectives are not compiled."""
         self.module.compile(*args, **kwargs)
 
-    def _compiled(self, compile: Callable[[Module], AnyCallable]) -> Module:
+    def compiled_by(self, compile: Callable[[Module], AnyCallable]) -> Module:
         """The result of `weft.compile` for a replica."""
         return OptimizedModule(self, _CompiledReplica(self, compile(self.module)))
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from weft._base.types import AttributeValue
 from weft._lazy.value import Value
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import set_value
@@ -19,7 +19,7 @@ class KeptAttributes:
 
     def __init__(self) -> None:
         self.assigned: list[str] = []
-        self._kept: dict[int, tuple[str | None, Module, dict[str, Tensor | None], dict[str, Any]]] = {}
+        self._kept: dict[int, tuple[str | None, Module, dict[str, Tensor | None], dict[str, AttributeValue]]] = {}
 
     def add(self, module: Module, path: str | None = None) -> None:
         """Keep the attributes of a module; `path` is its name in the state, if it is there."""

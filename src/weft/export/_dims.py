@@ -6,8 +6,9 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from enum import Enum
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Any, ClassVar, TypeAlias
 
+from weft._base.guards import is_dict, is_list_or_tuple, is_mapping
 from weft._base.types import AnyCallable, Arg, Args, Kwargs, PyTree
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, PreconditionError, ProgramError, ValueRangeError
@@ -126,12 +127,12 @@ def size_spec(
     """
     named = argument_names(function, args, kwargs)
     table = _by_argument(dynamic_shapes, [name for name, _ in named])
-    tensors: list[tuple[str, Tensor, Any]] = []
+    tensors: list[tuple[str, Tensor, DynamicShapes]] = []
     for name, thing in named:
         tensors.extend(_tensors(thing, table.get(name), name))
     symbols: dict[str, Dim] = {}
     examples: dict[str, int] = {}
-    guessed: dict[Any, Dim] = {}
+    guessed: dict[tuple[Arg, ...], Dim] = {}
     shapes: list[tuple[int | Dim, ...]] = []
     for name, tensor, spec in tensors:
         entries = _per_dim(spec, tensor, name)
@@ -178,21 +179,20 @@ def argument_names(function: AnyCallable, args: Args, kwargs: Kwargs) -> list[tu
 def _by_argument(dynamic_shapes: DynamicShapes, names: Sequence[str]) -> Mapping[str, PyTree]:
     if dynamic_shapes is None:
         return {}
-    if isinstance(dynamic_shapes, Mapping):
-        table = cast("Mapping[str, Any]", dynamic_shapes)
-        if not set(table) <= set(names):
+    if is_mapping(dynamic_shapes):
+        if not set(dynamic_shapes) <= set(names):
             raise ProgramError(
                 "When `dynamic_shapes` is specified as a dict, its top-level keys must be the arg names "
-                f"{list(names)} of `inputs`, but here they are {list(table)}"
+                f"{list(names)} of `inputs`, but here they are {list(dynamic_shapes)}"
             )
-        return table
-    if isinstance(dynamic_shapes, (list, tuple)):
-        entries = cast("Sequence[Any]", dynamic_shapes)
-        if len(entries) != len(names):
+        return dynamic_shapes
+    if is_list_or_tuple(dynamic_shapes):
+        if len(dynamic_shapes) != len(names):
             raise ProgramError(
-                f"`dynamic_shapes` has {len(entries)} elements, but `inputs` has {len(names)} elements: {list(names)}"
+                f"`dynamic_shapes` has {len(dynamic_shapes)} elements, but `inputs` has {len(names)} elements: "
+                f"{list(names)}"
             )
-        return dict(zip(names, entries, strict=True))
+        return dict(zip(names, dynamic_shapes, strict=True))
     raise ArgumentError(
         "export: dynamic_shapes must be a dict by argument name, or a tuple or list in the order of the arguments, got "
         f"{type(dynamic_shapes).__name__}"
@@ -210,7 +210,7 @@ def _tensors(thing: PyTree, spec: PyTree, path: str) -> Iterator[tuple[str, Tens
     if spec is not None:
         _require_structure(thing, [key for key, _ in parts], spec, path)
     for key, part in parts:
-        inner = spec.get(key) if isinstance(spec, Mapping) else None if spec is None else spec[key]
+        inner = spec.get(key) if is_mapping(spec) else None if spec is None else spec[key]
         yield from _tensors(part, inner, f"{path}[{key!r}]")
 
 
@@ -222,32 +222,32 @@ def _require_structure(thing: PyTree, keys: Sequence[object], spec: PyTree, path
             f"{type(thing).__name__} (expected None)"
         )
     start = "Detected mismatch between the structure of `inputs` and `dynamic_shapes`:"
-    kinds = (list, tuple) if isinstance(thing, (list, tuple)) else dict
+    kinds = (list, tuple) if is_list_or_tuple(thing) else dict
     if not isinstance(spec, kinds):
         raise ProgramError(f"{start} {path} is a container, and its entry there is {spec!r}")
-    if isinstance(spec, dict) and not set(cast("dict[Any, Any]", spec)) <= set(keys):
-        raise ProgramError(f"{start} {path} has the keys {[*keys]}, and its entry there {[*cast('Any', spec)]}")
-    if not isinstance(spec, dict) and len(cast("Sequence[Any]", spec)) != len(keys):
-        raise ProgramError(f"{start} {path} has {len(keys)} elements, and its entry there {len(cast('Any', spec))}")
+    if is_dict(spec) and not set(spec) <= set(keys):
+        raise ProgramError(f"{start} {path} has the keys {[*keys]}, and its entry there {[*spec]}")
+    if is_list_or_tuple(spec) and len(spec) != len(keys):
+        raise ProgramError(f"{start} {path} has {len(keys)} elements, and its entry there {len(spec)}")
 
 
-def _per_dim(spec: PyTree, tensor: Tensor, name: str) -> list[Any]:
+def _per_dim(spec: PyTree, tensor: Tensor, name: str) -> list[DynamicShapes]:
     """The entry of a specification for each dim of a tensor; None where there is none."""
     rank = tensor.dim()
     if spec is None:
         return [None] * rank
     if isinstance(spec, DimHint):
         return [spec] * rank
-    entries: list[Any] = [None] * rank
-    if isinstance(spec, Mapping):
-        for dim, entry in cast("Mapping[Any, Any]", spec).items():
+    entries: list[DynamicShapes] = [None] * rank
+    if is_mapping(spec):
+        for dim, entry in spec.items():
             if type(dim) is not int or not -rank <= dim < rank:
                 raise ProgramError(
                     f"export: dynamic_shapes[{name!r}] names dim {dim!r}, but {name} has {rank} dims, numbered from 0"
                 )
             entries[dim] = entry
-    elif isinstance(spec, (list, tuple)):
-        entries = list(cast("Sequence[Any]", spec))
+    elif is_list_or_tuple(spec):
+        entries = list(spec)
         if len(entries) != rank:
             raise ProgramError(
                 f"Expected dynamic shape spec {spec} specified at `dynamic_shapes[{name!r}]` to have the same length "

@@ -6,13 +6,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.export
 
 from weft._base.site import warn_user
-from weft._base.types import Args, Kwargs, PyTree
+from weft._base.types import AnyCallable, Args, Kwargs, PyTree
 from weft._lazy.aval import Aval
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, CompileError, ProgramError, ValueRangeError, WeftError
@@ -22,7 +22,7 @@ from weft.export._inputs import Inputs, computed
 from weft.export._program import About, ArrayType, ExportedProgram
 from weft.export._record import GENERATOR, ProgramRecording, record, with_shape
 from weft.export._shapes import AdditionalInputs, ShapesCollection
-from weft.export._sizes import Sizes, examples_of, form_of, reason_of, symbols_for
+from weft.export._sizes import Form, Sizes, examples_of, form_of, reason_of, symbols_for
 from weft.export._state import NamedState
 from weft.export._structure import Structure, constants, flatten, paths, rebuild
 from weft.nn._module import Module
@@ -150,13 +150,15 @@ def _with_guesses(spec: SizeSpec, examples: Sequence[Tensor], kept: Mapping[tupl
 class _Exporter:
     """One export: the function, its example arguments and its state."""
 
-    def __init__(self, mod: Any, args: Args, kwargs: Kwargs, state: PyTree, platforms: Sequence[str] | None) -> None:
+    def __init__(
+        self, mod: AnyCallable, args: Args, kwargs: Kwargs, state: PyTree, platforms: Sequence[str] | None
+    ) -> None:
         self.function = mod
         self.kwargs = kwargs
-        self.signature_of: Callable[..., Any] = mod.forward if isinstance(mod, Module) else mod
+        self.signature_of: AnyCallable = mod.forward if isinstance(mod, Module) else mod
         self.name: str = type(mod).__name__ if isinstance(mod, Module) else getattr(mod, "__name__", type(mod).__name__)
         self._platforms = None if platforms is None else tuple(platforms)
-        self._recordings: dict[Any, ProgramRecording] = {}
+        self._recordings: dict[object, ProgramRecording] = {}
         self.examples: list[Tensor] = []
         self._args: Structure = flatten(args, self.examples, "args")
         self._kwargs = flatten(kwargs, self.examples, "kwargs")
@@ -247,7 +249,7 @@ class _Exporter:
         # All different, so that dims are told apart.
         large = {name: min(high, low + _LATEST + place) for place, (name, (low, high)) in enumerate(bounds.items())}
 
-        def form(sizes: dict[str, int]) -> Any:
+        def form(sizes: dict[str, int]) -> Form | None:
             try:
                 return form_of(self._recorded(spec, sizes).closed.jaxpr)
             except WeftError:
@@ -343,8 +345,10 @@ class _Exporter:
         )  # fmt: skip
         return ExportedProgram(program, about, state.tensors)
 
-    def _lowered(self, core: Callable[..., object], state: PyTree, structs: Sequence[Any]) -> jax.export.Exported:
-        def function(state: PyTree, *inputs: object) -> Any:
+    def _lowered(
+        self, core: Callable[..., object], state: PyTree, structs: Sequence[jax.ShapeDtypeStruct]
+    ) -> jax.export.Exported:
+        def function(state: PyTree, *inputs: object) -> object:
             return core(state, inputs)
 
         function.__name__ = self.name if self.name.isidentifier() else "function"

@@ -14,6 +14,8 @@ from itertools import chain, combinations, combinations_with_replacement
 from math import prod
 from typing import Any
 
+from weft._base.types import Arg
+
 Expression = Callable[[Mapping[str, Any]], Any]
 """A number by the named sizes, or by the symbols for them."""
 
@@ -153,7 +155,7 @@ def _rounded(name: Expression, at: Sequence[int], divisors: Sequence[int]) -> It
     for divisor in divisors:
         for shift in (0, divisor - 1, *range(1, divisor - 1)):
 
-            def quotient(sizes: Mapping[str, object], shift: int = shift, divisor: int = divisor) -> Any:
+            def quotient(sizes: Mapping[str, object], shift: int = shift, divisor: int = divisor) -> Arg:
                 return (name(sizes) + shift) // divisor
 
             yield quotient, [(size + shift) // divisor for size in at]

@@ -19,7 +19,7 @@ from hashlib import sha256
 from io import BytesIO
 from math import prod
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import jax
 import jax.export
@@ -27,7 +27,7 @@ import numpy as np
 
 from weft._base.device import DeviceLike
 from weft._base.dtype import dtype_named
-from weft._base.types import FileLike, Json
+from weft._base.types import Arg, FileLike, Json
 from weft._checkpoint.archive import Member, Reader, opened, write, write_to_path
 from weft._checkpoint.extra_files import all_extra_files, members_of_extra
 from weft._tensor.convert import from_host
@@ -103,7 +103,7 @@ def _text(content: bytes) -> str | bytes:
 
 
 def load(
-    f: FileLike, *, extra_files: MutableMapping[str, Any] | None = None, device: DeviceLike = "cpu"
+    f: FileLike, *, extra_files: MutableMapping[str, Arg] | None = None, device: DeviceLike = "cpu"
 ) -> ExportedProgram:
     """Read a program that `save` wrote, with its tensors on a device. `CheckpointError` if it cannot be read.
 
@@ -180,7 +180,7 @@ def _type(entry: Json) -> ArrayType:
     return ArrayType(entry["dtype"], tuple([_size(size) for size in entry["shape"]]))
 
 
-def _size(size: int | Sequence[Any]) -> int | tuple[str, int, int]:
+def _size(size: int | Sequence[Arg]) -> int | tuple[str, int, int]:
     return size if isinstance(size, int) else (str(size[0]), int(size[1]), int(size[2]))
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
+from weft._base.guards import is_dict, is_list, is_list_or_tuple, is_tuple
+from weft._base.types import Arg
 from weft._lazy.call import BoundOp, Exact
 from weft._lazy.form import Form
 from weft._lazy.signature import Signature
@@ -122,7 +124,7 @@ def applications(form: Form) -> tuple[Application, ...]:
     )
 
 
-def _arguments(signature: Signature, inputs: Sequence[Ref]) -> Iterator[Any]:
+def _arguments(signature: Signature, inputs: Sequence[Ref]) -> Iterator[Arg]:
     call: BoundOp | None = signature.call
     following = iter(inputs)
     if call is None:
@@ -157,11 +159,11 @@ def entries_of(
         count = name_counts[base] = name_counts.get(base, -1) + 1
         return base if not count else f"{base}_{count}"
 
-    def entry(columns: Sequence[Any]) -> Entry:
+    def entry(columns: Sequence[Arg]) -> Entry:
         first = columns[0]
         if isinstance(first, Ref):
             return names[first.number]
-        if isinstance(first, tuple) and len({len(column) for column in columns}) == 1:
+        if is_tuple(first) and len({len(column) for column in columns}) == 1:
             return [entry(parts) for parts in zip(*columns, strict=True)]
         return sizes.json_constant(columns)
 
@@ -191,16 +193,16 @@ def entries_of(
     return nodes
 
 
-def _argument(entry: Entry, nodes: dict[str, ExportNode]) -> Any:
-    if isinstance(entry, dict):
-        return nodes[cast("dict[str, str]", entry)["node"]]
-    return [_argument(part, nodes) for part in cast("list[Any]", entry)] if isinstance(entry, list) else entry
+def _argument(entry: Entry, nodes: dict[str, ExportNode]) -> Arg:
+    if is_dict(entry):
+        return nodes[entry["node"]]
+    return [_argument(part, nodes) for part in entry] if is_list(entry) else entry
 
 
 def _text(argument: object) -> str:
     if isinstance(argument, ExportNode):
         return f"%{argument.name}"
-    if isinstance(argument, (list, tuple)):
-        parts = [_text(part) for part in cast("Sequence[Any]", argument)]
-        return f"[{', '.join(parts)}]" if isinstance(argument, list) else f"({', '.join(parts)})"
+    if is_list_or_tuple(argument):
+        parts = [_text(part) for part in argument]
+        return f"[{', '.join(parts)}]" if is_list(argument) else f"({', '.join(parts)})"
     return str(argument)

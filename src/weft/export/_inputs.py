@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from weft._base.types import Json
 from weft._tensor.convert import from_jax_array
 from weft._tensor.convert import tensor as new_tensor
 from weft._tensor.tensor import Tensor
@@ -49,7 +50,7 @@ class Inputs:
 
     def structs(self) -> dict[str, jax.ShapeDtypeStruct]:
         """jax's types of the state, by name."""
-        structs: dict[str, Any] = {
+        structs: dict[str, jax.ShapeDtypeStruct] = {
             name: jax.ShapeDtypeStruct(tuple(x.shape), x.dtype.numpy) for name, x in self.tensors.items()
         }
         if self.draws:
@@ -59,12 +60,12 @@ class Inputs:
 
     def leaves(
         self, recordings: Sequence[ProgramRecording], inputs: Sequence[str], sizes: Sizes
-    ) -> list[tuple[int, str, Any]]:
+    ) -> list[tuple[int, str, Json]]:
         """What the program reads, for its graph: a value's number, with the name and target of its placeholder.
 
         Constants have an empty name, and the constant as target.
         """
-        leaves: list[tuple[int, str, Any]] = []
+        leaves: list[tuple[int, str, Json]] = []
         for at, (number, source) in enumerate(zip(recordings[0].leaves, recordings[0].sources, strict=True)):
             if source.kind == "input":
                 own = str(inputs[source.key])

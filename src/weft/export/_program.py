@@ -264,7 +264,7 @@ class ExportedProgram:
         self._require_types(inputs)
         device = next((x.device for x in (*tensors.values(), *[x for _, x in inputs])), None)
         self._require_platform(device)
-        state: dict[str, Any] = dict(tensors)
+        state: dict[str, Arg] = dict(tensors)
         if about.draws:
             seed, offset = default_generator.state()
             default_generator.restore((seed, offset + about.draws))
@@ -388,7 +388,7 @@ class ProgramModule(Module):
         return self.program._run(self._tensors(), args, kwargs)
 
     def _tensors(self) -> dict[str, Tensor]:
-        table: dict[str, Any] = {**dict(self.named_parameters()), **dict(self.named_buffers())}
+        table: dict[str, Tensor] = {**dict(self.named_parameters()), **dict(self.named_buffers())}
         return {name: table[name] for name in self.program._tensors}
 
 

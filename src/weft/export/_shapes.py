@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from weft._base.types import AnyCallable, Args, Kwargs, PyTree
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ProgramError
-from weft.export._dims import Dim, argument_names
+from weft.export._dims import Dim, DimHint, DynamicShapes, argument_names
 from weft.export._structure import parts_of
 
 
@@ -16,7 +15,7 @@ class ShapesCollection:
     """`dynamic_shapes` by tensor: `shapes[x] = {0: Dim("batch")}`. Tensors without an entry do not change in size."""
 
     def __init__(self) -> None:
-        self._shapes: dict[int, Any] = {}
+        self._shapes: dict[int, DynamicShapes] = {}
         self._tensors: list[Tensor] = []  # alive, so that an identity stands for one tensor
 
     def __setitem__(self, t: Tensor, shape: object) -> None:
@@ -29,7 +28,7 @@ class ShapesCollection:
             )
         self._tensors.append(t)
 
-    def __getitem__(self, t: Tensor) -> Any:
+    def __getitem__(self, t: Tensor) -> DynamicShapes:
         return self._shapes.setdefault(id(t), {})
 
     def __len__(self) -> int:
@@ -63,7 +62,7 @@ class AdditionalInputs:
         """The entries by argument name, as `export` takes them."""
         named = argument_names(_signature_of(m), args, kwargs or {})
         own = [x for _, thing in named for x in _tensors_in(thing)]
-        changing: dict[int, dict[int, Any]] = {}
+        changing: dict[int, dict[int, DimHint]] = {}
         for other_args, other_kwargs in self._examples:
             others = argument_names(_signature_of(m), other_args, other_kwargs)
             tensors = [x for _, thing in others for x in _tensors_in(thing)]

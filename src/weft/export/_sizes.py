@@ -18,7 +18,7 @@ from jax import lax
 from jax.export import is_symbolic_dim
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
-from weft._base.types import Json, Result
+from weft._base.types import Arg, Json, Result
 from weft._lazy.interpreter.control import constants_and_carries
 from weft.errors import ProgramError
 from weft.export._expressions import Expression, Expressions
@@ -42,9 +42,11 @@ SizeForm: TypeAlias = Any
 """A number or an array, or an expression in the sizes of dims that stands for one."""
 
 Number = int | float
+Back = Callable[[Arg], Arg]
+"""From an integer, or an expression for one, to the number that follows from it."""
 
 # floats that follow from a whole number: the number from the float, and the float from numbers or arrays
-_FORMS: tuple[tuple[Callable[[float], float], Callable[[Any], Any]], ...] = (
+_FORMS: tuple[tuple[Callable[[float], float], Back], ...] = (
     (lambda x: x, lambda n: n),
     (lambda x: 1 / x, lambda n: 1 / n),
     (lambda x: x * x, lambda n: n**0.5),
@@ -53,7 +55,7 @@ _FORMS: tuple[tuple[Callable[[float], float], Callable[[Any], Any]], ...] = (
     (lambda x: 1 / (1 - x), lambda n: 1 - 1 / n),
 )
 
-_NEARLY_ONE: tuple[Callable[[Any], Any], ...] = (lambda n: n / (n - 1), lambda n: 1 - 1 / n)
+_NEARLY_ONE: tuple[Back, ...] = (lambda n: n / (n - 1), lambda n: 1 - 1 / n)
 
 
 def examples_of(bounds: dict[str, tuple[int, int]], example: dict[str, int]) -> list[dict[str, int]]:
@@ -94,7 +96,7 @@ class Sizes:
         self._symbols = symbols
         self._name = name
         self._expressions = Expressions(probes)
-        self._forms: dict[tuple[Number, ...], tuple[Expression, Callable[[Any], Any]] | None] = {}
+        self._forms: dict[tuple[Number, ...], tuple[Expression, Back] | None] = {}
 
     # --- numbers ------------------------------------------------------------------------------------------------
 
@@ -115,15 +117,15 @@ class Sizes:
         expression = self.number(values) if all(type(value) is int for value in values) else None
         return "?" if expression is None else str(expression)
 
-    def _with_canonical_sizes(self, array: np.ndarray, variables: Sequence[Any]) -> Any:
+    def _with_canonical_sizes(self, array: np.ndarray, variables: Sequence[Arg]) -> SizeForm:
         """The array with its sizes as the expressions that `Expressions` has for them.
 
         jax has (h - 1) // 2 + 1 for the size after one operator, (h + 1) // 2 after another, and cannot tell that they
         are equal. Padding by their difference, which is 0, turns one into the other.
         """
-        margins: list[Any] = []
+        margins: list[tuple[int, SizeForm, int]] = []
         for at, size in enumerate(array.shape):
-            margin: Any = 0
+            margin: SizeForm = 0
             if is_symbolic_dim(size):
                 expression = self._expressions.of(tuple([v.aval.shape[at] for v in variables]), str(size))
                 margin = 0 if expression is None else expression(self._symbols) - size
@@ -150,7 +152,7 @@ class Sizes:
             return jnp.asarray(back(exact), dtype)
         raise self._differ(subject, f"a number is {_list_text(values)}")
 
-    def _forms_of(self, values: Sequence[Number]) -> Iterator[tuple[Expression, Callable[[Any], Any]]]:
+    def _forms_of(self, values: Sequence[Number]) -> Iterator[tuple[Expression, Back]]:
         """Expressions of whole numbers from which a number follows, each with the function that computes it."""
         for guess, back in _FORMS:
             # the floats of large sizes are not precise enough to tell the whole number
@@ -226,15 +228,15 @@ class Sizes:
         return array
 
     def _run(self, jaxprs: Sequence[Jaxpr], args: Sequence[SizeForm]) -> Result:
-        numbers: list[dict[Any, int]] = [{} for _ in jaxprs]
-        entries: list[Any] = []
+        numbers: list[dict[object, int]] = [{} for _ in jaxprs]
+        entries: list[SizeForm] = []
 
         def define(variables: Sequence[object], value: object) -> None:
             for table, variable in zip(numbers, variables, strict=True):
                 table[variable] = len(entries)
             entries.append(value)
 
-        def read(atoms: Sequence[Any], operator: str) -> Any:
+        def read(atoms: Sequence[Arg], operator: str) -> SizeForm:
             literal = [isinstance(atom, Literal) for atom in atoms]
             if all(literal):
                 return self.scalar([np.asarray(atom.val).item() for atom in atoms], atoms[0].aval.dtype, operator)
@@ -285,7 +287,7 @@ class Sizes:
             ) from error
         return results if first.primitive.multiple_results else [results]
 
-    def _body(self, bodies: Sequence[Any]) -> Callable[..., list[SizeForm]]:
+    def _body(self, bodies: Sequence[Arg]) -> Callable[..., list[SizeForm]]:
         if isinstance(bodies[0], ClosedJaxpr):
             return lambda *args: self.evaluate(bodies, args)
         return lambda *args: self._run(bodies, args)
@@ -328,7 +330,7 @@ class Sizes:
         return self._body([eqn.params["jaxprs"].solve for eqn in eqns])(*consts, *rest)
 
 
-def _whole(guess: Callable[[float], float], back: Callable[[Any], Any], value: Number) -> int | None:
+def _whole(guess: Callable[[float], float], back: Back, value: Number) -> int | None:
     """The whole number that a float follows from, up to the precision of float32."""
     try:
         n = round(guess(float(value)))
@@ -376,9 +378,13 @@ def _operator_text(eqn: JaxprEqn) -> str:
     return f"the operator {stack.rsplit('/', 1)[-1] or eqn.primitive.name!r}"
 
 
-def form_of(jaxpr: Jaxpr) -> list[Any]:
+Form: TypeAlias = list["str | Form"]
+"""Operators without sizes; within a list, those of functions within."""
+
+
+def form_of(jaxpr: Jaxpr) -> Form:
     """The operators, without sizes."""
-    form: list[Any] = []
+    form: Form = []
     for eqn in jaxpr.eqns:
         form.append(eqn.primitive.name)
         inner = (x for entry in eqn.params.values() for x in (entry if isinstance(entry, tuple) else (entry,)))

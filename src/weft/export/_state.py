@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, cast
 
+from weft._base.guards import is_dict, is_list_or_tuple, is_mapping
 from weft._base.types import Json, PyTree
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ProgramError
@@ -44,11 +44,11 @@ class NamedState:
                 self._add_tensor(_joined(prefix, name), tensor, "buffer")
         elif isinstance(owner, Optimizer):
             self._add_optimizer(owner, prefix)
-        elif isinstance(owner, Mapping):
-            for name, inner in cast("Mapping[Any, Any]", owner).items():
+        elif is_mapping(owner):
+            for name, inner in owner.items():
                 self.add(inner, _joined(prefix, str(name)))
-        elif isinstance(owner, (list, tuple)):
-            for at, inner in enumerate(cast("Sequence[Any]", owner)):
+        elif is_list_or_tuple(owner):
+            for at, inner in enumerate(owner):
                 self.add(inner, _joined(prefix, str(at)))
         else:
             raise ArgumentError(
@@ -137,8 +137,8 @@ class Stepper:
         return [
             _joined(prefix, f"{name}.{key}")
             for name, now, before in tables
-            if isinstance(now, dict)
-            for key, number in cast("dict[Any, Any]", now).items()
+            if is_dict(now)
+            for key, number in now.items()
             if isinstance(number, (int, float)) and number != before.get(key, number)
         ]
 
@@ -151,24 +151,24 @@ class Stepper:
         self.optimizer.state = self._state
         self._state.clear()
         for key, entry, before in self._entries:
-            if isinstance(entry, dict):
+            if is_dict(entry):
                 entry.clear()
                 entry.update(before)
             self._state[key] = entry
 
 
 def _copied(entry: Json) -> PyTree:
-    return dict(cast("dict[Any, Any]", entry)) if isinstance(entry, dict) else entry
+    return dict(entry) if is_dict(entry) else entry
 
 
 def _in(entry: Json) -> list[Tensor]:
     """The tensors in an optimizer's state of a parameter."""
     if isinstance(entry, Tensor):
         return [entry]
-    if isinstance(entry, dict):
-        return [x for inner in cast("dict[Any, Any]", entry).values() for x in _in(inner)]
-    if isinstance(entry, (list, tuple)):
-        return [x for inner in cast("Sequence[Any]", entry) for x in _in(inner)]
+    if is_dict(entry):
+        return [x for inner in entry.values() for x in _in(inner)]
+    if is_list_or_tuple(entry):
+        return [x for inner in entry for x in _in(inner)]
     return []
 
 

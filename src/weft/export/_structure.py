@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any, cast
+from typing import Any
 
-from weft._base.types import PyTree
+from weft._base.guards import is_dict, is_list, is_list_or_tuple
+from weft._base.types import Json, PyTree
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ProgramError
 
@@ -35,10 +36,10 @@ def register_dataclass(cls: type, *, serialized_type_name: str | None = None) ->
 
 def parts_of(thing: PyTree) -> Iterator[tuple[Hashable, PyTree]]:
     """What a container contains, by key."""
-    if isinstance(thing, dict):
-        yield from cast("dict[Any, Any]", thing).items()
-    elif isinstance(thing, (list, tuple)):
-        yield from enumerate(cast("Sequence[Any]", thing))
+    if is_dict(thing):
+        yield from thing.items()
+    elif is_list_or_tuple(thing):
+        yield from enumerate(thing)
     elif is_dataclass(thing) and not isinstance(thing, type):
         yield from [(field.name, getattr(thing, field.name)) for field in fields(thing)]
 
@@ -56,11 +57,10 @@ def flatten(thing: PyTree, tensors: list[Tensor], path: str) -> Structure:
         return {"tensor": len(tensors) - 1}
     if isinstance(thing, _CONSTANTS):
         return {"value": thing}
-    if isinstance(thing, (list, tuple)):
-        items = cast("Sequence[Any]", thing)
-        kind = "list" if isinstance(thing, list) else "tuple"
-        return {kind: [flatten(item, tensors, f"{path}[{at}]") for at, item in enumerate(items)]}
-    if isinstance(thing, dict) or (is_dataclass(thing) and not isinstance(thing, type)):
+    if is_list_or_tuple(thing):
+        kind = "list" if is_list(thing) else "tuple"
+        return {kind: [flatten(item, tensors, f"{path}[{at}]") for at, item in enumerate(thing)]}
+    if is_dict(thing) or (is_dataclass(thing) and not isinstance(thing, type)):
         content = dict(parts_of(thing))
         if all(isinstance(key, (str, int)) for key in content):
             parts = [[key, flatten(item, tensors, f"{path}[{key!r}]")] for key, item in content.items()]
@@ -124,7 +124,7 @@ def matched(expected: Structure, value: object, tensors: list[tuple[str, Tensor]
             )
     elif kind == "dict":
         keys = [key for key, _ in content]
-        if not isinstance(value, dict) or {*cast("dict[Any, Any]", value)} != {*keys}:
+        if not is_dict(value) or {*value} != {*keys}:
             raise ProgramError(
                 f"{name}: Expected input at {path} to be a dict with keys {keys}, but got {_form(value)}"
             )
@@ -132,7 +132,7 @@ def matched(expected: Structure, value: object, tensors: list[tuple[str, Tensor]
             matched(part, value[key], tensors, f"{path}[{key!r}]", name)
     else:
         wanted = list if kind == "list" else tuple
-        if not isinstance(value, wanted) or len(cast("Sequence[Any]", value)) != len(content):
+        if not isinstance(value, wanted) or len(value) != len(content):
             raise ProgramError(
                 f"{name}: Expected input at {path} to be a {kind} of {len(content)} items, but got {_form(value)}"
             )
@@ -140,7 +140,7 @@ def matched(expected: Structure, value: object, tensors: list[tuple[str, Tensor]
             matched(part, value[at], tensors, f"{path}[{at}]", name)
 
 
-def _head(structure: Structure) -> tuple[str, Any]:
+def _head(structure: Structure) -> tuple[str, Json]:
     return next(iter(structure.items()))
 
 
@@ -167,7 +167,7 @@ def paths(structure: Structure, path: str) -> Iterator[str]:
             yield from paths(part, f"{path}.{at}" if path else str(at))
 
 
-def constants(structure: Structure, path: str) -> Iterator[tuple[str, Any]]:
+def constants(structure: Structure, path: str) -> Iterator[tuple[str, Json]]:
     """The path and the value of each constant, in order."""
     kind, content = _head(structure)
     if kind == "value":
@@ -185,8 +185,8 @@ def _short(thing: PyTree) -> str:
 
 
 def _form(thing: PyTree) -> str:
-    if isinstance(thing, dict):
-        return f"one with keys {list(cast('dict[Any, Any]', thing))}"
-    if isinstance(thing, (list, tuple)):
-        return f"a {type(cast('Sequence[Any]', thing)).__name__} of {len(cast('Sequence[Any]', thing))} items"
+    if is_dict(thing):
+        return f"one with keys {list(thing)}"
+    if is_list_or_tuple(thing):
+        return f"a {type(thing).__name__} of {len(thing)} items"
     return _short(thing)

@@ -10,11 +10,12 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import weft
 from weft._base.device import device
-from weft._base.types import Arg, PyTree
+from weft._base.guards import is_dict, is_list, is_list_or_tuple, is_tuple
+from weft._base.types import Arg, AttributeValue, PyTree
 from weft._tensor.tensor import Tensor
 from weft.fx import _names
 from weft.fx import _pytree as fx_pytree
@@ -106,7 +107,7 @@ class PyTreeCodeGen(CodeGen):
         """The tree of the results."""
         if self.pytree_info.out_spec is None:
             return outputs
-        leaves = outputs if isinstance(outputs, list | tuple) else [outputs]
+        leaves = outputs if is_list_or_tuple(outputs) else [outputs]
         return pytree.tree_unflatten(leaves, self.pytree_info.out_spec)
 
     def gen_fn_def(self, free_vars: list[str], maybe_return_annotation: str) -> str:
@@ -136,7 +137,7 @@ class _Writer:
 
     def __init__(self, codegen: CodeGen, nodes: list[Node], root: str, verbose: bool) -> None:
         self.codegen, self.nodes, self.root, self.verbose = codegen, nodes, root, verbose
-        self.globals: dict[str, Any] = dict(BUILTINS)
+        self.globals: dict[str, AttributeValue] = dict(BUILTINS)
         self.names = _names.Namespace()
         self.variables = {node: self.names.create_name(node.name, node) for node in nodes if node.op != "output"}
         self.inputs: list[str] = []
@@ -267,13 +268,13 @@ class _Writer:
         if is_namedtuple_instance(argument):
             kind = self.named(_names.qualified_name(type(argument)), type(argument))
             return f"{kind}({', '.join(map(self.text, argument))})"
-        if isinstance(argument, tuple):
-            parts = list(map(self.text, cast("tuple[Any, ...]", argument)))
+        if is_tuple(argument):
+            parts = list(map(self.text, argument))
             return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
-        if isinstance(argument, list):
-            return f"[{', '.join(map(self.text, cast('list[Any]', argument)))}]"
-        if isinstance(argument, dict):
-            items = cast("dict[Any, Any]", argument).items()
+        if is_list(argument):
+            return f"[{', '.join(map(self.text, argument))}]"
+        if is_dict(argument):
+            items = argument.items()
             return "{" + ", ".join([f"{key!r}: {self.text(x)}" for key, x in items]) + "}"
         if isinstance(argument, slice):
             return f"slice({', '.join(map(self.text, (argument.start, argument.stop, argument.step)))})"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from enum import Enum
-from typing import Any, cast
 
+from weft._base.guards import is_dict, is_list
 from weft._base.types import Json
 from weft.fx.graph import Graph
 from weft.fx.node import Node
@@ -31,7 +31,7 @@ class NodeSource:
         action: NodeSourceAction | list[NodeSourceAction] | None = None,
     ) -> None:
         self.pass_name = pass_name
-        self.action = action if isinstance(action, list) else [] if action is None else [action]
+        self.action = action if is_list(action) else [] if action is None else [action]
         self.name = "" if node is None else node.name
         self.target = "" if node is None else str(node.target)
         self.graph_id = -1 if node is None else id(node.graph)
@@ -69,9 +69,9 @@ class NodeSource:
 
 
 def _hashable(part: object) -> Hashable:
-    if isinstance(part, dict):
-        return tuple([(key, _hashable(value)) for key, value in cast("dict[str, Any]", part).items()])
-    return tuple(map(_hashable, cast("list[Any]", part))) if isinstance(part, list) else part
+    if is_dict(part):
+        return tuple([(key, _hashable(value)) for key, value in part.items()])
+    return tuple(map(_hashable, part)) if is_list(part) else part
 
 
 def get_graph_provenance_json(graph: Graph) -> dict[str, Json]:

@@ -74,7 +74,7 @@ def _assert_is_none(value: AttributeValue, msg: str) -> AttributeValue:
 class ProxyableClassMeta(type):
     """The metaclass of classes of which a graph can make objects: from proxies, a call of the class is a node."""
 
-    def __init__(cls, name: str, bases: tuple[type, ...], attrs: dict[str, Any]) -> None:
+    def __init__(cls, name: str, bases: tuple[type, ...], attrs: dict[str, AttributeValue]) -> None:
         super().__init__(name, bases, attrs)
 
     def __call__(cls, *args: Arg, **kwargs: Arg) -> Result:
@@ -107,7 +107,7 @@ class Tracer(TracerBase):
         self.scope = Scope("", None)
         self.module_stack: OrderedDict[str, tuple[str, type]] = OrderedDict()
         self.node_name_to_scope: dict[str, tuple[str, type | None]] = {}
-        self.tensor_attrs: dict[Any, str] = {}
+        self.tensor_attrs: dict[Arg, str] = {}
         self._patches = Patches(autowrap_modules, autowrap_functions)
         self._attributes: dict[int, str] = {}
         self._proxies: dict[str, Proxy] = {}
@@ -149,7 +149,7 @@ class Tracer(TracerBase):
         if path is None:
             return attr_val
         if path not in parameter_proxy_cache:
-            options: dict[str, Any] = {}  # only where needed: subclasses may override `create_proxy` without it
+            options: Kwargs = {}  # only where needed: subclasses may override `create_proxy` without it
             if self.param_shapes_constant and isinstance(attr_val, Parameter):
                 options["proxy_factory_fn"] = lambda node: ParameterProxy(self, node, path, attr_val)
             parameter_proxy_cache[path] = self.create_proxy("get_attr", path, (), {}, **options)
@@ -254,7 +254,7 @@ class Tracer(TracerBase):
         signature = inspect.signature(function)
         count = code.co_argcount + code.co_kwonlyargcount
         names = list(code.co_varnames[:count])
-        fixed: list[Any] = []
+        fixed: list[Arg] = []
         if is_module:
             if not names:
                 raise OutOfRangeError("``self`` argument cannot be part of *args expansion!")

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from types import FunctionType, ModuleType
 from typing import Any, TypeVar
 
-from weft._base.types import AnyCallable, Arg, PyTree, Result
+from weft._base.types import AnyCallable, Arg, AttributeValue, PyTree, Result
 from weft.errors import OutOfRangeError, UnsupportedCallError
 from weft.fx.proxy import Proxy
 from weft.utils._pytree import tree_leaves
@@ -91,7 +91,7 @@ def _stand_in(function: AnyCallable) -> AnyCallable:
 class _Replaced:
     """A name of a module that has a stand-in, for as many blocks as need it: threads may trace at the same time."""
 
-    def __init__(self, names: dict[str, Any], name: str, function: AnyCallable) -> None:
+    def __init__(self, names: dict[str, AttributeValue], name: str, function: AnyCallable) -> None:
         self.function = function
         self.users = 0
         self._names, self._name = names, name
@@ -125,7 +125,7 @@ class Patches:
         copied._modules, copied._automatic = self._modules, self._automatic
         return copied
 
-    def search(self, names: dict[str, Any]) -> None:
+    def search(self, names: dict[str, AttributeValue]) -> None:
         """Replace the functions that are always wrapped, such as those of `math`, among the globals of a function."""
         if id(names) in self._searched:
             return
@@ -136,7 +136,7 @@ class Patches:
                 if _is_public(name) and id(value if replaced is None else replaced.function) in self._automatic:
                     self._replace(names, name, value)
 
-    def _replace(self, names: dict[str, Any], name: str, function: AnyCallable) -> None:
+    def _replace(self, names: dict[str, AttributeValue], name: str, function: AnyCallable) -> None:
         key = id(names), name
         if key not in _REPLACED:
             _REPLACED[key] = _Replaced(names, name, function)

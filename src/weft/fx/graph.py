@@ -6,6 +6,7 @@ import copy
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from operator import attrgetter
 from typing import Any, NoReturn
 
 from weft._base.types import Annotation, AnyCallable, Arg, AttributeValue, PyTree
@@ -369,3 +370,7 @@ class Graph:
         widths = [max(len(row[at]) for row in (head, *rows)) for at in range(len(head))]
         for row in (head, ["-" * width for width in widths], *rows):
             print("  ".join([text.ljust(width) for text, width in zip(row, widths, strict=True)]).rstrip())
+
+
+codegen_of: Callable[[Graph], CodeGen] = attrgetter("_codegen")
+"""What generates the code of a graph."""

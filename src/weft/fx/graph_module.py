@@ -24,6 +24,7 @@ from weft.serialization import save
 from weft.utils._pytree import TreeSpec
 
 _USER_PRESERVED_ATTRIBUTES_KEY = "_user_preserved_attributes"
+USER_PRESERVED_ATTRIBUTES = _USER_PRESERVED_ATTRIBUTES_KEY  # for other packages
 _MADE_BY_REPR = (Linear, Conv1d, Conv2d, Conv3d, BatchNorm1d, BatchNorm2d, BatchNorm3d)
 
 
@@ -50,7 +51,7 @@ class GraphModule(Module):
     ) -> None:
         super().__init__()
         type(self).__name__ = type(self).__qualname__ = class_name
-        self.meta: dict[str, Any] = {}
+        self.meta: dict[str, Arg] = {}
         if isinstance(root, Module):
             self.training = root.training
             self._take_from(root, graph)
@@ -62,8 +63,8 @@ class GraphModule(Module):
 
     def _take_from(self, root: Module, graph: Graph) -> None:
         self.meta.update(getattr(root, "meta", {}) if isinstance(root, GraphModule) else {})
-        for name in self.meta.get(_USER_PRESERVED_ATTRIBUTES_KEY, ()):
-            setattr(self, name, self.meta[_USER_PRESERVED_ATTRIBUTES_KEY][name])
+        for name in self.meta.get(USER_PRESERVED_ATTRIBUTES, ()):
+            setattr(self, name, self.meta[USER_PRESERVED_ATTRIBUTES][name])
         for node in graph.nodes:
             if node.op in ("get_attr", "call_module"):
                 _copy_attr(root, self, node.target)
@@ -143,7 +144,7 @@ class GraphModule(Module):
     def add_submodule(self, target: str, m: Module) -> bool:
         """Put a module at a dotted path, with empty modules above it; False if there is something else in its way."""
         *above, name = target.split(".")
-        parent: Any = self
+        parent: AttributeValue = self
         for part in above:
             if not hasattr(parent, part):
                 setattr(parent, part, Module())

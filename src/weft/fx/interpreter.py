@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from weft._base.types import Arg, Args, AttributeValue, Kwargs, PyTree, Result
 from weft.errors import OutOfRangeError, PreconditionError
@@ -28,11 +27,11 @@ class Interpreter:
         self.module = module
         self.submodules = dict(module.named_modules())
         self.graph: Graph = graph if graph is not None else getattr(module, "graph")  # noqa: B009  any module with one
-        self.env: dict[Node, Any] = {}
+        self.env: dict[Node, Result] = {}
         self.name = "Interpreter"
         self.garbage_collect_values = garbage_collect_values
         self.extra_traceback = True
-        self.args_iter: Iterator[Any] = iter(())
+        self.args_iter: Iterator[Arg] = iter(())
         self.user_to_last_uses: dict[Node, list[Node]] = {}
         if garbage_collect_values:
             seen: set[Node] = set()

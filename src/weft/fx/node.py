@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from weft._assertions import _assert, _assert_async
 from weft._base.device import device
 from weft._base.dtype import DType
+from weft._base.guards import is_dict, is_list, is_list_or_tuple, is_tuple
 from weft._base.layout import layout, memory_format
-from weft._base.types import Annotation, AnyCallable, Args, Kwargs
+from weft._base.types import Annotation, AnyCallable, Arg, Args, Kwargs
 from weft._interop.operators import Tag
 from weft._tensor.tensor import Tensor
 from weft.errors import PreconditionError, ValueRangeError
@@ -50,13 +51,13 @@ def has_side_effect(fn: F) -> F:
 
 def map_aggregate(a: Argument, fn: Callable[[Argument], Argument]) -> Argument:
     """`a` with `fn(x)` for everything in its tuples, lists, dicts and slices that is none of these."""
-    if isinstance(a, tuple):
+    if is_tuple(a):
         parts = [map_aggregate(x, fn) for x in a]
         return type(a)(*parts) if is_namedtuple_instance(a) else tuple(parts)
-    if isinstance(a, list):
-        return immutable_list([map_aggregate(x, fn) for x in cast("list[Any]", a)])
-    if isinstance(a, dict):
-        return immutable_dict({key: map_aggregate(x, fn) for key, x in cast("dict[Any, Any]", a).items()})
+    if is_list(a):
+        return immutable_list([map_aggregate(x, fn) for x in a])
+    if is_dict(a):
+        return immutable_dict({key: map_aggregate(x, fn) for key, x in a.items()})
     if isinstance(a, slice):
         return slice(*[map_aggregate(x, fn) for x in (a.start, a.stop, a.step)])
     return fn(a)
@@ -109,7 +110,7 @@ class Node:
         self.target: Any = target
         self.users: dict[Node, None] = {}
         self.type = return_type
-        self.meta: dict[str, Any] = {}
+        self.meta: dict[str, Arg] = {}
         self._prev = self._next = self
         self._erased = False
         self._input_nodes: dict[Node, None] = {}
@@ -141,9 +142,9 @@ class Node:
         self._set_arguments(self._args, k)
 
     def _set_arguments(self, args: Args, kwargs: Kwargs) -> None:
-        if not isinstance(args, tuple | list):
+        if not is_list_or_tuple(args):
             raise PreconditionError(f"Node '{self.name}': expected args to be a tuple, got {type(args)}")
-        if not isinstance(kwargs, dict):
+        if not is_dict(kwargs):
             raise PreconditionError(f"Node '{self.name}': expected kwargs to be a dict, got {type(kwargs)}")
         inputs: dict[Node, None] = {}
         new_args, new_kwargs = map_arg((tuple(args), kwargs), lambda node: inputs.setdefault(node) or node)
@@ -359,14 +360,12 @@ def argument_text(argument: Argument, max_list_len: int | None = None) -> str:
         return f"%{argument.name}"
     if (own := getattr(argument, "_custom_fx_repr_fn", None)) is not None:
         return own()
-    if isinstance(argument, tuple) and not is_namedtuple_instance(argument):
-        parts = cast("tuple[Any, ...]", argument)
-        return f"({_parts_text(parts, max_list_len)}{',' if len(parts) == 1 else ''})"
-    if isinstance(argument, list):
-        return f"[{_parts_text(cast('list[Any]', argument), max_list_len)}]"
-    if isinstance(argument, dict):
-        items = cast("dict[Any, Any]", argument).items()
-        return "{" + ", ".join([f"{key}: {argument_text(x)}" for key, x in items]) + "}"
+    if is_tuple(argument) and not is_namedtuple_instance(argument):
+        return f"({_parts_text(argument, max_list_len)}{',' if len(argument) == 1 else ''})"
+    if is_list(argument):
+        return f"[{_parts_text(argument, max_list_len)}]"
+    if is_dict(argument):
+        return "{" + ", ".join([f"{key}: {argument_text(x)}" for key, x in argument.items()]) + "}"
     if isinstance(argument, slice):
         return f"slice({', '.join(map(argument_text, (argument.start, argument.stop, argument.step)))})"
     return str(argument)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import weft
 from weft._base.call_site import unpacked_count
+from weft._base.guards import is_dict, is_list, is_tuple
 from weft._base.types import Annotation, AnyCallable, Arg, Args, Kwargs, PyTree
 from weft._tensor.overriding import flat
 from weft.errors import OutOfRangeError, UnsupportedCallError, ValueRangeError
@@ -101,13 +102,13 @@ class TracerBase:
             return a.node
         if hasattr(type(a), "__fx_create_arg__"):
             return a.__fx_create_arg__(self)
-        if isinstance(a, tuple):
-            parts = [self.create_arg(part) for part in cast("tuple[Any, ...]", a)]
-            return cast("Any", type(a))(*parts) if is_namedtuple_instance(a) else tuple(parts)
-        if isinstance(a, list):
-            return [self.create_arg(part) for part in cast("list[Any]", a)]
-        if isinstance(a, dict):
-            return {_key(self.create_arg(key)): self.create_arg(x) for key, x in cast("dict[Any, Any]", a).items()}
+        if is_tuple(a):
+            parts = [self.create_arg(part) for part in a]
+            return type(a)(*parts) if is_namedtuple_instance(a) else tuple(parts)
+        if is_list(a):
+            return [self.create_arg(part) for part in a]
+        if is_dict(a):
+            return {_key(self.create_arg(key)): self.create_arg(x) for key, x in a.items()}
         if isinstance(a, slice):
             return slice(*[self.create_arg(part) for part in (a.start, a.stop, a.step)])
         if isinstance(a, range):
@@ -145,7 +146,7 @@ class TracerBase:
 
 
 def _key(key: object) -> Hashable:
-    if isinstance(key, Node) or (isinstance(key, tuple) and any(isinstance(part, Node) for part in key)):
+    if isinstance(key, Node) or (is_tuple(key) and any(isinstance(part, Node) for part in key)):
         raise OutOfRangeError(f"Keys for dictionaries used as an argument cannot contain a Node. Got key: {key}")
     return key
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from weft._base.types import Arg
 from weft.errors import PreconditionError
 from weft.fx._paths import assign_at, attribute_at, has_attribute_at
 from weft.fx._symbolic_trace import symbolic_trace
@@ -104,7 +105,7 @@ def _replace(graph: Graph, match: InternalMatch, new: Graph, successors: dict[No
             f"the replacement returns {count} values and the pattern returns {len(match.returning_nodes)}"
         )
     values = [_latest(x, successors) for x in match.placeholder_nodes]
-    val_map: dict[Node, Any] = dict(zip(inputs, values, strict=True))
+    val_map: dict[Node, Arg] = dict(zip(inputs, values, strict=True))
     returning = set(match.returning_nodes)
     users = {user for node in returning for user in node.users}
     point = next((node for node in graph.nodes if node in users), None)

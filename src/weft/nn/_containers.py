@@ -7,6 +7,7 @@ from itertools import chain
 from operator import index as as_int
 from typing import Any, Self, SupportsIndex, TypeVar
 
+from weft._base.guards import is_a, is_dict, is_iterable
 from weft._base.types import Arg, AttributeValue, Result
 from weft.errors import ArgumentError, DimError, PreconditionError, ValueRangeError
 from weft.nn._lookup import AnyModule as AnyModule
@@ -71,7 +72,7 @@ class _IndexedModules(Module):
 
     def extend(self, modules: Iterable[Module]) -> Self:
         """Add modules at the end; returns the container."""
-        if not isinstance(modules, Iterable):
+        if not is_iterable(modules):
             name = type(self).__name__
             raise ArgumentError(f"{name}.extend should be called with an iterable, but got {type(modules).__name__}")
         for module in list(modules):
@@ -87,7 +88,7 @@ class Sequential(_IndexedModules):
 
     def __init__(self, *args: Arg) -> None:
         super().__init__()
-        if len(args) == 1 and isinstance(args[0], dict):
+        if len(args) == 1 and is_dict(args[0]):
             for name, module in args[0].items():
                 self.add_module(name, module)
         else:
@@ -112,7 +113,7 @@ class Sequential(_IndexedModules):
 
     def insert(self: _S, index: int, module: Module) -> _S:
         """Put a module in front of the one at `index`."""
-        if not isinstance(module, Module):
+        if not is_a(module, Module):
             raise PreconditionError(f"module should be of type: {Module}")
         if not -len(self) <= index <= len(self):
             raise DimError(f"Index out of range: {index}")
@@ -187,7 +188,7 @@ class ModuleList(_IndexedModules):
                 runs.append([at, at, text])
         if not runs:
             return f"{self._get_name()}()"
-        lines = []
+        lines: list[str] = []
         for first, last, text in runs:
             head = f"({first}): " if first == last else f"({first}-{last}): {last - first + 1} x "
             lines.append(head + indented(text))
@@ -248,17 +249,17 @@ class ModuleDict(Module):
             self[name] = module
 
 
-def pairs(owner: str, items: Any) -> list[tuple[str, Any]]:
+def pairs(owner: str, items: Arg) -> list[tuple[str, Arg]]:
     """Pairs of name and object from a mapping or a sequence of pairs."""
-    if isinstance(items, (Mapping, ModuleDict)) or hasattr(items, "items"):
+    if hasattr(items, "items"):
         return list(items.items())
-    if not isinstance(items, Iterable):
+    if not is_iterable(items):
         raise ArgumentError(
             f"{owner}.update should be called with an iterable of key/value pairs, but got {type(items).__name__}"
         )
     entries = list(items)
     for at, item in enumerate(entries):
-        if not isinstance(item, Iterable):
+        if not is_iterable(item):
             raise ArgumentError(f"{owner} update sequence element #{at} should be Iterable; is{type(item).__name__}")
         if len(list(item)) != 2:
             raise ValueRangeError(f"{owner} update sequence element #{at} has length {len(list(item))}; 2 is required")

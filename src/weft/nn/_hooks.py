@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from weft._base.cell import LocalCell, Registry
+from weft._base.guards import is_tuple
 from weft._base.handles import Handle
 from weft._base.types import AnyCallable, Arg, Args, AttributeValue, Kwargs, Result
 from weft._lazy.role import Interior
@@ -17,6 +18,7 @@ from weft._tensor.codegen import op
 from weft._tensor.cotangents import as_cotangent, as_gradient_of
 from weft._tensor.tensor import Tensor, wrap
 from weft.errors import GradientError, ModuleError
+from weft.nn._tables import Hooks, forward_pre_hooks_of
 
 T = TypeVar("T")
 
@@ -49,8 +51,6 @@ class WrappedHook:
     def __call__(self, *args: Arg) -> Result:
         return self.hook(self.module, *args) if self.with_module else self.hook(*args)
 
-
-Hooks = OrderedDict[int, Any]
 
 OF_CALLS = (
     "_forward_pre_hooks",
@@ -94,10 +94,10 @@ class AttributeHook:
     """
 
     @property
-    def _attribute(self) -> str:
+    def attribute(self) -> str:
         raise NotImplementedError
 
-    def _current(self, module: Arg) -> Tensor:
+    def current(self, module: Arg) -> Tensor:
         """The attribute's value now; the module is not changed."""
         raise NotImplementedError
 
@@ -107,8 +107,8 @@ KindOfHook = TypeVar("KindOfHook", bound=AttributeHook)
 
 def attribute_hooks(module: Arg, kind: type[KindOfHook], name: str) -> dict[int, KindOfHook]:
     """The hooks of a kind that compute an attribute of a module, by key."""
-    hooks = module._forward_pre_hooks.items()
-    return {key: hook for key, hook in hooks if isinstance(hook, kind) and hook._attribute == name}
+    hooks = forward_pre_hooks_of(module).items()
+    return {key: hook for key, hook in hooks if isinstance(hook, kind) and hook.attribute == name}
 
 
 # --- hooks on all modules ---------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ _INTERCEPTOR = LocalCell[Interceptor | None]("what takes over the calls of modul
 
 
 @contextmanager
-def intercepting(interceptor: Interceptor | None) -> Iterator[None]:
+def intercepting(interceptor: Interceptor | None) -> Generator[None]:
     """A block in which an object takes over the calls of modules in this thread, and what is read from them."""
     with _INTERCEPTOR.within(interceptor):
         if interceptor is None:
@@ -275,12 +275,12 @@ def _before(module: object, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
         if not hook.with_kwargs:
             replacement = hook.function(module, args)
             if replacement is not None:
-                args = replacement if isinstance(replacement, tuple) else (replacement,)
+                args = replacement if is_tuple(replacement) else (replacement,)
             continue
         replacement = hook.function(module, args, kwargs)
         if replacement is None:
             continue
-        if not (isinstance(replacement, tuple) and len(replacement) == 2):
+        if not (is_tuple(replacement) and len(replacement) == 2):
             raise ModuleError(
                 f"forward pre-hook must return None or a tuple of (new_args, new_kwargs), but got {replacement}."
             )
@@ -341,7 +341,7 @@ class BackwardHookCall:
             return result
         if isinstance(result, Tensor):
             return _pass((result,), self._at_outputs)[1][0]
-        if not isinstance(result, tuple):
+        if not is_tuple(result):
             warnings.warn(
                 "For backward hooks to be called, module output should be a Tensor or a tuple of Tensors but received "
                 f"{type(result)}",
@@ -406,7 +406,7 @@ def _pass(
 
     avals = [items[i]._read().aval for i in at]
     behind = op.pass_through([items[i] for i in at])
-    for i, tensor in zip(at, behind if isinstance(behind, tuple) else (behind,), strict=True):
+    for i, tensor in zip(at, behind if is_tuple(behind) else (behind,), strict=True):
         value = tensor._read()
         if value.role is not None:  # it is None outside of grad mode
             value.role = Interior(custom=on_values)

@@ -14,7 +14,7 @@ from weft.nn._module import Module
 
 REQUIRED: Any = inspect.Parameter.empty
 
-LayerClass: TypeAlias = Any
+LayerClass: TypeAlias = type[Module]
 """A class of layers that a line of a table makes: a checker knows neither its constructor nor its attributes."""
 
 Settle = Callable[[Module], None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft._base.device import DeviceLike
@@ -34,7 +34,7 @@ class _LazyLayer(LazyModuleMixin):
     def reset_parameters(self) -> None:
         """Draw new parameters, if their shapes are known."""
         if not self.has_uninitialized_params() and getattr(self, self._inputs):
-            super().reset_parameters()  # pyright: ignore[reportAttributeAccessIssue]  of the layer
+            super().reset_parameters()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]  the layer's
 
     def _give_shapes(self, weight: tuple[int, ...], bias: tuple[int, ...], **buffers: tuple[int, ...]) -> None:
         shapes = {"weight": weight, "bias": bias, **buffers}
@@ -78,6 +78,7 @@ class _LazyConvNd(_LazyLayer):
     out_channels: int
     groups: int
     _dims: int
+    _weight_shape: Callable[[], tuple[int, ...]]
 
     def initialize_parameters(self, input: Tensor, *args: Arg, **kwargs: Arg) -> None:
         """Set `in_channels`, and the shapes of weight and bias, from the input."""
@@ -95,9 +96,6 @@ class _LazyConvNd(_LazyLayer):
             raise ValueRangeError("in_channels must be divisible by groups")
         self.in_channels = channels
         self._give_shapes(self._weight_shape(), (self.out_channels,))
-
-    def _weight_shape(self) -> tuple[int, ...]:
-        return super()._weight_shape()  # pyright: ignore[reportAttributeAccessIssue]  of the layer
 
 
 class _LazyConv(_LazyConvNd):

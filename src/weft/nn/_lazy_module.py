@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from weft._base.types import Arg, Args, Kwargs
 from weft.errors import ModuleError
 from weft.nn._lazy_parameter import is_lazy
+from weft.nn._tables import buffers_of, name_of, parameters_of
 
 if TYPE_CHECKING:
     from weft.nn._module import Module
@@ -37,12 +38,12 @@ class LazyModuleMixin:
     def has_uninitialized_params(self) -> bool:
         """Whether the shape of a parameter or buffer of this module itself, not of its children, is unknown."""
         module: Any = self
-        return any(map(is_lazy, (*module._parameters.values(), *module._buffers.values())))
+        return any(map(is_lazy, (*parameters_of(module).values(), *buffers_of(module).values())))
 
     def _infer_parameters(self, module: Module, args: Args, kwargs: Kwargs | None = None) -> None:
         module.initialize_parameters(*args, **(kwargs or {}))
         if module.has_uninitialized_params():
-            raise ModuleError(f"module {module._get_name()} has not been fully initialized")
+            raise ModuleError(f"module {name_of(module)} has not been fully initialized")
         for name in ("_initialize_hook", "_load_hook"):
             getattr(module, name).remove()
             delattr(module, name)

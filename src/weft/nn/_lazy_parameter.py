@@ -20,7 +20,7 @@ def _delegated(name: str) -> AnyCallable:
     """A method that is called on the empty tensor that stands for an uninitialised one."""
 
     def method(self: UninitializedTensorMixin, *args: Arg, **kwargs: Arg) -> Result:
-        return getattr(self._blank, name)(*args, **kwargs)
+        return getattr(self.data, name)(*args, **kwargs)
 
     return method
 
@@ -34,6 +34,9 @@ class UninitializedTensorMixin:
 
     cls_to_become: type[Tensor]
     _blank: Any
+
+    def __new__(cls, *args: Arg, **kwargs: Arg) -> Self:
+        return super().__new__(cls)
 
     def _begin(self, requires_grad: bool, device: DeviceLike | None, dtype: DType | None) -> None:
         self._value = None

@@ -8,6 +8,7 @@ from typing import Literal
 
 from weft._base.device import DeviceLike
 from weft._base.dtype import DType, bfloat16, float16, float32, float64
+from weft._base.guards import is_a
 from weft._tensor.tensor import Tensor
 from weft.errors import ShapeError, ValueRangeError
 from weft.nn import functional as F
@@ -38,7 +39,7 @@ class LinearCrossEntropyOptions:
         if not aspect and self.chunking_method not in (None, "auto"):
             raise ValueRangeError(f"invalid chunking_method: {self.chunking_method!r}")
         size = self.batch_chunk_size
-        if size is not None and not (isinstance(size, int) and size > 0):
+        if size is not None and not (is_a(size, int) and size > 0):
             raise ValueRangeError(f"batch_chunk_size must be positive int or None, got {size!r}")
         if self.acc_dtype is not None and self.acc_dtype not in _ACCUMULATED:
             raise ValueRangeError(

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias, TypeVar
 
+from weft._base.guards import is_a
 from weft._base.of_pytorch import registers_in_pytorch
 from weft._base.types import AttributeValue
 from weft._tensor.kind_names import advice
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ValueRangeError
 from weft.nn._parameter import Parameter
+from weft.nn._tables import Hooks, name_of
 
 T = TypeVar("T", Parameter, Tensor)
 
@@ -27,18 +28,18 @@ class Lookup:
     _buffers: dict[str, Tensor | None]
     _non_persistent_buffers_set: set[str]
     _modules: dict[str, Any]  # modules, which this file knows as `Lookup`, or None
-    _forward_pre_hooks: OrderedDict[int, Any]
-    _forward_pre_hooks_with_kwargs: OrderedDict[int, Any]
-    _forward_hooks: OrderedDict[int, Any]
-    _forward_hooks_with_kwargs: OrderedDict[int, Any]
-    _forward_hooks_always_called: OrderedDict[int, Any]
+    _forward_pre_hooks: Hooks
+    _forward_pre_hooks_with_kwargs: Hooks
+    _forward_hooks: Hooks
+    _forward_hooks_with_kwargs: Hooks
+    _forward_hooks_always_called: Hooks
     _is_full_backward_hook: bool | None
-    _backward_pre_hooks: OrderedDict[int, Any]
-    _backward_hooks: OrderedDict[int, Any]
-    _state_dict_hooks: OrderedDict[int, Any]
-    _state_dict_pre_hooks: OrderedDict[int, Any]
-    _load_state_dict_pre_hooks: OrderedDict[int, Any]
-    _load_state_dict_post_hooks: OrderedDict[int, Any]
+    _backward_pre_hooks: Hooks
+    _backward_hooks: Hooks
+    _state_dict_hooks: Hooks
+    _state_dict_pre_hooks: Hooks
+    _load_state_dict_pre_hooks: Hooks
+    _load_state_dict_post_hooks: Hooks
 
     # --- by path ----------------------------------------------------------------------------------------------
 
@@ -55,7 +56,7 @@ class Lookup:
         """Put a module at a dotted path. With `strict`, there must already be one."""
         if not target:
             raise ValueRangeError("Cannot set the submodule without a target name!")
-        if not isinstance(module, Lookup):
+        if not is_a(module, Lookup):
             raise ValueRangeError(f"`module` is not an nn.Module, found {type(module)}")
         path, _, name = target.rpartition(".")
         parent = self.get_submodule(path)
@@ -86,7 +87,7 @@ class Lookup:
         self, memo: set[AnyModule] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, AnyModule]]:
         """This module and all below it, with their paths; each once unless `remove_duplicate` is false."""
-        seen = set() if memo is None else memo
+        seen: set[AnyModule] = set() if memo is None else memo
         own: Any = self  # every object with these methods is a module
         if own in seen:
             return
@@ -103,7 +104,7 @@ class Lookup:
 
     def named_children(self) -> Iterator[tuple[str, AnyModule]]:
         """The direct children of this module, with their names, each once."""
-        seen = set()
+        seen: set[AnyModule] = set()
         for name, module in self._modules.items():
             if module is not None and module not in seen:
                 seen.add(module)
@@ -192,7 +193,7 @@ def indented(text: str) -> str:
 
 def _attribute(module: Lookup, name: str) -> AttributeValue:
     if not hasattr(module, name):
-        raise AttributeError(f"{module._get_name()} has no attribute `{name}`")
+        raise AttributeError(f"{name_of(module)} has no attribute `{name}`")
     return getattr(module, name)
 
 

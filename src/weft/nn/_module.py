@@ -10,6 +10,7 @@ from typing import Any, Self
 from weft.__future__ import get_overwrite_module_params_on_conversion, get_swap_module_params_on_conversion
 from weft._base.device import DeviceLike
 from weft._base.dtype import DType, as_dtype, bfloat16, float16, float32, float64
+from weft._base.guards import is_a
 from weft._base.handles import Handle
 from weft._base.site import end_at_user
 from weft._base.state import ambient, peek
@@ -44,7 +45,7 @@ class Module(Lookup):
     """Attributes that a captured call does not read."""
     dump_patches: bool = False
     """Whether PyTorch says how the source of a loaded module has changed; it never does so here."""
-    _compiled: Any
+    compiled_by: AnyCallable
     """The result of `weft.compile` for a module; `weft.nn._optimized` sets it."""
     call_super_init: bool = False
     """Whether `Module.__init__` passes its arguments on to the next base class, for models with several bases."""
@@ -155,7 +156,7 @@ class Module(Lookup):
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         """Register a parameter. None reserves the name, and is not saved."""
         require_name(self, "parameter", name, self.__dict__.get("_parameters"))
-        if param is not None and not isinstance(param, Parameter):
+        if param is not None and not is_a(param, Parameter):
             raise ArgumentError(
                 f"cannot assign '{name_of_type(param)}' object to parameter '{name}' "
                 f"(torch.nn.Parameter or None required){advice(param)}"
@@ -170,7 +171,7 @@ class Module(Lookup):
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Register a tensor that is state but not a parameter; it is saved only if `persistent`."""
         require_name(self, "buffer", name, self.__dict__.get("_buffers"))
-        if tensor is not None and not isinstance(tensor, Tensor):
+        if tensor is not None and not is_a(tensor, Tensor):
             raise ArgumentError(
                 f"cannot assign '{name_of_type(tensor)}' object to buffer '{name}' (torch Tensor or None required)"
                 + advice(tensor)
@@ -180,7 +181,7 @@ class Module(Lookup):
 
     def add_module(self, name: str, module: Module | None) -> None:
         """Register a child module."""
-        if module is not None and not isinstance(module, Module):
+        if module is not None and not is_a(module, Module):
             raise ArgumentError(f"{name_of_type(module)} is not a Module subclass{advice(module)}")
         require_name(self, "module", name, self.__dict__.get("_modules"))
         self._modules[name] = _hooks.registering("module", self, name, module)
@@ -237,19 +238,18 @@ class Module(Lookup):
         object.__delattr__(self, name)
 
     def __getstate__(self) -> SavedState:
-        left_out = {"_compiled_call_impl", *(hook._attribute for hook in self._attribute_hooks())}
+        left_out = {"_compiled_call_impl", *(hook.attribute for hook in self._attribute_hooks())}
         return {name: value for name, value in self.__dict__.items() if name not in left_out}
 
     def __setstate__(self, state: SavedState) -> None:
         self.__dict__.update(state)
         for hook in self._attribute_hooks():
-            setattr(self, hook._attribute, hook._current(self))
+            setattr(self, hook.attribute, hook.current(self))
 
     def _attribute_hooks(self) -> list[AttributeHook]:
         """The hooks that compute attributes; these attributes are not state."""
-        return [
-            hook for hook in self.__dict__.get("_forward_pre_hooks", {}).values() if isinstance(hook, AttributeHook)
-        ]
+        hooks = self.__dict__.get("_forward_pre_hooks", {}).values()
+        return [hook for hook in hooks if isinstance(hook, AttributeHook)]
 
     # --- the whole tree ---------------------------------------------------------------------------------------
 
@@ -367,7 +367,7 @@ class Module(Lookup):
 
     def train(self, mode: bool = True) -> Self:
         """Set training mode on or off, for this module and all below it."""
-        if not isinstance(mode, bool):
+        if not is_a(mode, bool):
             raise ValueRangeError("training mode is expected to be boolean")
         self.training = mode
         for module in self.children():

@@ -57,4 +57,4 @@ def _optimized(module: Module, compile: Callable[[Module], AnyCallable]) -> Opti
     return OptimizedModule(module, compile(module))
 
 
-Module._compiled = _optimized
+Module.compiled_by = _optimized

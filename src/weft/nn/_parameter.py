@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Self, TypeVar
 
+from weft._base.guards import is_a
 from weft._base.types import Arg
 from weft._tensor.base import new_handle
 from weft._tensor.convert import tensor
@@ -27,7 +28,7 @@ def _new(cls: type[T], data: object) -> T:
 def _share(target: Tensor, data: Tensor | None, kind: str) -> None:
     if data is None:
         data = tensor([])
-    if not isinstance(data, Tensor):
+    if not is_a(data, Tensor):
         raise ArgumentError(f"{kind}(): argument 'data' must be Tensor, not {kind_and_advice(data)}")
     share(target, data)
 
@@ -40,7 +41,7 @@ class Parameter(Tensor):
 
     __torch_function__ = disabled
 
-    def __new__(cls, data: object = None, *args: Arg, **kwargs: Arg) -> Self:
+    def __new__(cls, data: Arg = None, *args: Arg, **kwargs: Arg) -> Self:
         """A parameter that has the elements of `data`; it is distributed if `data` is."""
         return _new(cls, data)
 
@@ -66,7 +67,7 @@ class Buffer(Tensor):
 
     persistent: bool
 
-    def __new__(cls, data: object = None, *args: Arg, **kwargs: Arg) -> Self:
+    def __new__(cls, data: Arg = None, *args: Arg, **kwargs: Arg) -> Self:
         """A buffer that has the elements of `data`; it is distributed if `data` is."""
         return _new(cls, data)
 

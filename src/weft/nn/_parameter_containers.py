@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
+from weft._base.guards import is_iterable
 from weft._base.types import Arg, AttributeValue
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, MemberError, ModuleError
@@ -60,7 +61,7 @@ class ParameterList(Module):
 
     def extend(self: _L, values: Iterable[AttributeValue]) -> _L:
         """Add objects at the end; returns the list."""
-        if not isinstance(values, Iterable) or isinstance(values, Tensor):
+        if not is_iterable(values) or isinstance(values, Tensor):
             raise ArgumentError(
                 f"ParameterList.extend should be called with an iterable, but got {type(values).__name__}"
             )

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from weft._base.device import DeviceLike
 from weft._base.dtype import DType
+from weft._base.guards import is_list_or_tuple
 from weft._base.types import Arg, Kwargs, SavedState
 from weft._tensor import packing
 from weft._tensor.arguments import refuse_of_other_library
@@ -67,7 +68,7 @@ class RNNBase(Module):
     def _register(self, device: DeviceLike | None, dtype: DType | None) -> list[list[str]]:
         """Create the parameters; returns their names by layer and direction."""
         state, rows = self.proj_size or self.hidden_size, _GATES[self.mode] * self.hidden_size
-        names = []
+        names: list[list[str]] = []
         for layer in range(self.num_layers):
             columns = self.input_size if not layer else state * (1 + self.bidirectional)
             shapes = ((rows, columns), (rows, state), (rows,), (rows,), (self.proj_size, self.hidden_size))
@@ -194,7 +195,7 @@ class RNNBase(Module):
 
     def _stack(self, padded: Tensor, hx: States, lengths: Tensor | None) -> tuple[Tensor, States]:
         """Run all layers on (length, batch, …)."""
-        weights = []
+        weights: list[list[Tensor | None]] = []
         for names in self._all_weights:
             suffix = names[0].removeprefix("weight_ih")
             group = [getattr(self, name + suffix) if name + suffix in names else None for name in _NAMES]
@@ -225,11 +226,11 @@ class RNNBase(Module):
 
 def _each(states: States, fn: Callable[[Tensor], Tensor]) -> States:
     """`fn` applied to a state, or to both states of an LSTM."""
-    return tuple(map(fn, states)) if isinstance(states, tuple | list) else fn(states)
+    return tuple(map(fn, states)) if is_list_or_tuple(states) else fn(states)
 
 
 def _check_options(net: RNNBase, dropout: object) -> None:
-    if not isinstance(dropout, numbers.Number) or isinstance(dropout, bool) or not 0 <= net.dropout <= 1:
+    if isinstance(dropout, bool) or not isinstance(dropout, numbers.Number) or not 0 <= net.dropout <= 1:
         raise ValueRangeError(
             "dropout should be a number in range [0, 1] representing the probability of an element being zeroed"
         )
@@ -326,7 +327,7 @@ class LSTM(RNNBase):
         return hx if permutation is None else _each(hx, lambda state: op.index_select(state, 1, permutation))
 
     def _check_hidden_dims(self, hx: States, batched: bool) -> None:
-        if not isinstance(hx, tuple | list | Tensor) or (len(hx) != 2 and not isinstance(hx, Tensor)):
+        if not (isinstance(hx, Tensor) or (is_list_or_tuple(hx) and len(hx) == 2)):
             raise ArgumentError(f"LSTM: hx must be a pair (h_0, c_0) of tensors, got {type(hx).__name__}")
         h, c = hx[0].ndim, hx[1].ndim
         if batched and (h, c) != (3, 3):

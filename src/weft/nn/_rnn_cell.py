@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from weft._base.device import DeviceLike
 from weft._base.dtype import DType
+from weft._base.guards import is_list_or_tuple
 from weft._base.types import AnyCallable
 from weft._tensor.arguments import refuse_of_other_library
 from weft._tensor.codegen import op
@@ -70,7 +71,11 @@ class RNNCellBase(Module):
 
 def _of_one(row: AnyCallable) -> AnyCallable:
     """A row with a single state, wrapped so that it takes and returns states as tuples."""
-    return lambda x, states, *weights: (row(x, *states, *weights),)
+
+    def step(x: Tensor, states: tuple[Tensor, ...], *weights: Tensor | None) -> tuple[Tensor]:
+        return (row(x, *states, *weights),)
+
+    return step
 
 
 class RNNCell(RNNCellBase):
@@ -136,7 +141,7 @@ class LSTMCell(RNNCellBase):
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         """(batch, input_size) and the states (batch, hidden_size), or all without batch, to the new states."""
         self._check_dims("input", input)
-        if hx is not None and not isinstance(hx, tuple | list):
+        if hx is not None and not is_list_or_tuple(hx):
             raise ArgumentError(
                 f"lstm_cell(): argument 'hx' (position 2) must be tuple of Tensors, not {type(hx).__name__}"
             )

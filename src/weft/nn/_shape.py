@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from weft._base.guards import is_list_or_tuple, is_tuple
 from weft._base.types import Arg
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ValueRangeError
@@ -35,7 +36,7 @@ Flatten = layer(
     end_dim=-1,
     out_dim=None,
 )
-Flatten.out_dim = None  # for layers that were pickled without it
+type.__setattr__(Flatten, "out_dim", None)  # for layers that were pickled without it
 
 
 def _unflatten(input: Tensor, dim: int | str, unflattened_size: Sequence[int] | Sequence[tuple[str, int]]) -> Tensor:
@@ -44,10 +45,10 @@ def _unflatten(input: Tensor, dim: int | str, unflattened_size: Sequence[int] | 
 
 def _settle_unflatten(module: Module) -> None:
     size = module.unflattened_size
-    if not isinstance(size, (tuple, list)):
+    if not is_list_or_tuple(size):
         raise ArgumentError(f"unflattened_size must be a tuple of ints, but found type {type(size).__name__}")
     for at, part in enumerate(size):
-        if isinstance(module.dim, str) and isinstance(part, (tuple, list)):
+        if isinstance(module.dim, str) and is_list_or_tuple(part):
             continue  # a name and a size
         if not isinstance(part, int):
             raise ArgumentError(
@@ -139,7 +140,7 @@ PairwiseDistance = layer(
 def _settle_upsample(upsample: Module) -> None:
     upsample.name = type(upsample).__name__
     factor = upsample.scale_factor
-    if isinstance(factor, tuple):
+    if is_tuple(factor):
         upsample.scale_factor = tuple(map(float, factor))
     else:
         upsample.scale_factor = float(factor) if factor else None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from weft._base.device import META
+from weft._base.guards import is_mapping
 from weft._base.site import warn_user
 from weft._base.state import using
 from weft._base.types import Arg, SavedState
@@ -16,43 +17,23 @@ from weft._tensor.tensor import Tensor, placed_with
 from weft.errors import ArgumentError, PreconditionError, StateDictError
 from weft.nn._lazy_parameter import is_lazy
 from weft.nn._parameter import Parameter
+from weft.nn._tables import (
+    buffers_of,
+    children_of,
+    load_state_dict_post_hooks_of,
+    loader_of,
+    non_persistent_of,
+    parameters_of,
+    saver_of,
+    state_dict_hooks_of,
+    state_dict_pre_hooks_of,
+    version_of,
+)
 
 EXTRA = "_extra_state"
 
 Metadata: TypeAlias = dict[str, Any]
 """Facts about a module's part of a state dict: the version of its layout, and, while it is loaded, how."""
-
-
-class HasState(Protocol):
-    """What state dicts need of a module: tables of tensors and hooks, and the methods that subclasses override."""
-
-    _version: int
-    _parameters: dict[str, Parameter | None]
-    _buffers: dict[str, Tensor | None]
-    _non_persistent_buffers_set: set[str]
-    _state_dict_pre_hooks: OrderedDict[int, Any]
-    _state_dict_hooks: OrderedDict[int, Any]
-    _load_state_dict_post_hooks: OrderedDict[int, Any]
-
-    @property
-    def _modules(self) -> Mapping[str, HasState | None]: ...
-
-    def state_dict(self, *, destination: SavedState | None, prefix: str, keep_vars: bool) -> SavedState:
-        """The state of this module and of all below it, put into `destination`."""
-        ...
-
-    def _save_to_state_dict(self, destination: SavedState, prefix: str, keep_vars: bool) -> None: ...
-
-    def _load_from_state_dict(
-        self,
-        state_dict: SavedState,
-        prefix: str,
-        local_metadata: Metadata,
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None: ...
 
 
 class _Keys(NamedTuple):
@@ -81,20 +62,20 @@ class StateDict(OrderedDict[str, Any]):
         self._metadata = {} if metadata is None else metadata
 
 
-def collect(module: HasState, destination: Any, prefix: str, keep_vars: bool) -> SavedState:
+def collect(module: object, destination: Any, prefix: str, keep_vars: bool) -> SavedState:
     """Put the state of a module and of all modules below it into `destination`."""
     destination = StateDict() if destination is None else destination
     metadata = getattr(destination, "_metadata", None)
-    local = {"version": module._version}
+    local = {"version": version_of(module)}
     if metadata is not None:
         metadata[prefix[:-1]] = local
-    for hook in list(module._state_dict_pre_hooks.values()):
+    for hook in list(state_dict_pre_hooks_of(module).values()):
         hook(module, prefix, keep_vars)
-    module._save_to_state_dict(destination, prefix, keep_vars)
-    for name, child in module._modules.items():
+    saver_of(module)(destination, prefix, keep_vars)
+    for name, child in children_of(module).items():
         if child is not None:
             child.state_dict(destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
-    for hook in list(module._state_dict_hooks.values()):
+    for hook in list(state_dict_hooks_of(module).values()):
         replacement = hook(module, destination, prefix, local)
         if replacement is not None:
             destination = replacement
@@ -111,29 +92,29 @@ class PostHook(NamedTuple):
             raise StateDictError("state_dict post-hook must return None")
 
 
-def local_state(module: HasState) -> Iterator[tuple[str, Tensor]]:
+def local_state(module: object) -> Iterator[tuple[str, Tensor]]:
     """The parameters and persistent buffers of one module."""
-    for name, tensor in (*module._parameters.items(), *module._buffers.items()):
-        if tensor is not None and name not in module._non_persistent_buffers_set:
+    for name, tensor in (*parameters_of(module).items(), *buffers_of(module).items()):
+        if tensor is not None and name not in non_persistent_of(module):
             yield name, tensor
 
 
 Writes = list[Callable[[], None]]
 
 
-def load(module: HasState, state_dict: object, strict: bool, assign: bool) -> IncompatibleKeys:
+def load(module: object, state_dict: object, strict: bool, assign: bool) -> IncompatibleKeys:
     """Load a state dict into a module. Nothing is written unless all of it fits."""
-    if not isinstance(state_dict, Mapping):
+    if not is_mapping(state_dict):
         raise ArgumentError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
-    metadata = getattr(state_dict, "_metadata", None)
+    metadata: Mapping[str, Metadata] = getattr(state_dict, "_metadata", None) or {}
     keys = IncompatibleKeys([], [])
     errors: list[str] = []
     writes: Writes = []
 
-    def plan(at: HasState, state: SavedState, prefix: str) -> None:
-        local = {**(metadata or {}).get(prefix[:-1], {}), "assign_to_params_buffers": assign, "writes": writes}
-        at._load_from_state_dict(state, prefix, local, True, keys.missing_keys, keys.unexpected_keys, errors)
-        for name, child in at._modules.items():
+    def plan(at: object, state: SavedState, prefix: str) -> None:
+        local = {**metadata.get(prefix[:-1], {}), "assign_to_params_buffers": assign, "writes": writes}
+        loader_of(at)(state, prefix, local, True, keys.missing_keys, keys.unexpected_keys, errors)
+        for name, child in children_of(at).items():
             if child is not None:
                 below = f"{prefix}{name}."
                 plan(child, StateDict((k, v) for k, v in state.items() if k.startswith(below)), below)
@@ -164,11 +145,11 @@ def write(writes: Writes) -> None:
             put()
 
 
-def _run_post_hooks(module: HasState, keys: IncompatibleKeys) -> None:
-    for child in module._modules.values():
+def _run_post_hooks(module: object, keys: IncompatibleKeys) -> None:
+    for child in children_of(module).values():
         if child is not None:
             _run_post_hooks(child, keys)
-    for hook in list(module._load_state_dict_post_hooks.values()):
+    for hook in list(load_state_dict_post_hooks_of(module).values()):
         if hook(module, keys) is not None:
             raise PreconditionError(
                 "Hooks registered with ``register_load_state_dict_post_hook`` are not expected to return new values, "
@@ -176,8 +157,8 @@ def _run_post_hooks(module: HasState, keys: IncompatibleKeys) -> None:
             )
 
 
-def _refuse(module: HasState, keys: IncompatibleKeys, errors: list[str]) -> None:
-    texts = []
+def _refuse(module: object, keys: IncompatibleKeys, errors: list[str]) -> None:
+    texts: list[str] = []
     for what, names in (("Missing", keys.missing_keys), ("Unexpected", keys.unexpected_keys)):
         if names:
             quoted = ", ".join([f'"{key}"' for key in names])
@@ -188,10 +169,10 @@ def _refuse(module: HasState, keys: IncompatibleKeys, errors: list[str]) -> None
 
 
 def plan_tensors(
-    module: HasState, state: SavedState, prefix: str, local: Metadata, errors: list[str], writes: Writes
+    module: object, state: SavedState, prefix: str, local: Metadata, errors: list[str], writes: Writes
 ) -> list[str]:
     """Plan the writes of one module's own tensors; returns the keys that are missing."""
-    missing = []
+    missing: list[str] = []
     for name, tensor in local_state(module):
         key = prefix + name
         if key not in state:
@@ -248,7 +229,7 @@ def _copy(tensor: Any, source: Tensor) -> Callable[[], None]:
     return put
 
 
-def _assignment(module: HasState, name: str, tensor: Tensor, source: Tensor) -> Callable[[], None]:
+def _assignment(module: object, name: str, tensor: Tensor, source: Tensor) -> Callable[[], None]:
     def put() -> None:
         value = source
         if isinstance(tensor, Parameter):
@@ -259,11 +240,11 @@ def _assignment(module: HasState, name: str, tensor: Tensor, source: Tensor) -> 
     return put
 
 
-def unexpected(module: HasState, state: SavedState, prefix: str, extra_key: str) -> Iterator[str]:
+def unexpected(module: object, state: SavedState, prefix: str, extra_key: str) -> Iterator[str]:
     """Keys under `prefix` that belong to no tensor and no child of the module."""
     own = {name for name, _ in local_state(module)}
     for key in state:
         if key.startswith(prefix) and key != extra_key:
             first, dot, _ = key[len(prefix) :].partition(".")
-            if first not in (module._modules if dot else own):
+            if first not in (children_of(module) if dot else own):
                 yield key

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
+from weft._base.guards import is_a
 from weft._base.state import using
 from weft._tensor.codegen import op
 from weft._tensor.generator import Generator
@@ -50,7 +51,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     if nonlinearity == "leaky_relu":
         if param is None:
             param = 0.01
-        if isinstance(param, bool) or not isinstance(param, (int, float)):
+        if isinstance(param, bool) or not is_a(param, int, float):
             raise ValueRangeError(f"negative_slope {param} not a valid number")
         return math.sqrt(2 / (1 + param**2))
     if nonlinearity not in _GAINS:

@@ -2,8 +2,8 @@
 
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
+from weft._base.types import AttributeValue
 from weft.ops._aten import aten as aten
 from weft.ops._libraries import load_library as load_library
 from weft.ops._namespaces import NAMESPACES
@@ -16,7 +16,7 @@ LOADED = tuple(
 """The modules that hold the rows."""
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> AttributeValue:
     try:
         return NAMESPACES[name]
     except KeyError:

@@ -7,7 +7,7 @@ for comparison only: any name is taken, since programs also list operators that 
 from __future__ import annotations
 
 import re
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from weft.errors import ArgumentError
 from weft.ops._table import TABLE
@@ -43,7 +43,7 @@ class OpOverload:
     def __name__(self) -> str:
         return f"{self._name}.{self._overload}"
 
-    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+    def __call__(self, *_: object, **__: object) -> NoReturn:
         """Raises `TypeError`: it is a name."""
         _refuse_call(str(self), self._name)
 
@@ -77,7 +77,7 @@ class OpOverloadPacket:
     def __hash__(self) -> int:
         return hash(self._key)
 
-    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+    def __call__(self, *_: object, **__: object) -> NoReturn:
         """Raises `TypeError`: it is a name."""
         _refuse_call(str(self), self._name)
 

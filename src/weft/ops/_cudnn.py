@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from weft.ops._jax import vjp
-from weft.ops._kinds import Array
+from weft.ops._kinds import Array, Scalar
 from weft.ops._native import Native
 
 _MOST_FEATURES = 128  # of a head, on every GPU that has this kernel
@@ -29,7 +28,7 @@ def _are_heads(query: Array, key: Array, value: Array, enable_gqa: bool) -> bool
 
 
 def _serves(
-    query: Array, key: Array, value: Array, attn_mask: Array | None, is_causal: bool, scale: Any, enable_gqa: bool
+    query: Array, key: Array, value: Array, attn_mask: Array | None, is_causal: bool, scale: Scalar, enable_gqa: bool
 ) -> bool:
     """16-bit floats (batch, heads, time, features), without a mask, as the kernel takes them."""
     del scale
@@ -47,7 +46,7 @@ def _attend(query: Array, key: Array, value: Array, is_causal: bool, scale: floa
 
 
 def _forward(
-    query: Array, key: Array, value: Array, attn_mask: None, is_causal: bool, scale: float | None, *_: Any
+    query: Array, key: Array, value: Array, attn_mask: None, is_causal: bool, scale: float | None, *_: object
 ) -> tuple[Array, Array]:
     """The outputs, by the kernel that the derivative computes them with: XLA finds that the two calls are equal.
 
@@ -60,14 +59,14 @@ def _forward(
 
 def _backward(
     g: Array,
-    out: Any,
+    out: object,
     query: Array,
     key: Array,
     value: Array,
     attn_mask: None,
     is_causal: bool,
     scale: float | None,
-    *_: Any,
+    *_: object,
 ) -> tuple[Array | None, ...]:
     del out, attn_mask
     (_, logsumexp), pull = vjp(partial(_attend, is_causal=is_causal, scale=scale), query, key, value)

@@ -7,15 +7,19 @@ The rule also checks that shapes fit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any
+from typing import Any, TypeAlias
 
 from weft.errors import DimError, ShapeError
+from weft.ops._kinds import Dims
 
 Sizes = tuple[int, ...]
-Letters = tuple[Any, ...]
+Static: TypeAlias = Mapping[str, Any]
+"""The static arguments of a call, by name: each row knows the types of its own."""
+Letter = Hashable
+Letters = tuple[Letter, ...]
 Names = tuple[str | None, ...]
 """The names of the dims of a tensor."""
 
@@ -24,21 +28,21 @@ Names = tuple[str | None, ...]
 class NameOf:
     """A dim that carries the name of the dims with this letter, but is not split when they are."""
 
-    letter: Any
+    letter: Letter
 
 
 @dataclass(frozen=True, slots=True)
 class PartOf:
     """A dim that is split with the dims with this letter, but does not carry their name."""
 
-    letter: Any
+    letter: Letter
 
 
 @dataclass(frozen=True, slots=True)
 class Called:
     """A dim of the output with this name, whatever the names of the inputs; split with the dims with this letter."""
 
-    letter: Any
+    letter: Letter
     name: str | None
 
 
@@ -46,8 +50,8 @@ class Called:
 class Else:
     """A dim with the name of the dims with this letter or, if that has none, of `other`; split with the former."""
 
-    letter: Any
-    other: Any
+    letter: Letter
+    other: Letter
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +66,13 @@ class Factors:
 
     ins: tuple[Letters, ...]
     outs: tuple[Letters, ...]
-    whole: frozenset[Any] = frozenset()
+    whole: frozenset[Letter] = frozenset()
     product: bool = False
     separate: bool = False
 
 
 # (shapes of the tensor inputs, static arguments by name) -> letters
-Rule = Callable[[Sequence[Sizes], Mapping[str, Any]], Factors]
+Rule = Callable[[Sequence[Sizes], Static], Factors]
 
 
 def broadcast_shapes(*shapes: Sizes) -> Sizes:
@@ -101,14 +105,14 @@ def wrap_dim(dim: int, ndim: int) -> int:
     return dim % span
 
 
-def shared_letter(letter: Any) -> Any:
+def shared_letter(letter: Letter) -> Letter:
     """The letter that dims which are split together have in common; None for a dim that is split by itself alone."""
     if isinstance(letter, PartOf | Called | Else):
         return letter.letter
     return None if isinstance(letter, NameOf) else letter
 
 
-def name_letter(letter: Any) -> Any:
+def name_letter(letter: Letter) -> Letter:
     """The letter that dims with one name have in common; None for a dim whose name is nobody else's, and for `Else`."""
     if isinstance(letter, NameOf):
         return letter.letter
@@ -121,14 +125,14 @@ def require_sizes(sizes: Sequence[int]) -> None:
         raise ShapeError(f"Trying to create tensor with negative dimension {min(sizes)}: {list(sizes)}")
 
 
-def pointwise(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def pointwise(shapes: Sequence[Sizes], static: Static) -> Factors:
     """For inputs that broadcast: an output dim has the letter of the input dims that are aligned with it."""
     del static
     ndim = len(broadcast_shapes(*shapes))
     return Factors(tuple(tuple(range(ndim - len(s), ndim)) for s in shapes), (tuple(range(ndim)),))
 
 
-def _dims_of(dim: Any, ndim: int) -> tuple[int, ...]:
+def _dims_of(dim: Dims, ndim: int) -> tuple[int, ...]:
     """The dims that a `dim` argument names; None and () mean all."""
     if dim is None or dim == ():
         return tuple(range(ndim))
@@ -136,7 +140,7 @@ def _dims_of(dim: Any, ndim: int) -> tuple[int, ...]:
     return tuple(wrap_dim(d, ndim) for d in dims)
 
 
-def reduces(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def reduces(shapes: Sequence[Sizes], static: Static) -> Factors:
     """For reductions: the dims in `dim` disappear, or under `keepdim` have size one and keep their names."""
     ndim = len(shapes[0])
     gone = _dims_of(static.get("dim"), ndim)
@@ -145,20 +149,20 @@ def reduces(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((tuple(range(ndim)),), (out,))
 
 
-def along(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def along(shapes: Sequence[Sizes], static: Static) -> Factors:
     """For rows that work along `dim`: all dims stay, and `dim` must be whole."""
     ndim = len(shapes[0])
     letters = tuple(range(ndim))
     return Factors((letters,), (letters,), frozenset(_dims_of(static.get("dim"), ndim)))
 
 
-def given_names(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def given_names(shapes: Sequence[Sizes], static: Static) -> Factors:
     """For the row that names dims: those of the result have the names in the argument `names`."""
     letters = tuple(range(len(shapes[0])))
     return Factors((letters,), (tuple(map(Called, letters, static["names"])),))
 
 
-def from_size(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def from_size(shapes: Sequence[Sizes], static: Static) -> Factors:
     """For rows without tensor inputs: no output dim comes from an input dim."""
     del shapes
     size = static.get("size", ())
@@ -176,13 +180,13 @@ def einsum(equation: str, *, product: bool = False) -> Rule:
     out_terms = [term.split() for term in right.split(",")]
     kept = {letter for term in out_terms for letter in term}
 
-    def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    def rule(shapes: Sequence[Sizes], static: Static) -> Factors:
         del static
         batch = [s[: len(s) - (len(t) - 1)] if "..." in t else () for s, t in zip(shapes, in_terms, strict=False)]
         ndim = len(broadcast_shapes(*batch))
 
         def spell(term: list[str], lead: int) -> Letters:
-            letters: list[Any] = []
+            letters: list[Letter] = []
             for letter in term:
                 if letter == "...":
                     letters.extend(range(ndim - lead, ndim))

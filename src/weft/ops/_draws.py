@@ -6,7 +6,7 @@ So the numbers of a part follow from the key and from where the part lies, and n
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from functools import cache
 from math import prod
 from typing import Any
@@ -15,8 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.random import define_prng_impl, threefry2x32_p, threefry_prng_impl
+from jax.typing import DTypeLike
 
-from weft.ops._dims import Sizes, broadcast_shapes
+from weft.ops._dims import Sizes, Static, broadcast_shapes
 
 _WORD = np.uint64(32)  # bits
 # no cell: a cache, keyed by all that its entries depend on
@@ -24,7 +25,7 @@ _sizes: dict[str, Sizes] = {}
 _threefry: Any = threefry2x32_p
 
 
-def each_element(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Sizes:
+def each_element(shapes: Sequence[Sizes], static: Static) -> Sizes:
     """For random rows that draw one array of the size of the result."""
     return broadcast_shapes(*shapes) if shapes else static["size"]
 
@@ -34,7 +35,7 @@ def strides_of(sizes: Sizes) -> tuple[int, ...]:
     return tuple([prod(sizes[dim + 1 :]) for dim in range(len(sizes))])
 
 
-def drawn_sizes(dtype: Any) -> Sizes | None:
+def drawn_sizes(dtype: DTypeLike) -> Sizes | None:
     """The sizes of the whole array of which keys of this type draw a part; None for all other keys."""
     return _sizes.get(str(dtype))
 
@@ -83,7 +84,7 @@ def _generator(sizes: Sizes) -> Hashable:
     )
 
 
-def _seed(seed: Any) -> jax.Array:
+def _seed(seed: object) -> jax.Array:
     raise TypeError(f"a key of a part is made from another key, not from the seed {seed}")
 
 
@@ -91,7 +92,7 @@ def _split(key: jax.Array, shape: Sizes) -> jax.Array:
     return _placed(jax.random.split(_ordinary(key), shape), key)
 
 
-def _fold_in(key: jax.Array, data: Any) -> jax.Array:
+def _fold_in(key: jax.Array, data: int) -> jax.Array:
     return _placed(jax.random.fold_in(_ordinary(key), data), key)
 
 

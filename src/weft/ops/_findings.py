@@ -17,7 +17,7 @@ import numpy as np
 Array = jax.Array
 
 
-def namespace(array: Any) -> ModuleType:
+def namespace(array: object) -> ModuleType:
     """NumPy for its arrays, `jax.numpy` for all others."""
     return np if isinstance(array, np.ndarray | np.generic) else jnp
 
@@ -147,6 +147,6 @@ class Beyond:
 _KINDS = (Misses, Failures, FirstOf, Beyond)
 
 
-def finding(result: Any) -> Finding:
+def finding(result: Misses | Failures | FirstOf | Beyond | Array) -> Finding:
     """The result of a row's check as a finding; a plain array counts as flags."""
     return result if isinstance(result, _KINDS) else Flags(result)

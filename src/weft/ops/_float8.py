@@ -4,32 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 from jax import lax
+from jax.typing import DTypeLike
 
-from weft.ops._kinds import Array
+from weft.ops._kinds import Array, Arrays, HostDType
 
 _LEAST_NORMAL = np.float32(2.0**-126)  # XLA treats smaller numbers as zeros
 _MOST = 448.0  # of float8_e4m3fn
 
 
-def is_float8(dtype: Any) -> bool:
+def is_float8(dtype: DTypeLike) -> bool:
     """Whether a NumPy dtype is an 8-bit float."""
     dtype = np.dtype(dtype)
     return dtype.itemsize == 1 and dtype.kind not in "iub"
 
 
-def through(dtype: Any) -> Any:
+def through(dtype: DTypeLike) -> DTypeLike:
     """The NumPy type in which arrays are made that are then `converted`: float32 for 8-bit floats."""
     return np.dtype(np.float32) if is_float8(dtype) else dtype
 
 
-def converted(array: Any, dtype: Any) -> Any:
+def converted(array: Array, dtype: DTypeLike) -> Array:
     """An array that is not complex, as another element type.
 
     8-bit floats are rounded from float32. In `float8_e4m3fn`, which has no infinities, what is too large becomes the
@@ -42,7 +42,7 @@ def converted(array: Any, dtype: Any) -> Any:
     return array.astype(dtype)
 
 
-def _whole(array: Array, dtype: np.dtype[Any]) -> Array:
+def _whole(array: Array, dtype: HostDType) -> Array:
     """Floating numbers as integers. What does not fit is what PyTorch's CPU code gives, and not the nearest integer.
 
     A CPU converts to 32 or 64 bits, where NaN and what does not fit becomes the least integer; fewer bits are the last
@@ -59,7 +59,7 @@ def _whole(array: Array, dtype: np.dtype[Any]) -> Array:
 
 
 @cache
-def _rounding(dtype: np.dtype[Any]) -> Callable[[Array], Array]:
+def _rounding(dtype: HostDType) -> Callable[[Array], Array]:
     """The conversion of float32. Derivatives take it for the identity, also where numbers are too large."""
 
     @jax.custom_jvp
@@ -74,7 +74,7 @@ def _rounding(dtype: np.dtype[Any]) -> Callable[[Array], Array]:
         return jnp.where(size < _LEAST_NORMAL, least, jnp.maximum(size, _LEAST_NORMAL).astype(dtype))
 
     @rounded.defjvp
-    def _(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    def _(primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
         return rounded(primals[0]), tangents[0].astype(dtype)
 
     return rounded

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from weft._base.types import Arg
 from weft.errors import DTypeError, IndexRangeError, WeftError
-from weft.ops._dims import Factors, Sizes
+from weft.ops._dims import Factors, Sizes, Static
 from weft.ops._findings import Misses, misses
 from weft.ops._jax import broadcasted_iota, optimization_barrier
 from weft.ops._type_names import scalar_name
 
 Array = jax.Array
+Updater: TypeAlias = Any
+"""What `x.at[index]` is: jax has no public name for its type."""
 
 # The fields are the index and a description of what was indexed; `Misses` has both.
 OUT_OF_BOUNDS = "index {} is out of bounds for {}"
@@ -50,7 +53,7 @@ def cells(index: Array, dim: int) -> tuple[Array, ...]:
     return tuple(grid)
 
 
-def rows(dim: int, index: Array) -> tuple[Any, ...]:
+def rows(dim: int, index: Array) -> tuple[slice | Array, ...]:
     """Coordinates of whole slices along `dim`."""
     return (slice(None),) * dim + (index,)
 
@@ -86,7 +89,7 @@ def isolated(write: Callable[..., Array]) -> Callable[..., Array]:
     """
 
     @wraps(write)
-    def body(*args: Any, **static: Any) -> Array:
+    def body(*args: Arg, **static: Arg) -> Array:
         leaves, tree = jax.tree.flatten(args)
         arrays = iter(optimization_barrier([leaf for leaf in leaves if isinstance(leaf, Array)]))
         kept = [next(arrays) if isinstance(leaf, Array) else leaf for leaf in leaves]
@@ -100,7 +103,7 @@ def extent(input: Array, dim: int) -> int:
     return input.shape[dim] if input.ndim else 1
 
 
-def added(ref: Any, value: Array) -> Array:
+def added(ref: Updater, value: Array) -> Array:
     """The array behind an `.at[...]` updater with `value` added; for booleans, the logical or."""
     add = ref.max if value.dtype == jnp.bool_ else ref.add
     return add(value, **UNCHECKED)
@@ -116,7 +119,7 @@ def require_extent(index: Array, size: int) -> None:
         raise IndexRangeError("index is out of bounds for dimension with size 0")
 
 
-def flat_write(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def flat_write(shapes: Sequence[Sizes], static: Static) -> Factors:
     """For writes at flat places: any element may be written, so all dims are whole; the first input's dims stay."""
     del static
     letters = tuple(tuple(f"{i}:{d}" for d in range(len(s))) for i, s in enumerate(shapes))

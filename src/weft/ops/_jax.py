@@ -12,6 +12,10 @@ from jax import lax
 from jax import numpy as jnp
 from jax.extend import core
 from jax.extend.core import ClosedJaxpr
+from jax.typing import DTypeLike
+
+from weft._base.types import Arg
+from weft.ops._kinds import Arrays
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -31,15 +35,15 @@ class _Jit(Protocol):
 
 
 class _EvalShape(Protocol):
-    def __call__(self, fun: Callable[..., Any], *args: Any) -> Any: ...
+    def __call__(self, fun: Callable[..., Any], *args: Arg) -> Any: ...
 
 
 class _BroadcastedIota(Protocol):
-    def __call__(self, dtype: Any, shape: Sequence[int], dimension: int) -> jax.Array: ...
+    def __call__(self, dtype: DTypeLike, shape: Sequence[int], dimension: int) -> jax.Array: ...
 
 
 class _Jvp(Protocol):
-    def __call__(self, fun: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any, Any]: ...
+    def __call__(self, fun: Callable[..., Any], primals: Arrays, tangents: Arrays) -> tuple[Any, Any]: ...
 
 
 class _Collective(Protocol):

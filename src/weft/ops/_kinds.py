@@ -18,6 +18,7 @@
     DTypeArg         an element type or None (the body gets a `DType`; cast with `.numpy`)
     Ints             one int, or several in a sequence
     int | float      a static Python number whose type matters (2 is not 2.0)
+    Groups, Ord, OutputSize, Padding    static values of a few rows, such as the padding of a convolution
     anything else    a hashable static value
 
 The kind is read off the text of the annotation, so every file of rows has `from __future__ import annotations`.
@@ -27,12 +28,15 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 import jax
+import numpy as np
+
+from weft._base.types import AnyCallable
 
 Array = jax.Array
 Operand = jax.Array
@@ -51,6 +55,12 @@ OutShape = tuple[int, ...]
 DimList = tuple[int, ...]
 DTypeArg = Any
 Ints = int | tuple[int, ...]
+Groups = tuple[tuple[int, ...], ...] | None
+Ord = float | str
+OutputSize = int | tuple[int | None, ...] | None
+Padding = str | Ints
+HostArray = np.ndarray[Any, Any]
+HostDType = np.dtype[Any]
 
 
 class Kind(Enum):
@@ -107,7 +117,9 @@ _KINDS: dict[str, Kind] = {
     "DimList": Kind.SHAPE,
     "DTypeArg": Kind.DTYPE,
 }
-_STATIC_WORDS = frozenset({"bool", "int", "float", "str", "tuple", "None", "Any", "Ints"})
+_STATIC_WORDS = frozenset(
+    {"bool", "int", "float", "str", "tuple", "None", "Any", "Ints", "Groups", "Ord", "OutputSize", "Padding"}
+)
 
 REQUIRED = inspect.Parameter.empty
 
@@ -124,7 +136,7 @@ class Param:
     text: str = ""  # the annotation
 
 
-def params_of(impl: Callable[..., Any]) -> tuple[Param, ...]:
+def params_of(impl: AnyCallable) -> tuple[Param, ...]:
     params: list[Param] = []
     for p in inspect.signature(impl).parameters.values():
         if p.annotation is p.empty:

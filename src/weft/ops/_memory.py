@@ -6,9 +6,9 @@ import math
 import os
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 from weft.errors import ShapeError
+from weft.ops._kinds import HostDType
 from weft.ops._strides import Layout
 
 
@@ -39,7 +39,7 @@ def require_addressable_places(places: Layout) -> int:
     return nbytes
 
 
-def require_room(shape: Sequence[int], dtype: Any) -> None:
+def require_room(shape: Sequence[int], dtype: HostDType) -> None:
     """Refuse a result larger than this machine's memory, before a body computes positions for all its elements."""
     nbytes = require_addressable(shape, dtype.itemsize)
     if nbytes > _memory():

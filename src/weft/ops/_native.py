@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft._base import config
+from weft._base.types import Arg
 
 LEAST_DONATION = 4096
 """Bytes of an array from which on a program may overwrite it; a smaller one is not worth a program of its own."""
@@ -33,13 +34,13 @@ class Native:
     vjp: Callable[..., Any] | None = None
 
 
-def is_number(x: Any, number: float) -> bool:
+def is_number(x: object, number: float) -> bool:
     """Whether a parameter that may be an input of the program is left at this number."""
     return isinstance(x, int | float) and x == number
 
 
 def serving(
-    natives: Sequence[Native], device_type: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    natives: Sequence[Native], device_type: str, args: Sequence[Arg], kwargs: Mapping[str, Arg]
 ) -> Native | None:
     """The first of these bodies that computes a call with these arguments on such a device, or None."""
     if not config.NATIVE:

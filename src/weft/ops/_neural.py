@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import jax
 import jax.numpy as jnp
 
 from weft._base.dtype import from_numpy
+from weft._base.types import Arg
 from weft.errors import ShapeError, UnsupportedDTypeError, ValueRangeError
-from weft.ops._dims import Factors, Sizes, pointwise
-from weft.ops._kinds import Array, Key, Real, Scalar, Shape
+from weft.ops._dims import Factors, Sizes, Static, pointwise
+from weft.ops._kinds import Array, Key, Padding, Real, Scalar, Shape
 from weft.ops._reduce import wide
 from weft.ops._table import IN_FLOAT32, Shards, defop
 from weft.ops._type_names import scalar_name
@@ -42,7 +43,7 @@ def require_space(x: Array, n: int) -> None:
         )
 
 
-def like(value: Any, x: Array) -> Array:
+def like(value: Scalar, x: Array) -> Array:
     """A Python number or 0-d array in the type of `x`."""
     return jnp.asarray(value).astype(x.dtype)
 
@@ -56,12 +57,12 @@ def dropout_mask(key: Key, shape: Sizes, p: Real) -> Array:
     return (jax.random.bits(key, shape, jnp.uint16) >= least) & (jnp.asarray(p) < 1)
 
 
-def ntuple(value: Any, n: int) -> tuple[Any, ...]:
+def ntuple(value: Arg, n: int) -> tuple[Arg, ...]:
     """A value repeated `n` times; an iterable becomes a tuple, whatever its length."""
-    return tuple(cast("Iterable[Any]", value)) if isinstance(value, Iterable) else (value,) * n
+    return tuple(cast("Iterable[Arg]", value)) if isinstance(value, Iterable) else (value,) * n
 
 
-def as_ntuple(value: Any, n: int, what: str, op: str = "") -> tuple[int, ...]:
+def as_ntuple(value: int | Iterable[int], n: int, what: str, op: str = "") -> tuple[int, ...]:
     """An int or a sequence of one or `n` ints, as `n` ints."""
     values = (value,) if isinstance(value, int) else tuple(value)
     if len(values) not in (1, n):
@@ -140,18 +141,18 @@ def vector_norms(x: Array, p: float, axis: int | tuple[int, ...]) -> Array:
     return jnp.where(some, jnp.where(some, total, 1) ** (1 / p), 0)
 
 
-def element_loss(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def element_loss(shapes: Sequence[Sizes], static: Static) -> Factors:
     """For losses of broadcasting inputs: without reduction the dims stay, otherwise none does."""
     factors = pointwise(shapes, static)
     return factors if reduction_of(static) == "none" else Factors(factors.ins, ((),))
 
 
-def reduction_of(static: Mapping[str, Any]) -> str:
+def reduction_of(static: Static) -> str:
     """The reduction of a call of a loss, as a string."""
     return reduction_name(static.get("reduction", "mean"), static.get("size_average"), static.get("reduce"))
 
 
-def partial_loss(static: Mapping[str, Any]) -> str:
+def partial_loss(static: Static) -> str:
     """How the losses of parts are put together: as sums, or as means of equally many."""
     return {"sum": "sum", "mean": "avg"}.get(reduction_of(static), "")
 
@@ -160,7 +161,7 @@ element_row = partial(defop, dims=element_loss, shards=Shards(partial=partial_lo
 """`defop` for losses of single elements that are then reduced. Autocast computes them in float32."""
 
 
-def margins(padding: Any, kernel: Shape, stride: Shape, dilation: Shape) -> list[tuple[int, int]]:
+def margins(padding: Padding, kernel: Shape, stride: Shape, dilation: Shape) -> list[tuple[int, int]]:
     """Padding before and after each spatial dim, from PyTorch's `padding` argument."""
     if padding == "valid":
         return [(0, 0)] * len(kernel)

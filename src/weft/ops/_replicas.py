@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial, reduce
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.extend.core import ClosedJaxpr
 
 from weft._base.collector import collector_paused
 from weft._base.interrupts import uninterrupted
+from weft._base.types import AnyCallable, Arg, PyTree
 from weft.errors import DistBackendError
 from weft.ops._jax import all_gather, equations_of, eval_shape, make_jaxpr, pmax, pmin, psum
+from weft.ops._kinds import Groups
 
 AXIS = "replicas"
 """The axis of the mesh."""
-
-Groups = tuple[tuple[int, ...], ...] | None
 
 
 # no cell: set once, when the process joins a job
@@ -38,13 +38,13 @@ def set_replica_count(size: int) -> None:
     _Job.size = size
 
 
-def jaxpr_of(function: Callable[..., Any], *structs: jax.ShapeDtypeStruct) -> Any:
+def jaxpr_of(function: AnyCallable, *structs: jax.ShapeDtypeStruct) -> ClosedJaxpr:
     """The function's closed jaxpr for inputs of these types, traced as by one of the replicas."""
     with uninterrupted, collector_paused:  # an exception from outside would leave jax in the middle of a trace
         return make_jaxpr(function, axis_env=_axis_env())(*structs)
 
 
-def result_types(function: Callable[..., Any], *structs: jax.ShapeDtypeStruct) -> Any:
+def result_types(function: AnyCallable, *structs: jax.ShapeDtypeStruct) -> PyTree:
     """`jax.eval_shape`, for one of the replicas."""
     with uninterrupted, collector_paused:
         if _Job.size == 1:
@@ -52,17 +52,17 @@ def result_types(function: Callable[..., Any], *structs: jax.ShapeDtypeStruct) -
         return make_jaxpr(function, axis_env=_axis_env(), return_shape=True)(*structs)[1]
 
 
-def has_collectives(closed: Any) -> bool:
+def has_collectives(closed: ClosedJaxpr) -> bool:
     """Whether a closed jaxpr has to run on all replicas together."""
     return _Job.size > 1 and any(_primitives_of_replicas(closed))
 
 
-def exchange_count(closed: Any) -> int:
+def exchange_count(closed: ClosedJaxpr) -> int:
     """The number of equations of a closed jaxpr that exchange data between replicas."""
     return sum([name != "axis_index" for name in _primitives_of_replicas(closed)])
 
 
-def _primitives_of_replicas(closed: Any) -> Iterator[str]:
+def _primitives_of_replicas(closed: ClosedJaxpr) -> Iterator[str]:
     """The names of the primitives that work along the axis of replicas, those of functions within included."""
     for equation in equations_of(closed):
         params = equation.params
@@ -136,7 +136,7 @@ def _finished(total: jax.Array, like: jax.Array, word: str, groups: Groups) -> j
     return total.astype(like.dtype)
 
 
-def _extreme(collective: Callable[..., jax.Array], nan: int, x: jax.Array, *args: Any, **groups: Any) -> jax.Array:
+def _extreme(collective: Callable[..., jax.Array], nan: int, x: jax.Array, *args: Arg, **groups: Arg) -> jax.Array:
     """`pmax` or `pmin`, of floats as integers in the same order: XLA:CPU drops NaN where it reduces floats.
 
     nan   the sign of the integer that stands for NaN: 1 for the largest, -1 for the least

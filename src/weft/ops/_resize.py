@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
+from weft._base.types import Arg
 from weft.errors import ArgumentError, OutOfRangeError, UnsupportedShapeError, ValueRangeError
-from weft.ops._kinds import Array, Shape
+from weft.ops._kinds import Array, HostArray, Scalar, Shape
 
 Taps = list[tuple[Array, Array | None]]  # source positions and weights, both for every output position
 
@@ -20,7 +20,7 @@ def _step(size: int, count: int, scale: float | None) -> Array:
     return jnp.asarray(1 / scale, jnp.float64) if scale else _number(size) / _number(count)
 
 
-def _number(size: Any) -> Array:
+def _number(size: Scalar) -> Array:
     return jnp.asarray(size, jnp.float64)
 
 
@@ -58,7 +58,7 @@ def _linear(size: int, count: int, scale: float | None, align: bool) -> Taps:
     return [(low, 1 - part), (jnp.minimum(low + 1, size - 1), part)]
 
 
-def keys(d: Any, near: bool) -> Any:
+def keys(d: Array, near: bool) -> Array:
     """Keys' cubic convolution kernel (a = -3/4) at distances up to 1 (`near`), or from 1 to 2."""
     return (1.25 * d - 2.25) * d * d + 1 if near else ((-0.75 * d + 3.75) * d - 6) * d + 3
 
@@ -97,7 +97,7 @@ def resized(x: Array, axis: int, taps: Taps) -> Array:
 
 
 def output_sizes(
-    sizes: Shape, size: Any, scale_factor: Any, modes: Sequence[str], mode: str
+    sizes: Shape, size: Arg, scale_factor: Arg, modes: Sequence[str], mode: str
 ) -> tuple[Shape, tuple[float, ...] | None]:
     """Sizes after `interpolate`, and its scale factors if these were given."""
     if (size is None) == (scale_factor is None):
@@ -130,7 +130,7 @@ def output_sizes(
     return result, scales
 
 
-def _is_integer(value: Any) -> bool:
+def _is_integer(value: object) -> bool:
     """Whether it is an integer: Python's, NumPy's, or a tensor of an integer type."""
     return hasattr(value, "__index__") and not getattr(getattr(value, "dtype", None), "is_floating_point", False)
 
@@ -138,29 +138,29 @@ def _is_integer(value: Any) -> bool:
 # --- with antialiasing: an output element is a mean over all input elements near it, and not over a fixed number
 
 
-def _triangle(x: Any) -> Any:
+def _triangle(x: HostArray) -> HostArray:
     return np.maximum(1 - np.abs(x), 0)
 
 
-def _smooth_cubic(x: Any) -> Any:
+def _smooth_cubic(x: HostArray) -> HostArray:
     """Keys' cubic convolution kernel with a = -1/2, as Pillow has it."""
     d = np.abs(x)
     far = ((-0.5 * d + 2.5) * d - 4) * d + 2
     return np.where(d < 1, (1.5 * d - 2.5) * d * d + 1, np.where(d < 2, far, 0))
 
 
-def _lanczos(x: Any) -> Any:
+def _lanczos(x: HostArray) -> HostArray:
     return np.where(np.abs(x) < 3, np.sinc(x) * np.sinc(x / 3), 0)
 
 
-SMOOTH_MODES: dict[str, tuple[Callable[[Any], Any], int]] = {  # the kernel, and how far from 0 it ends
+SMOOTH_MODES: dict[str, tuple[Callable[[HostArray], HostArray], int]] = {  # the kernel, and how far from 0 it ends
     "bilinear": (_triangle, 1),
     "bicubic": (_smooth_cubic, 2),
     "lanczos": (_lanczos, 3),
 }
 
 
-def smooth_weights(size: int, count: int, scale: float | None, align: bool, mode: str) -> np.ndarray[Any, Any]:
+def smooth_weights(size: int, count: int, scale: float | None, align: bool, mode: str) -> HostArray:
     """The weights (outputs, inputs) by which an axis is resized. Where it shrinks, the kernel is as much wider."""
     kernel, reach = SMOOTH_MODES[mode]
     step = 1 / scale if scale else size / count

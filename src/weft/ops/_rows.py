@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import NoReturn
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER, from_numpy
+from weft._base.types import AnyCallable
 from weft.errors import DTypeError, GradientError, UnsupportedDTypeError
 from weft.ops._autocast import Cast, CastClass, PerDevice
 from weft.ops._dims import from_size, pointwise
 from weft.ops._jax import jvp
-from weft.ops._kinds import Array
+from weft.ops._kinds import Array, Arrays, Scalar
 from weft.ops._table import PLAIN, TABLE, Derivative, OpDef, Promote, Public, Types, defop
 from weft.ops._type_names import c_name, scalar_name
 
@@ -51,7 +52,7 @@ def refuse_complex(array: jax.Array, text: str) -> None:
         raise UnsupportedDTypeError(text)
 
 
-def require_scale(name: str, scale: Any, scaled: jax.Array) -> None:
+def require_scale(name: str, scale: Scalar, scaled: jax.Array) -> None:
     """Raise `DTypeError` where a factor would be truncated in the type that it multiplies, as 0.5 beside integers."""
     if not isinstance(scale, jax.Array):  # left at its default, which is one
         return
@@ -63,7 +64,7 @@ def require_scale(name: str, scale: Any, scaled: jax.Array) -> None:
         raise DTypeError(f"For non-complex input tensors, argument {name} must not be a complex number.")
 
 
-def factor(scale: Any, scaled: jax.Array) -> jax.Array:
+def factor(scale: Scalar, scaled: jax.Array) -> jax.Array:
     """A factor for inputs of this type, as an array; `DTypeError` for a complex factor of real inputs."""
     scale = jnp.asarray(scale)
     if category(scale) == COMPLEX and category(scaled) != COMPLEX:
@@ -99,7 +100,7 @@ def quotient(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 @quotient.defjvp
-def _quotient_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+def _quotient_jvp(primals: Arrays, tangents: Arrays) -> tuple[jax.Array, jax.Array]:
     return quotient(*primals), jvp(jnp.divide, primals, tangents)[1]
 
 
@@ -112,14 +113,14 @@ def without_slope(result: jax.Array, input: jax.Array, text: str) -> jax.Array:
         return result
 
     @same.defjvp
-    def _refuse(primals: Any, tangents: Any) -> Any:
+    def _refuse(primals: Arrays, tangents: Arrays) -> NoReturn:
         del primals, tangents
         raise GradientError(text)
 
     return same(result, input)
 
 
-def documented(body: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:
+def documented(body: AnyCallable, name: str, doc: str) -> AnyCallable:
     """Set the name and docstring of a body that is generated from a line of a table."""
     body.__name__ = body.__qualname__ = name
     body.__doc__ = doc
@@ -133,7 +134,7 @@ def function_row(
     *,
     real: str = "",
     autocast: CastClass | PerDevice = Cast.NONE,
-    vjp: Callable[..., Any] | None = None,
+    vjp: AnyCallable | None = None,
     public: Public = PLAIN,
 ) -> OpDef:
     """A row that maps each element. `real` is the kernel's name in errors, if it takes no complex numbers."""

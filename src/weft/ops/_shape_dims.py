@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
-from typing import Any
 
 from weft.errors import ShapeError
-from weft.ops._dims import Factors, NameOf, PartOf, Rule, Sizes
+from weft.ops._dims import Factors, Letter, NameOf, PartOf, Rule, Sizes, Static
 
 
 def regrouped(old: Sizes, new: Sizes, kept: Mapping[int, int] | None = None) -> Factors:
@@ -20,7 +19,7 @@ def regrouped(old: Sizes, new: Sizes, kept: Mapping[int, int] | None = None) -> 
     first and the last dims as long as their sizes stay.
     """
     groups = list(_groups(old, new))
-    letters: list[Any] = [f"new:{j}" for j in range(len(new))]
+    letters: list[Letter] = [f"new:{j}" for j in range(len(new))]
     for sources, targets in groups:
         letters[targets[0]] = PartOf(sources[0])
     if kept is None:
@@ -56,14 +55,14 @@ def _ends(old: Sizes, new: Sizes) -> dict[int, int]:
     return {len(new) - 1 - k: len(old) - 1 - k for k in range(last)} | {k: k for k in range(first)}
 
 
-def same(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def same(shapes: Sequence[Sizes], static: Static) -> Factors:
     """Every dim stays and none may be split, because positions along them matter."""
     del static
     letters = tuple(range(len(shapes[0])))
     return Factors((letters,), (letters,), frozenset(letters))
 
 
-def square(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def square(shapes: Sequence[Sizes], static: Static) -> Factors:
     """Every dim stays; the last two must be whole."""
     del static
     letters = tuple(range(len(shapes[0])))
@@ -73,7 +72,7 @@ def square(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 def fresh(ndim: int) -> Rule:
     """None of the `ndim` output dims comes from an input dim."""
 
-    def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    def rule(shapes: Sequence[Sizes], static: Static) -> Factors:
         del static
         ins = tuple(tuple(f"in:{n}:{i}" for i in range(len(s))) for n, s in enumerate(shapes))
         return Factors(ins, (tuple(f"new:{i}" for i in range(ndim)),), frozenset(x for t in ins for x in t))

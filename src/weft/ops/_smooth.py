@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from weft.ops._jax import jvp
+from weft.ops._kinds import Arrays
 
 Array = jax.Array
 Fit = tuple[Sequence[float], Sequence[float]]
@@ -47,7 +47,7 @@ def with_slope(function: Callable[[Array], Array], slope: Callable[[Array], Arra
         return function(x)
 
     @smooth.defjvp
-    def _slope(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    def _slope(primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
         return smooth(*primals), slope(*primals) * tangents[0]
 
     return smooth
@@ -65,7 +65,7 @@ def by_first(function: Callable[[Array, Array], Array]) -> Callable[[Array, Arra
         return function(x, n)
 
     @smooth.defjvp
-    def _slope(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    def _slope(primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
         return smooth(*primals), by_first(derivative)(*primals) * tangents[0]
 
     def derivative(x: Array, n: Array) -> Array:

@@ -13,6 +13,7 @@ from math import prod
 from typing import Any
 
 from weft._base.dtype import DType
+from weft._base.types import Arg
 from weft.ops._dims import diagonal_length
 
 Numbers = tuple[int, ...]
@@ -104,7 +105,7 @@ def row_major(sizes: Sequence[int]) -> Numbers:
     return tuple(reversed(strides))
 
 
-def same(layout: Layout, *_: Any) -> Layout:
+def same(layout: Layout, *_: object) -> Layout:
     """The layout itself."""
     return layout
 
@@ -112,7 +113,7 @@ def same(layout: Layout, *_: Any) -> Layout:
 def ordered(order_of: Callable[..., Sequence[int]]) -> Rule:
     """The rule for dims in another order; `order_of(ndim, *params)` gives that order."""
 
-    def rule(layout: Layout, *params: Any) -> Layout:
+    def rule(layout: Layout, *params: Arg) -> Layout:
         order = order_of(len(layout.sizes), *params)
         return replace(
             layout, sizes=tuple(layout.sizes[d] for d in order), strides=tuple(layout.strides[d] for d in order)
@@ -124,7 +125,7 @@ def ordered(order_of: Callable[..., Sequence[int]]) -> Rule:
 def shaped(sizes_of: Callable[..., Sequence[int]]) -> Rule:
     """The rule for the same elements in other sizes, which `sizes_of(sizes, *params)` gives."""
 
-    def rule(layout: Layout, *params: Any) -> Layout | None:
+    def rule(layout: Layout, *params: Arg) -> Layout | None:
         sizes = tuple(sizes_of(layout.sizes, *params))
         strides = regrouped_strides(layout, sizes)
         return None if strides is None else replace(layout, sizes=sizes, strides=strides)
@@ -159,7 +160,7 @@ def regrouped_strides(layout: Layout, sizes: Numbers) -> Numbers | None:
 def without(dims_of: Callable[..., Sequence[int]]) -> Rule:
     """The rule for views without the dims that `dims_of(sizes, *params)` lists."""
 
-    def rule(layout: Layout, *params: Any) -> Layout:
+    def rule(layout: Layout, *params: Arg) -> Layout:
         return _left_out(layout, dims_of(layout.sizes, *params))
 
     return rule
@@ -191,14 +192,14 @@ def expanded(layout: Layout, size: Sequence[int]) -> Layout:
     return replace(wider, spread=layout.spread or wider.repeats)
 
 
-def selected(layout: Layout, dim: int, index: Any) -> Layout:
+def selected(layout: Layout, dim: int, index: int) -> Layout:
     """One slice, without its dim; a negative index counts from the end."""
     place = index % layout.sizes[dim]
     part = _left_out(layout, (dim,))
     return replace(part, offset=layout.offset + place * layout.strides[dim])
 
 
-def sliced(layout: Layout, dim: int, start: Any, length: int, step: int = 1) -> Layout:
+def sliced(layout: Layout, dim: int, start: int, length: int, step: int = 1) -> Layout:
     """`length` slices from `start` on."""
     sizes, strides = list(layout.sizes), list(layout.strides)
     offset = layout.offset + start * strides[dim]

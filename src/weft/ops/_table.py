@@ -23,12 +23,13 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Protocol
+from typing import Protocol
 
 from weft._base.dtype import DType
+from weft._base.types import AnyCallable
 from weft.errors import IndexValueError, WeftError
 from weft.ops._autocast import ACCELERATOR_FLOAT32, Cast, CastClass, PerDevice
-from weft.ops._dims import Rule, Sizes, pointwise
+from weft.ops._dims import Rule, Sizes, Static, pointwise
 from weft.ops._kinds import Param, params_of
 from weft.ops._native import Native
 from weft.ops._strides import Rule as Layout
@@ -65,7 +66,7 @@ class Types:
     arithmetic: Arithmetic = Arithmetic.WIDE
     exact_numbers: bool = False
     of_numbers: bool = False
-    result: Callable[..., Any] | None = None
+    result: AnyCallable | None = None
 
 
 COMMON_TYPE = Types(promote=Promote.COMMON)
@@ -93,7 +94,7 @@ class Derivative:
     exists  whether there is one; no gradients flow otherwise
     """
 
-    vjp: Callable[..., Any] | None = None
+    vjp: AnyCallable | None = None
     aux: int = 0
     saves: bool = False
     name: GradName = ""
@@ -165,13 +166,13 @@ OTHER_OUT = "Expected out tensor to have dtype {2}, but got {3} instead"
 _OTHER_ELEMENTS = "Found dtype {1} but expected {0}"
 
 
-Partial = str | Callable[[Mapping[str, Any]], "str | OpDef"]
+Partial = str | Callable[[Static], "str | OpDef"]
 """A reduction, or (static arguments by name) -> a reduction, or "" for none.
 
 For means of which parts may have different divisors, it is the row that computes the divisor of a part.
 """
 
-Drawn = Callable[[Sequence[Sizes], Mapping[str, Any]], Sizes]
+Drawn = Callable[[Sequence[Sizes], Static], Sizes]
 """(shapes of the tensor inputs, static arguments by name) -> sizes of the array that a random row draws.
 
 It broadcasts to the result; only dims that are never split may have other sizes.
@@ -208,7 +209,7 @@ class View:
     """
 
     layout: Layout
-    write: Callable[..., Any] | None = None
+    write: AnyCallable | None = None
     by_layout: bool = False
     spreads: bool = False
 
@@ -239,7 +240,7 @@ class Check:
     inputs    called with the types of inputs by name; raises, or returns the text of a warning, or ""
     """
 
-    elements: Callable[..., Any] | None = None
+    elements: AnyCallable | None = None
     text: str = ""
     error: type[WeftError] = IndexValueError
     limits: Callable[..., None] | None = None
@@ -251,7 +252,7 @@ class OpDef:
     """One row of the table."""
 
     name: str
-    impl: Callable[..., Any]
+    impl: AnyCallable
     params: tuple[Param, ...]
     dims: Rule | None = None
     outputs: tuple[str, ...] = ()  # names of the outputs when there are several
@@ -264,7 +265,7 @@ class OpDef:
     native: tuple[Native, ...] = ()  # bodies for some devices, in the order of preference
     # For arrays on the host, as NumPy's: (array, numbers, **static arguments) -> a view of it. Of a row that is no
     # view, it writes to the first array and returns that.
-    host: Callable[..., Any] | None = None
+    host: AnyCallable | None = None
     doc: str = ""
 
     def __repr__(self) -> str:
@@ -287,15 +288,15 @@ def defop(
     view: View | None = None,
     check: Check = Check(),
     native: Sequence[Native] = (),
-    host: Callable[..., Any] | None = None,
-) -> Callable[[Callable[..., Any]], OpDef]:
+    host: AnyCallable | None = None,
+) -> Callable[[AnyCallable], OpDef]:
     """Make a row of the decorated body.
 
     `name` defaults to the body's name without a trailing underscore. Without `types`, views compute nothing. An `out`
     of another type is refused, unless inputs are promoted or `public.out` says otherwise.
     """
 
-    def make(impl: Callable[..., Any]) -> OpDef:
+    def make(impl: AnyCallable) -> OpDef:
         row_name = name or impl.__name__.rstrip("_")
         if row_name in TABLE:
             raise ValueError(f"operator {row_name!r} has two rows; give one of them another name")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 _WORDS = {
     "bool": ("Bool", "bool"),
     "uint8": ("Byte", "unsigned char"),
@@ -31,16 +29,16 @@ _WORDS = {
 }
 
 
-def scalar_name(typed: Any) -> str:
+def scalar_name(typed: object) -> str:
     """PyTorch's name of an element type, or of an array's, such as `Float`."""
     return _WORDS[_name(typed)][0]
 
 
-def c_name(typed: Any) -> str:
+def c_name(typed: object) -> str:
     """The C++ name of an element type, or of an array's, such as `float`."""
     return _WORDS[_name(typed)][1]
 
 
-def _name(typed: Any) -> str:
+def _name(typed: object) -> str:
     dtype = getattr(typed, "dtype", typed)
     return getattr(dtype, "name", str(dtype))

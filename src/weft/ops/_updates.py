@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
-from typing import Any
 
 import jax.numpy as jnp
 
-from weft.ops._dims import Factors, PartOf, Sizes, shared_letter
+from weft.ops._dims import Factors, PartOf, Sizes, Static, shared_letter
 from weft.ops._jax import jit
 from weft.ops._kinds import Array, Arrays, Many, Scalar
 from weft.ops._table import INTERNAL, OWN_ARITHMETIC, defop
 
 
-def steps(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def steps(shapes: Sequence[Sizes], static: Static) -> Factors:
     """For optimizer rows: lists of parameters, their gradients, and their states; new parameters and states come out.
 
     A state of the shape of its parameter is split with it. States have no names; gradients have those of parameters.
@@ -38,13 +37,13 @@ def steps(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors(ins, (*letters, *of_states), separate=True)
 
 
-def whole_steps(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def whole_steps(shapes: Sequence[Sizes], static: Static) -> Factors:
     """As `steps`, for rows that look at all elements of a parameter together."""
     factors = steps(shapes, static)
     return replace(factors, whole=frozenset(map(shared_letter, chain(*factors.ins))))
 
 
-def row_steps(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def row_steps(shapes: Sequence[Sizes], static: Static) -> Factors:
     """As `steps`, for rows that look at all elements of a row (along dim 0) of a parameter together."""
     factors = steps(shapes, static)
     return replace(factors, whole=frozenset(shared_letter(letter) for dims in factors.ins for letter in dims[1:]))
@@ -95,7 +94,7 @@ def each(
     maximize: bool,
     weight_decay: Scalar = 0.0,
     shrink_rate: Scalar | None = None,
-    facts: Sequence[Sequence[Any]] = ((),),
+    facts: Sequence[Arrays] = ((),),
     age: Sequence[int] = (),
 ) -> list[Array]:
     """The new parameters, then the new states, one list after the other.
@@ -107,7 +106,7 @@ def each(
     """
 
     @jit  # parameters of one type and shape share one trace
-    def update(grad: Array, of_age: Sequence[Any], *old: Array | None) -> list[Array | None]:
+    def update(grad: Array, of_age: Arrays, *old: Array | None) -> list[Array | None]:
         p, *state = [None if x is None else wide(x) for x in old]
         assert p is not None, "there is a parameter for every gradient"
         # 16-bit parameters are stepped in float32 and rounded once: a small step would otherwise be lost in each of its

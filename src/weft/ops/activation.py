@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, OutOfRangeError, ShapeError, UnsupportedDTypeError, ValueRangeError
 from weft.ops._autocast import Cast
-from weft.ops._dims import Factors, Sizes, along, pointwise
+from weft.ops._dims import Factors, Sizes, Static, along, pointwise
 from weft.ops._draws import each_element
 from weft.ops._kinds import Array, Dim, DTypeArg, Key, Real, Scalar
 from weft.ops._neural import like, require_float, size_of
@@ -61,7 +60,7 @@ def relu(input: Array) -> Array:
     return jnp.maximum(input, 0)
 
 
-def _require_order(min_val: Any, max_val: Any) -> None:
+def _require_order(min_val: Scalar, max_val: Scalar) -> None:
     if min_val > max_val:
         raise ValueRangeError("min_val cannot be greater than max_val")
 
@@ -86,7 +85,7 @@ def leaky_relu(input: Array, negative_slope: Scalar = 0.01) -> Array:
     return jnp.where(input > 0, input, input * like(negative_slope, input))
 
 
-def _elu(x: Array, alpha: Any, scale: float, stretch: Any) -> Array:
+def _elu(x: Array, alpha: Scalar, scale: float, stretch: Scalar) -> Array:
     """scale * (x if x > 0 else alpha * (exp(stretch * x) - 1))."""
     require_float(x, "elu_cpu")
     w = wide(x)
@@ -210,7 +209,7 @@ def hardswish(input: Array) -> Array:
     return jnp.where(x <= -3, 0, jnp.where(x >= 3, x, x * (x + 3) / 6)).astype(input.dtype)
 
 
-def _require_width(lambd: Any) -> None:
+def _require_width(lambd: Scalar) -> None:
     if not lambd >= 0:
         raise OutOfRangeError(f"lambda must be in range [0, inf) for every input dtype, but found {lambd}")
 
@@ -241,7 +240,7 @@ def threshold(input: Array, threshold: Scalar, value: Scalar) -> Array:
     return jnp.where(input <= like(threshold, input), like(value, input), input)
 
 
-def _prelu_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _prelu_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     del static
     letters = tuple(range(len(shapes[0])))
     per_channel = len(letters) > 1 and shapes[1] == (shapes[0][1],)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +10,9 @@ import jax.numpy as jnp
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
 from weft.ops._attention import DropoutOptions, gradients, operands, scores, softmax
 from weft.ops._cudnn import CUDNN
-from weft.ops._dims import Factors, PartOf, Sizes, broadcast_shapes, shared_letter
+from weft.ops._dims import Factors, PartOf, Sizes, Static, broadcast_shapes, shared_letter
 from weft.ops._kernels.attention import ATTENTION, ATTENTION_DROPOUT
-from weft.ops._kinds import Array, Key
+from weft.ops._kinds import Array, Arrays, Key
 from weft.ops._neural import attention_scale, dropout_mask
 from weft.ops._reduce import wide
 from weft.ops._table import INTERNAL, LOWERED, NO_DERIVATIVE, OWN_ARITHMETIC, Derivative, Shards, defop
@@ -57,7 +56,7 @@ def _check_heads(query: Array, key: Array, value: Array, enable_gqa: bool) -> No
 
 def _attention_vjp(
     g: Array,
-    out: Any,
+    out: Arrays,
     query: Array,
     key: Array,
     value: Array,
@@ -71,7 +70,7 @@ def _attention_vjp(
     return gradients(g, attended, logsumexp, query, key, value, attn_mask, is_causal, attention_scale(query, scale))
 
 
-def _attention_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _attention_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     """Batch dims may be split, and heads unless several query heads share a key head; time and features are whole.
 
     The result has the names of the query, but for its last dim, which is the value's.
@@ -120,7 +119,7 @@ def attention(
     return jnp.einsum("...ts,...se->...te", probabilities, v).astype(query.dtype), logsumexp
 
 
-def _mask_sizes(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Sizes:
+def _mask_sizes(shapes: Sequence[Sizes], static: Static) -> Sizes:
     """The sizes of the probabilities, of which some are dropped."""
     query, key, *_ = shapes
     shares_heads = static["enable_gqa"] and min(len(query), len(key)) > 2
@@ -130,7 +129,7 @@ def _mask_sizes(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Sizes:
 
 def _attention_dropout_vjp(
     g: Array,
-    out: Any,
+    out: Arrays,
     query: Array,
     key: Array,
     value: Array,
@@ -185,7 +184,7 @@ def attention_dropout(
 # --- attention to a part of the keys --------------------------------------------------------------------------
 
 
-def _block_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _block_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     factors = _attention_dims(shapes, static)
     (out,) = factors.outs
     return Factors(factors.ins, (out, (*out[:-1], "one")), factors.whole)
@@ -214,7 +213,7 @@ def attention_block(
     return jnp.einsum("...ts,...se->...te", jnp.exp(of_block - total), v), total
 
 
-def _block_backward_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _block_backward_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     """Nothing is split: blocks are made of the parts of a sequence that a process already has."""
     factors = _block_dims(shapes[3:], static)
     letters = frozenset(letter for dims in (*factors.ins, *factors.outs) for letter in map(shared_letter, dims))

@@ -6,23 +6,22 @@ replica, nothing moves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax.numpy as jnp
 from jax import lax
 
 from weft.errors import GradientError, ShapeError
-from weft.ops._dims import Factors, NameOf, Sizes, pointwise
-from weft.ops._kinds import Array, Dim
+from weft.ops._dims import Factors, NameOf, Rule, Sizes, Static, pointwise
+from weft.ops._kinds import Array, Dim, Groups
 from weft.ops._replicas import AXIS, broadcast, reduced, runs_alone
 from weft.ops._table import INTERNAL, NO_ARITHMETIC, OWN_ARITHMETIC, Derivative, defop
 
 
-def _resized(*names: str) -> Any:
+def _resized(*names: str) -> Rule:
     """The rule of what changes the sizes of these dims."""
 
-    def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    def rule(shapes: Sequence[Sizes], static: Static) -> Factors:
         letters = tuple(range(len(shapes[0])))
         changed = frozenset(static[name] for name in names)
         return Factors((letters,), (tuple(NameOf(d) if d in changed else d for d in letters),), changed)
@@ -47,31 +46,33 @@ def _require_derivative(name: str, reduce_type: str) -> None:
         )
 
 
-def _reduce_vjp(g: Array, out: Array, input: Array, reduce_type: str, groups: Any) -> list[Array]:
+def _reduce_vjp(g: Array, out: Array, input: Array, reduce_type: str, groups: Groups) -> list[Array]:
     del out, input
     _require_derivative("all_reduce", reduce_type)
     return [g if runs_alone() else reduced(g, reduce_type, groups)]
 
 
 @defop(dims=pointwise, types=OWN_ARITHMETIC, public=INTERNAL, derivative=Derivative(vjp=_reduce_vjp))
-def all_reduce(input: Array, reduce_type: str, groups: Any = None) -> Array:
+def all_reduce(input: Array, reduce_type: str, groups: Groups = None) -> Array:
     """The reduction ("sum", "prod", "min", "max", "band", "bor", "bxor", "avg") of the tensors of a group."""
     return input if runs_alone() else reduced(input, reduce_type, groups)
 
 
-def _gather_vjp(g: Array, out: Array, input: Array, dim: Dim, size: int, groups: Any) -> list[Array]:
+def _gather_vjp(g: Array, out: Array, input: Array, dim: Dim, size: int, groups: Groups) -> list[Array]:
     del out, input
     return [g if runs_alone() else _scattered(g, "sum", dim, size, groups)]
 
 
 @defop(dims=_resized("dim"), types=NO_ARITHMETIC, public=INTERNAL, derivative=Derivative(vjp=_gather_vjp))
-def all_gather(input: Array, dim: Dim, size: int, groups: Any = None) -> Array:
+def all_gather(input: Array, dim: Dim, size: int, groups: Groups = None) -> Array:
     """The tensors of a group, joined along a dim: (…, n, …) -> (…, size * n, …)."""
     del size
     return input if runs_alone() else lax.all_gather(input, AXIS, axis=dim, axis_index_groups=groups, tiled=True)
 
 
-def _scatter_vjp(g: Array, out: Array, input: Array, reduce_type: str, dim: Dim, size: int, groups: Any) -> list[Array]:
+def _scatter_vjp(
+    g: Array, out: Array, input: Array, reduce_type: str, dim: Dim, size: int, groups: Groups
+) -> list[Array]:
     del out, input
     _require_derivative("reduce_scatter", reduce_type)
     if runs_alone():
@@ -81,13 +82,13 @@ def _scatter_vjp(g: Array, out: Array, input: Array, reduce_type: str, dim: Dim,
 
 
 @defop(dims=_resized("dim"), types=OWN_ARITHMETIC, public=INTERNAL, derivative=Derivative(vjp=_scatter_vjp))
-def reduce_scatter(input: Array, reduce_type: str, dim: Dim, size: int, groups: Any = None) -> Array:
+def reduce_scatter(input: Array, reduce_type: str, dim: Dim, size: int, groups: Groups = None) -> Array:
     """The reduction of the tensors of a group, of which each replica gets a part: (…, size * n, …) -> (…, n, …)."""
     _require_parts("reduce_scatter", input, dim, size)
     return input if runs_alone() else _scattered(input, reduce_type, dim, size, groups)
 
 
-def _scattered(input: Array, reduce_type: str, dim: Dim, size: int, groups: Any) -> Array:
+def _scattered(input: Array, reduce_type: str, dim: Dim, size: int, groups: Groups) -> Array:
     if reduce_type == "sum" and input.dtype.itemsize > 2:
         return lax.psum_scatter(input, AXIS, scatter_dimension=dim, axis_index_groups=groups, tiled=True)
     whole = reduced(input, reduce_type, groups)
@@ -102,7 +103,7 @@ def _scattered(input: Array, reduce_type: str, dim: Dim, size: int, groups: Any)
 
 
 @defop(dims=_resized("split_dim", "concat_dim"), types=NO_ARITHMETIC, public=INTERNAL)
-def all_to_all(input: Array, split_dim: Dim, concat_dim: Dim, size: int, groups: Any = None) -> Array:
+def all_to_all(input: Array, split_dim: Dim, concat_dim: Dim, size: int, groups: Groups = None) -> Array:
     """Part i along `split_dim` goes to member i of the group; received parts are joined along `concat_dim`."""
     _require_parts("all_to_all", input, split_dim, size)
     if runs_alone():
@@ -111,14 +112,14 @@ def all_to_all(input: Array, split_dim: Dim, concat_dim: Dim, size: int, groups:
 
 
 @defop(dims=pointwise, types=NO_ARITHMETIC, public=INTERNAL)
-def collective_permute(input: Array, pairs: Any) -> Array:
+def collective_permute(input: Array, pairs: tuple[tuple[int, int], ...]) -> Array:
     """The tensor of the source of a pair (source, target); zeros on replicas that are no target."""
     if runs_alone():
         return input if pairs else jnp.zeros_like(input)
     return lax.ppermute(input, AXIS, pairs)
 
 
-def _broadcast_vjp(g: Array, out: Array, input: Array, root: int, groups: Any) -> list[Array]:
+def _broadcast_vjp(g: Array, out: Array, input: Array, root: int, groups: Groups) -> list[Array]:
     del out, input
     if runs_alone():
         return [g]
@@ -127,6 +128,6 @@ def _broadcast_vjp(g: Array, out: Array, input: Array, root: int, groups: Any) -
 
 
 @defop(dims=pointwise, types=NO_ARITHMETIC, public=INTERNAL, derivative=Derivative(vjp=_broadcast_vjp))
-def collective_broadcast(input: Array, root: int, groups: Any = None) -> Array:
+def collective_broadcast(input: Array, root: int, groups: Groups = None) -> Array:
     """The tensor of one replica; zeros in groups without it."""
     return input if runs_alone() else broadcast(input, root, groups)

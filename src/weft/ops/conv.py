@@ -5,20 +5,20 @@ Derivatives are `jax.vjp`: on XLA:CPU, matrix products over patches were not fas
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from weft._base.types import Arg
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
 from weft.ops._autocast import Cast, PerDevice
-from weft.ops._dims import Factors, PartOf, Sizes, wrap_dim
+from weft.ops._dims import Factors, PartOf, Rule, Sizes, Static, wrap_dim
 from weft.ops._kernels.conv import CONV, CONV_TRANSPOSE
-from weft.ops._kinds import Array, Ints, Shape
+from weft.ops._kinds import Array, Ints, Padding, Shape
 from weft.ops._neural import as_ntuple, first_empty, margins, ntuple, per_channel, require_space
 from weft.ops._table import INTERNAL, LOWERED, NO_ARITHMETIC, Derivative, OpDef, Public, Shards, defop
 from weft.ops._type_names import c_name, scalar_name
@@ -57,7 +57,9 @@ def _batched(input: Array, weight: Array, n: int, name: str) -> Array:
     return input if input.ndim == n + 2 else input[None]
 
 
-def require_reach(size: Sequence[int], pads: Sequence[tuple[int, int]], kernel: Any, dilation: Any) -> None:
+def require_reach(
+    size: Sequence[int], pads: Sequence[tuple[int, int]], kernel: Sequence[int], dilation: Sequence[int]
+) -> None:
     """`RuntimeError` if a kernel reaches beyond the padded input."""
     padded = [s + a + b for s, (a, b) in zip(size, pads, strict=True)]
     reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
@@ -118,7 +120,7 @@ def _conv(
     weight: Array,
     bias: Array | None,
     stride: Ints,
-    padding: Any,
+    padding: Padding,
     dilation: Ints,
     groups: int,
 ) -> Array:
@@ -165,7 +167,7 @@ def _conv_transpose(
     weight: Array,
     bias: Array | None,
     stride: Ints,
-    padding: Any,
+    padding: Ints,
     output_padding: Ints,
     groups: int,
     dilation: Ints,
@@ -202,10 +204,10 @@ def _conv_transpose(
     return _finish(y, input, bias)
 
 
-def _dims(n: int, transposed: bool) -> Any:
+def _dims(n: int, transposed: bool) -> Rule:
     """Batch and channels may be split, these only if there are no groups of them."""
 
-    def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    def rule(shapes: Sequence[Sizes], static: Static) -> Factors:
         space, kernel = tuple(range(n)), tuple(f"k{i}" for i in range(n))
         met = PartOf("in")  # channels that are summed over; their names are not compared
         channels = (met, "out") if transposed else ("out", met)
@@ -227,7 +229,7 @@ def _rows(n: int) -> tuple[OpDef, OpDef]:
         weight: Array,
         bias: Array | None = None,
         stride: Ints = 1,
-        padding: Any = 0,
+        padding: Padding = 0,
         dilation: Ints = 1,
         groups: int = 1,
     ) -> Array:
@@ -285,14 +287,14 @@ def _unfolded(x: Array, kernel: Shape, dilation: Shape, padding: Shape, stride: 
     return blocks.reshape(x.shape[0], x.shape[1] * len(slices), counts[0] * counts[1])
 
 
-def _pair(value: Any, name: str) -> Shape:
+def _pair(value: Ints, name: str) -> Shape:
     pair = ntuple(value, 2)
     if len(pair) not in (1, 2):
         raise ShapeError(f"It is expected {name} equals to 2, but got size {len(pair)}")
     return pair * 2 if len(pair) == 1 else pair
 
 
-def _pairs(*values: Any) -> tuple[Shape, ...]:
+def _pairs(*values: Arg) -> tuple[Shape, ...]:
     """Kernel, dilation, padding and stride, each as two numbers; raises if a number is not allowed."""
     names = ("kernel_size", "dilation", "padding", "stride")
     pairs = tuple(_pair(value, name) for value, name in zip(values, names, strict=True))
@@ -307,7 +309,7 @@ def _pairs(*values: Any) -> tuple[Shape, ...]:
     return pairs
 
 
-def _first_whole(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _first_whole(shapes: Sequence[Sizes], static: Static) -> Factors:
     del static
     lead = ("batch",) if len(shapes[0]) == 4 else ()
     return Factors(((*lead, "in", 0, 1),), ((*lead, "block", "place"),), frozenset({"in", 0, 1}))
@@ -350,7 +352,7 @@ def _check_fold(x: Array, output_size: Shape, kernel: Shape, *steps: Shape) -> N
         )
 
 
-def _columns_whole(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _columns_whole(shapes: Sequence[Sizes], static: Static) -> Factors:
     del static
     lead = ("batch",) if len(shapes[0]) == 3 else ()
     return Factors(((*lead, "block", "place"),), ((*lead, "in", 0, 1),), frozenset({"block", "place", "in", 0, 1}))

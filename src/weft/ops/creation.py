@@ -5,8 +5,7 @@ Factories take `size` and a settled `dtype`; defaults are filled in by `_tensor/
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +13,9 @@ import jax.numpy as jnp
 from weft._base.dtype import DType
 from weft.errors import DTypeError, ShapeError
 from weft.ops._autocast import CPU_FLOAT32
-from weft.ops._dims import Factors, Sizes, pointwise
+from weft.ops._dims import Factors, Sizes, Static, pointwise
 from weft.ops._float8 import converted, through
-from weft.ops._kinds import Array, DTypeArg, Scalar, Shape
+from weft.ops._kinds import Array, DTypeArg, HostDType, Scalar, Shape
 from weft.ops._rows import factory
 from weft.ops._table import SAVES, Public, Types, defop
 from weft.ops._type_names import scalar_name
@@ -51,7 +50,7 @@ def eye(size: Shape, *, dtype: DTypeArg) -> Array:
 # Sequences
 
 
-def _steps_in(dtype: DType) -> Any:
+def _steps_in(dtype: DType) -> HostDType:
     """The type in which PyTorch computes the steps of a sequence."""
     return jnp.int64 if not dtype.is_differentiable else jnp.promote_types(dtype.numpy, jnp.float64)
 
@@ -64,7 +63,7 @@ def arange(size: Shape, start: Scalar, step: Scalar, *, dtype: DTypeArg) -> Arra
     return (first + by * jnp.arange(size[0], dtype=wide)).astype(dtype.numpy)
 
 
-def _between(count: int, start: Any, end: Any, dtype: DType) -> Array:
+def _between(count: int, start: Scalar, end: Scalar, dtype: DType) -> Array:
     """Evenly spaced numbers, exact at both ends, before they are cut to an integer `dtype`."""
     wide = _steps_in(dtype)
     first, last = (jnp.asarray(x).astype(wide) for x in (start, end))
@@ -156,7 +155,7 @@ def polar(abs: Array, angle: Array) -> Array:
     return jax.lax.complex(abs * jnp.cos(angle), abs * jnp.sin(angle))
 
 
-def _adds_powers(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _adds_powers(shapes: Sequence[Sizes], static: Static) -> Factors:
     """A new last dim holds the powers; where its size defaults to that of the vector, the vector must be whole."""
     ins = tuple(range(len(shapes[0])))
     return Factors((ins,), ((*ins, "power"),), frozenset(ins if static.get("N") is None else ()))

@@ -6,8 +6,7 @@ sums over the paths that lead to a state at a time, `beta` over those that start
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -15,14 +14,14 @@ import numpy as np
 
 from weft.errors import DomainError, ShapeError, UnsupportedDTypeError
 from weft.ops._autocast import CPU_FLOAT32
-from weft.ops._dims import Factors, Sizes
+from weft.ops._dims import Factors, Sizes, Static
 from weft.ops._findings import namespace
-from weft.ops._kinds import Array, Whole
+from weft.ops._kinds import Array, Arrays, HostArray, Whole
 from weft.ops._table import INTERNAL, Check, Derivative, Types, defop
 from weft.ops._type_names import scalar_name
 
 
-def _ctc_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _ctc_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     """Time, classes and labels are whole; so is the batch if all targets are in one vector."""
     del static
     joined = len(shapes[1]) == 1
@@ -130,7 +129,7 @@ def _bad_ctc(
     longest: int,
     blank: Whole = 0,
     zero_infinity: bool = False,
-) -> Any:
+) -> Array | HostArray:
     del blank, zero_infinity
     labels = _labels(targets, target_lengths, longest)
     used = np.arange(longest) < target_lengths[:, None]
@@ -142,7 +141,7 @@ def _bad_ctc(
 
 def _ctc_vjp(
     g: Array,
-    out: Any,
+    out: Arrays,
     log_probs: Array,
     targets: Array,
     input_lengths: Array,

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from weft._base.dtype import FLOAT
+from weft._base.types import Arg
 from weft.errors import DTypeError, LinAlgError, OutOfRangeError, ShapeError, UnsupportedDTypeError
 from weft.ops._autocast import CPU_FLOAT32
-from weft.ops._dims import Factors, NameOf, PartOf, Rule, Sizes
+from weft.ops._dims import Factors, NameOf, PartOf, Rule, Sizes, Static
 from weft.ops._findings import Failures
 from weft.ops._kinds import Array
 from weft.ops._reduce import wide
@@ -57,7 +57,7 @@ def batches(*tails: tuple[str, ...]) -> Rule:
     Those that are called "row" or "column" have the name of that dim of the matrix.
     """
 
-    def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    def rule(shapes: Sequence[Sizes], static: Static) -> Factors:
         del static
         batch = tuple(range(len(shapes[0]) - 2))
         outs = tuple((*batch, *(NameOf(x) if x in ("row", "column") else x for x in tail)) for tail in tails)
@@ -74,11 +74,16 @@ MATRIX, INVERSE = ("row", "column"), ("column", "row")
 
 
 def _det_row(
-    name: str, label: str, body: Callable[[Array], Any], doc: str, outputs: tuple[str, ...] = (), **records: Any
+    name: str,
+    label: str,
+    body: Callable[[Array], Array | Outs],
+    doc: str,
+    outputs: tuple[str, ...] = (),
+    **records: Arg,
 ) -> OpDef:
     """A row over square matrices whose result is a number for each matrix."""
 
-    def checked(input: Array) -> Any:
+    def checked(input: Array) -> Array | Outs:
         check_matrices(label, input)
         return body(input)
 
@@ -230,7 +235,7 @@ def system(ndim: int, a: Sizes, b: Sizes, rest: tuple[str, ...], left: bool) -> 
     return Factors(ins, ((*range(ndim), *of_x),), frozenset({"row", "column"}))
 
 
-def _solve_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _solve_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     a, b = shapes
     rest = ("right",) * (not is_vector(a, b))
     ndim = max(len(a) - 2, len(b) - 1 - len(rest))
@@ -337,7 +342,7 @@ _R_ALONE = (
 _TALL = "The QR decomposition is not differentiable when mode='complete' and nrows > ncols."
 
 
-def _qr_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _qr_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     factors = batches(ROWS, COLUMNS)(shapes, static)
     if static.get("mode") != "r":
         return factors
@@ -368,7 +373,7 @@ def geqrf(input: Array) -> Outs:
     return h.mT, tau
 
 
-def _reflector_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _reflector_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     del static
     batch = tuple(range(len(shapes[0]) - 2))
     ins = (*batch, "row", "column"), (*batch, "reflector")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, IndexDomainError, ShapeError
 from weft.ops._autocast import ACCELERATOR_PROMOTE
-from weft.ops._dims import Factors, PartOf, Sizes, einsum, pointwise
+from weft.ops._dims import Factors, PartOf, Sizes, Static, einsum, pointwise
 from weft.ops._findings import FirstOf, Flags, Misses
 from weft.ops._index import OUT_OF_SELF, outside, outside_dim
 from weft.ops._kernels.product import LINEAR
@@ -36,7 +35,7 @@ from weft.ops._type_names import c_name, scalar_name
 _FUNCTIONAL = "nn.functional"
 
 
-def _linear_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _linear_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     del static
     lead, met = tuple(range(len(shapes[0]) - 1)), PartOf("in")
     out = ("out",) * (len(shapes[1]) - 1)
@@ -90,7 +89,7 @@ def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
     return y + bias
 
 
-def _bilinear_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _bilinear_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     bias = ", o" * (len(shapes) - 3)
     return einsum(f"... i, ... j, o i j{bias} -> ... o")(shapes, static)
 
@@ -114,7 +113,7 @@ def bilinear(input1: Array, input2: Array, weight: Array, bias: Array | None = N
     return y if bias is None else y + bias
 
 
-def _embedding_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _embedding_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     letters = tuple(range(len(shapes[0])))
     counted = letters if static["scale_grad_by_freq"] else ()  # gradients depend on how often a row is named in all
     return Factors((letters, ("row", "feature")), ((*letters, "feature"),), frozenset({"row", *counted}))
@@ -154,7 +153,7 @@ def row_numbers(input: Array, count: int) -> Array:
     return input
 
 
-def _rows_of_first(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _rows_of_first(shapes: Sequence[Sizes], static: Static) -> Factors:
     del static
     letters, *indices = [tuple((at, dim) for dim in range(len(shape))) for at, shape in enumerate(shapes)]
     return Factors((letters, *indices), (letters,), frozenset((*letters, *[x for dims in indices for x in dims])))
@@ -194,7 +193,7 @@ def embedding(input: Array, weight: Array, padding_idx: Whole | None = None, sca
     return jnp.take(weight, input, axis=0, mode="clip")
 
 
-def _one_hot_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _one_hot_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     del static
     letters = tuple(range(len(shapes[0])))
     return Factors((letters,), ((*letters, "class"),), frozenset({"class"}))

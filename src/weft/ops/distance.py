@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import inf
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from weft.errors import DimError, DTypeError, LinAlgError, OutOfRangeError, ShapeError
 from weft.ops._autocast import ACCELERATOR_FLOAT32
-from weft.ops._dims import Factors, Sizes, broadcast_shapes, reduces, wrap_dim
+from weft.ops._dims import Factors, Sizes, Static, broadcast_shapes, reduces, wrap_dim
 from weft.ops._findings import Failures
-from weft.ops._kinds import Array, Dim, DimList, Dims, DTypeArg, Scalar
+from weft.ops._kinds import Array, Dim, DimList, Dims, DTypeArg, Ord, Scalar
 from weft.ops._reduce import axes, is_complex, is_inexact, real_type, to_dtype, wide
 from weft.ops._table import (
     ACCELERATOR_IN_FLOAT32,
@@ -57,7 +56,7 @@ def _require_float(name: str, x: jax.Array) -> None:
         raise DTypeError(f"{name}: Expected a floating point or complex tensor as input. Got {word}")
 
 
-def _require_dtype(name: str, x: jax.Array, dtype: Any) -> None:
+def _require_dtype(name: str, x: jax.Array, dtype: DTypeArg) -> None:
     """Refuse a `dtype` that would drop imaginary parts or precision."""
     target = to_dtype(x, dtype)
     if is_complex(target.dtype) != is_complex(x.dtype):
@@ -70,7 +69,7 @@ def _require_dtype(name: str, x: jax.Array, dtype: Any) -> None:
         )
 
 
-def _require_identity(input: jax.Array, p: float, dim: Any) -> None:
+def _require_identity(input: jax.Array, p: float, dim: Dims) -> None:
     """Refuse empty dims where the norm of nothing is undefined."""
     empty = [d for d in axes(dim, input.ndim) if input.shape[d] == 0]
     if not empty or (0 <= p < inf):
@@ -93,15 +92,15 @@ def vector_norm(x: Array, ord: float = 2, dim: Dims = None, keepdim: bool = Fals
     return _power_norm(wide(x), ord, axes(dim, x.ndim), keepdim).astype(real_type(x.dtype))
 
 
-def _singular_norm(x: jax.Array, ord: Any, dim: tuple[int, int]) -> jax.Array:
+def _singular_norm(x: jax.Array, ord: Ord, dim: tuple[int, int]) -> jax.Array:
     """The sum, the largest or the smallest of the singular values of the matrices over `dim`."""
     values = jnp.linalg.svd(jnp.moveaxis(x, dim, (-2, -1)), compute_uv=False)
-    if ord == "nuc":
+    if isinstance(ord, str):  # "nuc"
         return jnp.sum(values, axis=-1)
     return _extreme_of_norms(values, ord, -1, -1)
 
 
-def _extreme_of_norms(norms: jax.Array, ord: Any, axis: int, dim: int, *, keepdims: bool = False) -> jax.Array:
+def _extreme_of_norms(norms: jax.Array, ord: float, axis: int, dim: int, *, keepdims: bool = False) -> jax.Array:
     """The largest along an axis (0 of none) or, for a negative `ord`, the smallest. Errors call the axis `dim`."""
     is_empty = not norms.shape[axis]
     if is_empty and ord < 0:
@@ -109,7 +108,7 @@ def _extreme_of_norms(norms: jax.Array, ord: Any, axis: int, dim: int, *, keepdi
     return (jnp.sum if is_empty else jnp.max if ord > 0 else jnp.min)(norms, axis=axis, keepdims=keepdims)
 
 
-def _matrix_dims(x: jax.Array, dim: Any) -> tuple[int, int]:
+def _matrix_dims(x: jax.Array, dim: Dims) -> tuple[int, int]:
     if x.ndim < 2:
         raise ShapeError("linalg.matrix_norm: The input tensor A must have at least 2 dimensions.")
     if len(dim) != 2:
@@ -121,7 +120,7 @@ def _matrix_dims(x: jax.Array, dim: Any) -> tuple[int, int]:
 
 
 def _has_no_singular_values(
-    A: Array, ord: Any = "fro", dim: DimList = (-2, -1), keepdim: bool = False, *, dtype: DTypeArg = None
+    A: Array, ord: Ord = "fro", dim: DimList = (-2, -1), keepdim: bool = False, *, dtype: DTypeArg = None
 ) -> Failures | None:
     del keepdim, dtype
     takes_them = ord == "nuc" or (not isinstance(ord, str) and abs(ord) == 2)
@@ -139,7 +138,7 @@ def _has_no_singular_values(
     ),
 )
 def matrix_norm(
-    A: Array, ord: Any = "fro", dim: DimList = (-2, -1), keepdim: bool = False, *, dtype: DTypeArg = None
+    A: Array, ord: Ord = "fro", dim: DimList = (-2, -1), keepdim: bool = False, *, dtype: DTypeArg = None
 ) -> Array:
     """The norm of the matrices over two dims: "fro", "nuc", or 1, 2, inf and their negatives. The result is real."""
     _require_float("linalg.matrix_norm", A)
@@ -164,7 +163,7 @@ def matrix_norm(
     return out if keepdim else jnp.squeeze(out, (rows, columns))
 
 
-def _to_scalar_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _to_scalar_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     """Inputs broadcast; the result has no dims."""
     del static
     ndim = len(broadcast_shapes(*shapes))
@@ -182,13 +181,13 @@ def dist(input: Array, other: Array, p: float = 2) -> Array:
     return _power_norm(off, p, axes(None, off.ndim), False).astype(real_type(input.dtype))
 
 
-def _slices(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _slices(shapes: Sequence[Sizes], static: Static) -> Factors:
     """Every dim but `dim` must be whole."""
     letters = tuple(range(len(shapes[0])))
     return Factors((letters,), (letters,), frozenset(letters) - {static["dim"] % max(len(letters), 1)})
 
 
-def _not_negative(maxnorm: Any) -> None:
+def _not_negative(maxnorm: Scalar) -> None:
     if maxnorm < 0:
         raise OutOfRangeError(f"renorm: expected maxnorm to be >= 0 but got {maxnorm:g}")
 

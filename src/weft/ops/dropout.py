@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax.numpy as jnp
 
 from weft.errors import ValueRangeError
-from weft.ops._dims import Sizes, pointwise
-from weft.ops._kinds import Array, Key, Real
+from weft.ops._dims import Sizes, Static, pointwise
+from weft.ops._kinds import Array, Arrays, Key, Real
 from weft.ops._neural import dropout_mask, like
 from weft.ops._table import INTERNAL, Check, Derivative, Shards, defop
 
@@ -23,12 +22,12 @@ def _require_probability(p: float) -> None:
         raise ValueRangeError(f"dropout probability has to be between 0 and 1, but got {p}")
 
 
-def _dropout_vjp(g: Array, out: Any, input: Array, p: Real = 0.5, whole_dims: int = 0, *, key: Key) -> tuple[Array]:
+def _dropout_vjp(g: Array, out: Arrays, input: Array, p: Real = 0.5, whole_dims: int = 0, *, key: Key) -> tuple[Array]:
     del key, whole_dims, input
     return (_drop(g, out[1], p),)
 
 
-def _mask(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Sizes:
+def _mask(shapes: Sequence[Sizes], static: Static) -> Sizes:
     whole_dims = static["whole_dims"]
     return shapes[0][: len(shapes[0]) - whole_dims] + (1,) * whole_dims
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from weft.ops._dims import Factors, NameOf, Sizes
+from weft.ops._dims import Factors, NameOf, Sizes, Static
 from weft.ops._jax import jvp
-from weft.ops._kinds import Array, Scalar
+from weft.ops._kinds import Array, Arrays, Scalar
 from weft.ops._table import INTERNAL
 from weft.ops.decomposition import Outs, factorises
 
@@ -70,7 +69,7 @@ def _pairs(A: Array, X: Array, iK: Array | None, tol: Array, count: int, largest
 
 
 @_pairs.defjvp
-def _pairs_jvp(count: int, largest: bool, niter: int, primals: Any, tangents: Any) -> tuple[Pairs, Pairs]:
+def _pairs_jvp(count: int, largest: bool, niter: int, primals: Arrays, tangents: Arrays) -> tuple[Pairs, Pairs]:
     """The derivative of all eigenvalues and vectors, whose signs are made equal; none by what the steps start from."""
     values, vectors = _pairs(*primals, count, largest, niter)
     exact = partial(_by_all, count=count, largest=largest)
@@ -79,7 +78,7 @@ def _pairs_jvp(count: int, largest: bool, niter: int, primals: Any, tangents: An
     return (values, vectors), (by_values, by_vectors * signs)
 
 
-def _pair_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _pair_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     del static
     batch = tuple(range(len(shapes[0]) - 2))
     ins = tuple((*batch, *tail) for tail in (("row", "column"), ("row", "guess"), ("row", "column"))[: len(shapes)])

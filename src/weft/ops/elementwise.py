@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -231,7 +230,7 @@ def pow(input: Operand, exponent: Operand) -> Array:
 def _whole_power(base: Array, exponent: Array) -> Array:
     """Powers of integers by squaring; overflow wraps around. `jnp.power` reads only six bits of the exponent."""
 
-    def step(_: Any, state: tuple[Array, ...]) -> tuple[Array, ...]:
+    def step(_: object, state: tuple[Array, ...]) -> tuple[Array, ...]:
         base, exponent, out = state
         return base * base, exponent >> 1, jnp.where(exponent & 1, out * base, out)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from weft.errors import DTypeError, IndexDomainError, ShapeError
-from weft.ops._dims import Factors, Sizes
+from weft.ops._dims import Factors, Sizes, Static
 from weft.ops._findings import FirstOf, Flags, misses
 from weft.ops._index import outside
 from weft.ops._kinds import Array, Whole
@@ -18,7 +18,7 @@ from weft.ops._table import INTERNAL, OWN_ARITHMETIC, Check, defop
 from weft.ops._type_names import scalar_name
 
 
-def _bag_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _bag_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     """Features may be split; so may bags, where each is a row of indices and gradients do not depend on other bags."""
     if len(shapes[0]) == 2:
         index, rest, whole = ("bag", "place"), (("bag", "place"),), {"row", "place"}
@@ -29,7 +29,7 @@ def _bag_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors(ins, (("bag", "feature"),), frozenset(whole))
 
 
-def _require(kind: str, array: Array, allowed: tuple[Any, ...], choices: str) -> None:
+def _require(kind: str, array: Array, allowed: tuple[DTypeLike, ...], choices: str) -> None:
     if array.dtype not in allowed:
         raise DTypeError(
             f"Expected tensor for argument #1 '{kind}' to have one of the following scalar types: {choices}; "

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 
 from weft.errors import ShapeError
-from weft.ops._dims import Factors, NameOf, Sizes
+from weft.ops._dims import Factors, NameOf, Sizes, Static
 from weft.ops._kinds import Array
 from weft.ops._table import INTERNAL, OWN_ARITHMETIC, SAVES, defop
 
 _AT_ONCE = 3  # dims that XLA transforms in one step
 
 
-def _transforms(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _transforms(shapes: Sequence[Sizes], static: Static) -> Factors:
     """All dims stay; those that are transformed must be whole."""
     ins, dims = tuple(range(len(shapes[0]))), static["dim"]
     return Factors((ins,), (tuple(NameOf(d) if d in dims else d for d in ins),), frozenset(dims))

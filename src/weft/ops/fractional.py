@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ import numpy as np
 
 from weft.errors import DTypeError, ShapeError
 from weft.ops._autocast import CPU_FLOAT32
-from weft.ops._dims import Factors, NameOf, Sizes, require_sizes
+from weft.ops._dims import Factors, NameOf, Sizes, Static, require_sizes
 from weft.ops._kinds import Array, Shape
 from weft.ops._neural import require_float
 from weft.ops._table import INTERNAL, Arithmetic, Derivative, OpDef, Types, defop
@@ -19,7 +19,7 @@ from weft.ops._table import INTERNAL, Arithmetic, Derivative, OpDef, Types, defo
 _SIDES = ("time", "height", "width")
 
 
-def _plane_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _plane_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     """Channels may be split. Space is whole, and so is the batch, which may be smaller than that of the samples."""
     n = len(static["output_size"])
     space = tuple(f"space:{d}" for d in range(n))

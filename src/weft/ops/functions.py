@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
@@ -13,6 +12,7 @@ from jax.scipy import special
 from numpy.polynomial import Polynomial
 
 from weft._base.dtype import COMPLEX, FLOAT
+from weft._base.types import Arg
 from weft.errors import DTypeError
 from weft.ops import _fits as fits
 from weft.ops._autocast import ACCELERATOR_FLOAT32
@@ -39,7 +39,7 @@ def _scaled_slope(slope: Slope) -> Callable[[Array, Array, Array], tuple[Array]]
 
 
 def _function(
-    name: str, function: Unary, doc: str, slope: Slope | None = None, *, also: tuple[str, ...] = (), **options: Any
+    name: str, function: Unary, doc: str, slope: Slope | None = None, *, also: tuple[str, ...] = (), **options: Arg
 ) -> OpDef:
     """A row that maps each element, also in place. `slope` is given where the result saves computing the function."""
     vjp = _scaled_slope(slope) if slope else None

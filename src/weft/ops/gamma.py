@@ -7,7 +7,6 @@ jax has no derivative of `igamma_grad_a`. It is that of the same function from t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,7 @@ from jax import lax
 from weft._base.dtype import FLOAT
 from weft.ops._dims import pointwise
 from weft.ops._jax import jvp
-from weft.ops._kinds import Array
+from weft.ops._kinds import Array, Arrays
 from weft.ops._rows import documented, in_float64, require
 from weft.ops._table import COMMON_TYPE, Public, defop
 from weft.ops.pathwise import gamma_slope
@@ -41,7 +40,7 @@ def _order_slope(a: Array, x: Array) -> Array:
 
 
 @_order_slope.defjvp
-def _order_slope_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+def _order_slope_jvp(primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
     return _order_slope(*primals), jvp(_smooth_order_slope, primals, tangents)[1]
 
 
@@ -53,7 +52,7 @@ def _with_slopes(function: Callable[[Array, Array], Array], sign: int) -> Callab
         return function(a, x)
 
     @value.defjvp
-    def move(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    def move(primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
         (a, x), (of_a, of_x) = primals, tangents
         return value(a, x), sign * (_order_slope(a, x) * of_a + _density(a, x) * of_x)
 

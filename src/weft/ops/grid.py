@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -13,7 +13,7 @@ import numpy as np
 
 from weft.errors import DTypeError, ShapeError
 from weft.ops._autocast import Cast, PerDevice
-from weft.ops._dims import Factors, Sizes
+from weft.ops._dims import Factors, Sizes, Static
 from weft.ops._kinds import Array, Shape
 from weft.ops._memory import require_room
 from weft.ops._neural import require_float
@@ -27,7 +27,7 @@ BILINEAR, NEAREST, BICUBIC = range(3)
 ZEROS, BORDER, REFLECTION = range(3)
 
 
-def _sampler_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _sampler_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     """Batch, channels and points may be split; the image is whole."""
     del static
     space = len(shapes[0]) - 2
@@ -97,7 +97,7 @@ def _reader(input: Array) -> Callable[[Sequence[Array]], Array]:
 
     def read(at: Sequence[Array]) -> Array:
         inside = jnp.full(at[0].shape, True)
-        flat: Any = 0
+        flat: Array | int = 0
         for x, size in zip(at, sizes, strict=True):
             inside &= (x >= 0) & (x <= size - 1)
             # NaN is read at 0, since its conversion to an integer is undefined.
@@ -168,7 +168,7 @@ def grid_sampler(input: Array, grid: Array, interpolation_mode: int, padding_mod
 alias(grid_sampler, "grid_sampler_2d", "grid_sampler_3d")
 
 
-def _affine_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _affine_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     """No dim may be split: `size` has that of the batch."""
     space = tuple(f"new:{d}" for d in range(len(static["size"]) - 2))
     del shapes

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import jax.numpy as jnp
 
 from weft.errors import DomainError, DTypeError, IndexDomainError, IndexRangeError, ShapeError
 from weft.ops._autocast import Cast, PerDevice
-from weft.ops._dims import Factors, PartOf, Sizes, broadcast_shapes, pointwise, shared_letter
+from weft.ops._dims import Factors, PartOf, Sizes, Static, broadcast_shapes, pointwise, shared_letter
 from weft.ops._findings import Misses, namespace
 from weft.ops._float8 import converted, through
 from weft.ops._index import (
     OUT_OF_BOUNDS,
     OUT_OF_ELEMENTS,
     UNCHECKED,
+    Updater,
     added,
     extent,
     flat_write,
@@ -34,7 +34,7 @@ from weft.ops._table import IN_PLACE, INTERNAL, NO_ARITHMETIC, Arithmetic, Check
 from weft.ops._type_names import c_name, scalar_name
 
 
-def _writes_slices(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _writes_slices(shapes: Sequence[Sizes], static: Static) -> Factors:
     """For writes of slices: the index names slices along `dim`, and the source has a slice for each index."""
     ndim, dim = len(shapes[0]), static["dim"]
     ins = tuple(range(ndim))
@@ -44,7 +44,7 @@ def _writes_slices(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factor
     return Factors((ins, index, *sources), (ins,), frozenset({dim, "index"}))
 
 
-def _fills_slices(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _fills_slices(shapes: Sequence[Sizes], static: Static) -> Factors:
     """For one value written to slices along `dim`."""
     slices = _writes_slices(shapes[:2], static)
     return Factors((*slices.ins, ()), slices.outs, slices.whole)
@@ -61,7 +61,7 @@ def _as_slices(input: Array, dim: int, source: Array) -> Array:
     return source.reshape((*shape[:dim], extent(source, dim), *shape[dim + 1 :]))
 
 
-def _slices(input: Array, dim: int, index: Array) -> Any:
+def _slices(input: Array, dim: int, index: Array) -> Updater:
     """The updater of slices along `dim`."""
     return jnp.atleast_1d(input).at[rows(dim, index.reshape(-1))]
 
@@ -264,7 +264,7 @@ def _overflow(input: Array) -> str:
     return f"value cannot be converted to type {c_name(input)} without overflow"
 
 
-def _require_mask(op: str, mask: Array, word: Callable[[Any], str] = c_name) -> None:
+def _require_mask(op: str, mask: Array, word: Callable[[Array], str] = c_name) -> None:
     if mask.dtype != jnp.bool_:
         raise DTypeError(f"{op}_ only supports boolean masks, but got mask with dtype {word(mask)}")
 
@@ -295,7 +295,7 @@ def masked_fill(input: Array, mask: Array, value: Filling) -> Array:
     return jnp.where(mask, _real_into(input, value, _overflow(input)), input)
 
 
-def _masked_write(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _masked_write(shapes: Sequence[Sizes], static: Static) -> Factors:
     """The mask broadcasts with the input; elements of the source have no place of their own. All dims are whole."""
     both = pointwise(shapes[:2], static)
     source = tuple(PartOf(f"source:{d}") for d in range(len(shapes[2])))

@@ -5,15 +5,14 @@ Bodies trust their indices; a row's `check` flags those out of range.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, IndexDomainError, IndexRangeError, ShapeError
 from weft.ops._autocast import ACCELERATOR_PROMOTE
-from weft.ops._dims import Else, Factors, NameOf, PartOf, Sizes, broadcast_shapes, shared_letter
+from weft.ops._dims import Else, Factors, Letter, NameOf, PartOf, Sizes, Static, broadcast_shapes, shared_letter
 from weft.ops._findings import Misses, namespace
 from weft.ops._index import (
     OUT_OF_BOUNDS,
@@ -40,7 +39,7 @@ from weft.ops._type_names import scalar_name
 # Dimension rules
 
 
-def _selects(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _selects(shapes: Sequence[Sizes], static: Static) -> Factors:
     """`dim` keeps its name, and is split with the index."""
     ndim, dim = len(shapes[0]), static["dim"]
     ins = tuple(NameOf("index") if d == dim else d for d in range(ndim))
@@ -48,7 +47,7 @@ def _selects(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((ins, (PartOf("index"),) * len(shapes[1])), (out,))
 
 
-def _flat_read(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _flat_read(shapes: Sequence[Sizes], static: Static) -> Factors:
     """Any element may be read, so the input is whole; output dims are those of the index."""
     del static
     ins = tuple(f"in:{d}" for d in range(len(shapes[0])))
@@ -56,7 +55,7 @@ def _flat_read(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((ins, index), (index,), frozenset(ins))
 
 
-def _gathers(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _gathers(shapes: Sequence[Sizes], static: Static) -> Factors:
     """The index's dims stay, with the names of both; all but `dim` are split with the input's of equal size."""
     if static["dim"] is None or len(shapes[0]) != len(shapes[1]):
         return _flat_read(shapes, static)
@@ -68,7 +67,7 @@ def _gathers(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((ins, index), (index,), frozenset(odd))
 
 
-def _takes_along(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _takes_along(shapes: Sequence[Sizes], static: Static) -> Factors:
     """As `_gathers`; if `dim` is None, inputs and result are flat."""
     if static["dim"] is not None:
         return _gathers(shapes, static)
@@ -87,7 +86,7 @@ def _index_shape(shapes: Sequence[Sizes]) -> Sizes:
         ) from None
 
 
-def _advanced_read(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _advanced_read(shapes: Sequence[Sizes], static: Static) -> Factors:
     """Indexed dims are whole; the dims of the broadcast indices are placed as in NumPy.
 
     An index of one dim, alone, chooses places along the indexed dim, whose name stays unless the index has one.
@@ -99,13 +98,13 @@ def _advanced_read(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factor
     kept = [d for d in ins if d not in dims]
     adjacent = dims[-1] - dims[0] + 1 == len(dims)
     at = dims[0] if adjacent else 0
-    chosen: list[Any] = [f"index:{d}" for d in range(ndim)]
+    chosen: list[Letter] = [f"index:{d}" for d in range(ndim)]
     if ndim == len(dims) == 1:
         chosen = [Else(chosen[0], dims[0])]
     return Factors((ins, *indices), ((*kept[:at], *chosen, *kept[at:]),), frozenset(dims))
 
 
-def _advanced_write(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _advanced_write(shapes: Sequence[Sizes], static: Static) -> Factors:
     """All dims are whole; those of the values, counted from the back, are compared with those of what is read there."""
     count = len(static["spec"])
     read = _advanced_read(shapes[: count + 1], static)
@@ -119,7 +118,7 @@ def _advanced_write(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Facto
 # Advanced indexing
 
 
-def _advanced(indices: Arrays, spec: tuple[int, ...], shape: Sizes) -> tuple[Any, ...]:
+def _advanced(indices: Arrays, spec: tuple[int, ...], shape: Sizes) -> tuple[slice | Array, ...]:
     """The NumPy index that has `indices` at the dims in `spec`; negative indices count from the end."""
     at = dict(zip(spec, indices, strict=True))
     return tuple(wrapped(at[d], n) if d in at else slice(None) for d, n in enumerate(shape))
@@ -168,7 +167,7 @@ def _index_put_vjp(
     values: Array,
     spec: tuple[int, ...],
     accumulate: bool = False,
-) -> tuple[Any, ...]:
+) -> tuple[Array | tuple[None, ...], ...]:
     """The gradient of `values` is the result's gradient at their places, even where a later one overwrote them."""
     del out
     ref = g.at[_advanced(indices, spec, input.shape)]

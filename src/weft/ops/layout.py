@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +12,7 @@ from jax import lax
 
 from weft.errors import OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._autocast import Cast
-from weft.ops._dims import Factors, Rule, Sizes, along, diagonal_length, wrap_dim
+from weft.ops._dims import Factors, Rule, Sizes, Static, along, diagonal_length, wrap_dim
 from weft.ops._index import part_at
 from weft.ops._kinds import Array, Arrays, Dim, DimList, Scalar, Shape, Whole
 from weft.ops._memory import require_addressable
@@ -72,7 +71,7 @@ def _check_cat(shapes: Sequence[Sizes], dim: int) -> None:
                 )
 
 
-def _cat_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _cat_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     if not shapes:
         raise ValueRangeError("torch.cat(): expected a non-empty list of Tensors")
     _check_cat(shapes, static["dim"])
@@ -92,7 +91,7 @@ def cat(tensors: Arrays, dim: Dim = 0) -> Array:
 alias(cat, "concat", "concatenate")
 
 
-def _stack_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _stack_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     if not shapes:
         raise ShapeError("stack expects a non-empty TensorList")
     for i, shape in enumerate(shapes):
@@ -136,7 +135,7 @@ def block_diag(tensors: Arrays) -> Array:
 def _repeat_dims(name: str) -> Rule:
     """Input dims become the last output dims; repeated ones must be whole."""
 
-    def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    def rule(shapes: Sequence[Sizes], static: Static) -> Factors:
         ndim, counts = len(shapes[0]), static[name]
         new = max(0, len(counts) - ndim)
         out = (*(f"new:{i}" for i in range(new)), *range(ndim))
@@ -171,7 +170,7 @@ def repeat(input: Array, repeats: Shape) -> Array:
     return _tiled(input, repeats)
 
 
-def _interleave_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _interleave_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     return fresh(1)(shapes, static) if static.get("dim") is None else along(shapes, static)
 
 
@@ -196,7 +195,7 @@ def repeat_interleave(input: Array, repeats: int | tuple[int, ...], dim: Dim = N
 # --- reversing and rotating ---
 
 
-def _listed_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _listed_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     return along(shapes, {"dim": static.get("dims")})
 
 
@@ -244,7 +243,7 @@ def _plane(ndim: int, dims: Sequence[int]) -> tuple[int, int]:
     return first, second
 
 
-def _turn_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _turn_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     letters = tuple(range(len(shapes[0])))
     a, b = _plane(len(letters), static["dims"])
     out = list(letters)
@@ -303,7 +302,7 @@ def _matrix_dims(ndim: int, dim1: int, dim2: int) -> tuple[int, int]:
     return first, second
 
 
-def _embed_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _embed_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     letters = tuple(range(len(shapes[0])))
     first, second = _matrix_dims(len(letters) + 1, static["dim1"], static["dim2"])
     goes = {first: "row", second: "column"}
@@ -340,7 +339,7 @@ def combinations(input: Array, r: int = 2, with_replacement: bool = False) -> Ar
     return jnp.take(input, rows, mode="clip") if rows.size else jnp.zeros(rows.shape, input.dtype)
 
 
-def _pad_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _pad_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     letters = tuple(range(len(shapes[0])))
     pad = static["pad"]
     whole = (letters[-1 - i // 2] for i, n in enumerate(pad) if n)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +11,7 @@ from jax import lax
 
 from weft._base.dtype import COMPLEX, INTEGER
 from weft.errors import DTypeError, LinAlgError, ShapeError
-from weft.ops._dims import Factors, NameOf, Sizes, broadcast_shapes
+from weft.ops._dims import Factors, NameOf, Sizes, Static, broadcast_shapes
 from weft.ops._findings import Failures
 from weft.ops._kinds import Array
 from weft.ops._rows import category
@@ -217,7 +216,7 @@ def _divided(factors: Array, second: Array, double: Array, B: Array, hermitian: 
     return jnp.where(double[:, None], paired, B / jnp.where(double, 1, diagonal)[:, None])
 
 
-def _solve_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _solve_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     del static
     ndim = max(len(shapes[0]), len(shapes[2])) - 2
     ins = tuple(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from weft._base.dtype import COMPLEX, FLOAT, INTEGER
+from weft._base.types import AnyCallable
 from weft.errors import DTypeError, OutOfRangeError, ShapeError
 from weft.ops._autocast import ACCELERATOR_PROMOTE, CPU_FLOAT32, Cast, PerDevice
-from weft.ops._dims import Factors, Letters, PartOf, Sizes, broadcast_shapes, wrap_dim
+from weft.ops._dims import Factors, Letters, PartOf, Sizes, Static, broadcast_shapes, wrap_dim
 from weft.ops._dims import einsum as einsum_rule
 from weft.ops._equation import LETTERS, parse
 from weft.ops._kinds import Array, Arrays, DTypeArg, OwnDim
@@ -37,7 +37,7 @@ from weft.ops._type_names import scalar_name
 # --- contractions ---
 
 
-def _einsum_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _einsum_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     """Names of subscripts that are summed over are not compared; one that an operand has twice has no name there."""
     terms = parse(static["equation"], shapes)
 
@@ -69,7 +69,7 @@ def einsum(operands: Arrays, equation: str) -> Array:
     return jnp.einsum(*(arg for pair in pairs for arg in pair), list(terms.out))
 
 
-def _tensordot_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _tensordot_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     met = {("b", d): PartOf(c) for c, d in zip(static["dims_a"], static["dims_b"], strict=True)}
     met |= {("a", c): PartOf(c) for c in static["dims_a"]}
     ins = tuple([tuple(met.get((x, d), (x, d)) for d in range(len(s))) for x, s in zip("ab", shapes, strict=True)])
@@ -137,7 +137,7 @@ def _three(a: Sizes, b: Sizes, dim: int | None) -> int:
     return at
 
 
-def _cross_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _cross_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     at = _three(shapes[0], shapes[1], static["dim"])
     letters = tuple(range(len(broadcast_shapes(*shapes))))
     return Factors((letters, letters), (letters,), frozenset({at}))
@@ -216,7 +216,7 @@ def cdist(x1: Array, x2: Array, p: float = 2.0, compute_mode: str | None = None)
 # --- indices of triangles ---
 
 
-def _triangle_indices(name: str, positions: Callable[..., Any], doc: str) -> None:
+def _triangle_indices(name: str, positions: AnyCallable, doc: str) -> None:
     def body(row: int, col: int, offset: int = 0, *, dtype: DTypeArg = None) -> Array:
         for label, size in (("row", row), ("col", col)):
             if size < 0:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from weft._base.types import Arg
 from weft.errors import DTypeError, IndexDomainError, ShapeError, ValueRangeError
-from weft.ops._dims import Factors, Sizes, pointwise
+from weft.ops._dims import Factors, Sizes, Static, pointwise
 from weft.ops._findings import Beyond, Misses, misses
 from weft.ops._kernels.rows import CROSS_ENTROPY
-from weft.ops._kinds import Array, Real, Whole
+from weft.ops._kinds import Array, Arrays, Real, Whole
 from weft.ops._native import is_number
 from weft.ops._neural import like, partial_loss, reduced, reduction_name, reduction_of, require_float
 from weft.ops._reduce import wide
@@ -39,7 +39,7 @@ def _class_dim(input: Array) -> int:
     return 0 if input.ndim == 1 else 1
 
 
-def _class_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _class_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     """Classes are whole; without reduction the other dims of the input stay, otherwise none does."""
     scores, target, *weight = shapes
     letters = tuple(range(len(scores)))
@@ -146,7 +146,7 @@ def _check_cross_entropy(input: Array, target: Array, weight: Array | None) -> N
 
 def _cross_entropy_vjp(
     g: Array,
-    out: Any,
+    out: Arrays,
     input: Array,
     target: Array,
     weight: Array | None = None,
@@ -186,7 +186,7 @@ def _bad_cross_entropy(
 def _partial_over(divisor: OpDef) -> Partial:
     """Sums are put together; for means, this row gives the divisors of the parts."""
 
-    def partial(static: Mapping[str, Any]) -> str | OpDef:
+    def partial(static: Static) -> str | OpDef:
         return {"sum": "sum", "mean": divisor}.get(reduction_of(static), "")
 
     return partial
@@ -329,7 +329,7 @@ def _require_classes(input: Array) -> None:
         )
 
 
-def _bad_multi_margin(input: Array, target: Array, *options: Any, **named: Any) -> Array:
+def _bad_multi_margin(input: Array, target: Array, *options: Arg, **named: Arg) -> Array:
     del options, named
     return (target < 0) | (target >= (input.shape[-1] if input.ndim else 1))
 
@@ -383,12 +383,12 @@ def multi_margin_loss(
     return reduced(loss if target.ndim else loss[0], reduction, size_average, reduce)
 
 
-def _bad_multilabel(input: Array, target: Array, *options: Any, **named: Any) -> Array:
+def _bad_multilabel(input: Array, target: Array, *options: Arg, **named: Arg) -> Array:
     del options, named
     return (target < -1) | (target >= max(input.shape[-1] if input.ndim else 1, 1))
 
 
-def _rows_whole(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _rows_whole(shapes: Sequence[Sizes], static: Static) -> Factors:
     """The last dim is whole; without reduction the others stay."""
     letters = tuple(range(max(map(len, shapes))))
     kept = letters[:-1] if reduction_of(static) == "none" else ()

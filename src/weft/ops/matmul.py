@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 from math import prod
-from typing import Any
 
 import jax.numpy as jnp
 
 from weft._base.dtype import COMPLEX, FLOAT, INTEGER
 from weft.errors import DTypeError, ShapeError
 from weft.ops._autocast import ACCELERATOR_LOWER, ACCELERATOR_PROMOTE, Cast, PerDevice
-from weft.ops._dims import Factors, PartOf, Rule, Sizes, broadcast_shapes, einsum
+from weft.ops._dims import Factors, PartOf, Rule, Sizes, Static, broadcast_shapes, einsum
 from weft.ops._kernels.product import PRODUCT, added
 from weft.ops._kinds import Array, Arrays, Scalar
 from weft.ops._rows import alias, factor, require, require_scale
@@ -169,7 +168,7 @@ def outer(input: Array, vec2: Array) -> Array:
 alias(outer, "ger")
 
 
-def _inner_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _inner_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     if not (shapes[0] and shapes[1]):
         return einsum("... , ... -> ...")(shapes, static)
     a, b = ((*(f"{x}:{i}" for i in range(len(s) - 1)), PartOf("k")) for x, s in zip("ab", shapes, strict=True))
@@ -193,7 +192,7 @@ def inner(input: Array, other: Array) -> Array:
     return jnp.inner(input, other)
 
 
-def _matmul_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _matmul_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     left = "k" if len(shapes[0]) == 1 else "... m k"
     right = "k" if len(shapes[1]) == 1 else "... k n"
     kept = "... " * ("..." in left + right) + "m " * ("m" in left) + "n" * ("n" in right)
@@ -239,7 +238,7 @@ def matmul(input: Array, other: Array) -> Array:
 # --- products added to something ---
 
 
-def _added(input: Array, term: Array, beta: Any, alpha: Any) -> Array:
+def _added(input: Array, term: Array, beta: Scalar, alpha: Scalar) -> Array:
     """`beta * input + alpha * term` in the type of `term`; `input` is not read if `beta` is 0."""
     start = jnp.broadcast_to(input, expanded(input, term.shape))
     if not isinstance(beta, int):
@@ -251,7 +250,7 @@ def _added(input: Array, term: Array, beta: Any, alpha: Any) -> Array:
 def _added_dims(out: str, *terms: str) -> Rule:
     """The rule of a product with these terms, where a first input broadcasts to the result."""
 
-    def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    def rule(shapes: Sequence[Sizes], static: Static) -> Factors:
         start = out.split()[len(out.split()) - len(shapes[0]) :]
         return einsum(f"{', '.join((' '.join(start), *terms))} -> {out}", product=True)(shapes, static)
 
@@ -341,7 +340,7 @@ def _check_chain(shapes: Sequence[Sizes]) -> None:
             raise ShapeError(f"multi_dot(): {pair} cannot be multiplied")
 
 
-def _chain_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _chain_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     del static
     _check_chain(shapes)
     met = [PartOf(i) for i in range(1, len(shapes))]

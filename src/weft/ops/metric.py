@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, ShapeError, ValueRangeError
 from weft.ops._autocast import ACCELERATOR_FLOAT32, Cast
-from weft.ops._dims import Factors, NameOf, Sizes, broadcast_shapes, pointwise, wrap_dim
+from weft.ops._dims import Factors, NameOf, Sizes, Static, broadcast_shapes, pointwise, wrap_dim
 from weft.ops._kinds import Array, OwnDim, Real, Scalar
 from weft.ops._neural import (
     FLOAT_MEAN,
@@ -31,7 +30,7 @@ def _hinge(x: Array) -> Array:
     return jnp.where(x < 0, jnp.zeros_like(x), x)
 
 
-def _pair_reduces(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _pair_reduces(shapes: Sequence[Sizes], static: Static) -> Factors:
     """For two broadcasting inputs: `dim` (by default the last) disappears."""
     factors = pointwise(shapes, static)
     letters = factors.outs[0]
@@ -69,7 +68,7 @@ def pairwise_distance(x1: Array, x2: Array, p: float = 2.0, eps: Real = 1e-6, ke
     return distance if keepdim else distance[..., 0]
 
 
-def _whole_loss(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _whole_loss(shapes: Sequence[Sizes], static: Static) -> Factors:
     """Inputs hold vectors along the last dim, which is whole; leading dims are as in `element_loss`."""
     depth = max(len(s) for s in shapes)
     lead = [s[:-1] if len(s) == depth else s for s in shapes]

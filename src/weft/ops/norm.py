@@ -7,17 +7,16 @@ backward pass.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, OutOfRangeError, ShapeError, ValueRangeError
-from weft.ops._dims import Factors, Sizes, along
+from weft.ops._dims import Factors, Sizes, Static, along
 from weft.ops._kernels.channels import BATCH_NORM
 from weft.ops._kernels.rows import LAYER_NORM
-from weft.ops._kinds import Array, Dims, Real, Scalar, Shape
+from weft.ops._kinds import Array, Arrays, Dims, Real, Scalar, Shape
 from weft.ops._neural import like, per_channel, require_float, updated_statistics, vector_norms
 from weft.ops._reduce import wide
 from weft.ops._table import ACCELERATOR_IN_FLOAT32, IN_FUNCTIONAL, INTERNAL, Derivative, Promote, Public, Types, defop
@@ -77,7 +76,7 @@ def _last_axes(input: Array, shape: Shape) -> tuple[int, ...]:
     return tuple(range(input.ndim - len(shape), input.ndim))
 
 
-def _trailing(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _trailing(shapes: Sequence[Sizes], static: Static) -> Factors:
     """Parameters match the last dims, which must be whole."""
     ndim, depth = len(shapes[0]), len(static["normalized_shape"])
     letters = tuple(range(ndim))
@@ -86,7 +85,7 @@ def _trailing(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
 
 def _layer_norm_vjp(
     g: Array,
-    out: Any,
+    out: Arrays,
     input: Array,
     normalized_shape: Shape,
     weight: Array | None = None,
@@ -130,7 +129,7 @@ def layer_norm(
 
 def _rms_norm_vjp(
     g: Array,
-    out: Any,
+    out: Arrays,
     input: Array,
     normalized_shape: Shape,
     weight: Array | None = None,
@@ -164,7 +163,7 @@ def rms_norm(
     return (y if weight is None else y * wide(weight)).astype(input.dtype), rstd
 
 
-def _channels(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _channels(shapes: Sequence[Sizes], static: Static) -> Factors:
     """Parameters match dim 1, the only dim that may be split."""
     del static
     letters = tuple(range(len(shapes[0])))
@@ -198,8 +197,8 @@ def _batch_axes(input: Array, per_instance: bool) -> tuple[int, ...]:
 
 
 def _batch_norm_vjp(
-    g: Any,
-    out: Any,
+    g: Arrays,
+    out: Arrays,
     input: Array,
     running_mean: Array | None,
     running_var: Array | None,
@@ -259,7 +258,7 @@ def batch_norm_train(
     return y, *updated_statistics(running_mean, running_var, *of_batch, momentum, count), mean, rstd
 
 
-def _channels_eval(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _channels_eval(shapes: Sequence[Sizes], static: Static) -> Factors:
     factors = _channels(shapes, static)
     return Factors(factors.ins, factors.outs[:1])
 
@@ -289,7 +288,7 @@ def _grouped(x: Array, num_groups: int) -> Array:
 
 def _group_norm_vjp(
     g: Array,
-    out: Any,
+    out: Arrays,
     input: Array,
     num_groups: int,
     weight: Array | None = None,
@@ -323,7 +322,7 @@ def _check_groups(input: Array, num_groups: int, **vectors: Array | None) -> Non
             )
 
 
-def _group_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _group_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     factors = _channels_eval(shapes, static)
     return Factors(factors.ins, factors.outs, frozenset(range(1, len(shapes[0]))))
 
@@ -347,7 +346,7 @@ def group_norm(
     return _affine(normal, weight, bias).astype(input.dtype), mean, rstd
 
 
-def _across_channels(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _across_channels(shapes: Sequence[Sizes], static: Static) -> Factors:
     return along(shapes, {**static, "dim": 1})
 
 

@@ -7,13 +7,12 @@ for parameter `i`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 
-from weft.ops._dims import Factors, PartOf, Sizes
+from weft.ops._dims import Factors, PartOf, Sizes, Static
 from weft.ops._kernels.optimizer import SGD
 from weft.ops._kinds import Array, Arrays, Scalar
 from weft.ops._table import INTERNAL, OWN_ARITHMETIC, defop
@@ -35,7 +34,7 @@ def sgd_step(
 ) -> list[Array]:
     """The new parameters, then the new momentum buffers; an empty list of buffers means no momentum."""
 
-    def rule(p: Array, g: Array, buffer: Array | None) -> tuple[Any, ...]:
+    def rule(p: Array, g: Array, buffer: Array | None) -> tuple[Array | None, ...]:
         if buffer is not None:
             m = rounded(momentum, p)
             buffer = m * buffer + rounded(1 - double(dampening), p) * g
@@ -65,7 +64,7 @@ def rmsprop_step(
     """Tieleman and Hinton, 2012; with `grad_avg`, the centered version of Graves, 2013."""
     del age
 
-    def rule(p: Array, g: Array, square: Array, buffer: Array | None, mean: Array | None) -> tuple[Any, ...]:
+    def rule(p: Array, g: Array, square: Array, buffer: Array | None, mean: Array | None) -> tuple[Array | None, ...]:
         square = decayed(square, g * g, alpha)
         spread = square
         if mean is not None:
@@ -97,7 +96,7 @@ def adagrad_step(
     """Duchi, Hazan and Singer, 2011."""
     rates = [(double(lr) / (1 + double(count) * lr_decay),) for count in step]
 
-    def rule(p: Array, g: Array, rate: Array, total: Array) -> tuple[Any, ...]:
+    def rule(p: Array, g: Array, rate: Array, total: Array) -> tuple[Array | None, ...]:
         total = total + g * g
         return p - rounded(rate, p) * g / (jnp.sqrt(total) + rounded(eps, p)), total
 
@@ -123,7 +122,7 @@ def adadelta_step(
     """Zeiler, 2012."""
     del age
 
-    def rule(p: Array, g: Array, square: Array, travelled: Array) -> tuple[Any, ...]:
+    def rule(p: Array, g: Array, square: Array, travelled: Array) -> tuple[Array | None, ...]:
         small = rounded(eps, p)
         square = decayed(square, g * g, rho)
         delta = jnp.sqrt(travelled + small) / jnp.sqrt(square + small) * g
@@ -151,7 +150,7 @@ def rprop_step(
     """Riedmiller and Braun, 1993. A gradient whose sign has changed counts as zero."""
     del age
 
-    def rule(p: Array, g: Array, before: Array, size: Array) -> tuple[Any, ...]:
+    def rule(p: Array, g: Array, before: Array, size: Array) -> tuple[Array | None, ...]:
         agrees = g * before
         factor = jnp.where(agrees > 0, rounded(eta_plus, p), jnp.where(agrees < 0, rounded(eta_minus, p), 1))
         size = jnp.clip(size * factor, rounded(smallest, p), rounded(largest, p))
@@ -181,7 +180,7 @@ def asgd_step(
     """Polyak and Juditsky, 1992; `ax` is the average of the parameters since step `t0`."""
     counts = older(step)
 
-    def rule(p: Array, g: Array, rate: Array, share: Array, average: Array) -> tuple[Any, ...]:
+    def rule(p: Array, g: Array, rate: Array, share: Array, average: Array) -> tuple[Array | None, ...]:
         p = p * rounded(1 - double(lambd) * double(rate), p) - rounded(rate, p) * g
         return p, jnp.where(share == 1, p, towards(average, p, share))
 
@@ -217,7 +216,9 @@ def adafactor_step(
     facts = [(double(count) ** double(beta2_decay), jnp.minimum(double(lr), double(count) ** -0.5)) for count in counts]
     tiny = iter([jnp.finfo(param.dtype).eps if eps1 is None else eps1 for param in params])
 
-    def rule(p: Array, g: Array, share: Array, rate: Array, rows: Any, columns: Any, squares: Any) -> tuple[Any, ...]:
+    def rule(
+        p: Array, g: Array, share: Array, rate: Array, rows: Array, columns: Array, squares: Array | None
+    ) -> tuple[Array | None, ...]:
         least = rounded(next(tiny), p)
         length = jnp.maximum(rounded(eps2, p), _root_mean_square(p)) * rounded(rate, p)
         p = p * rounded(1 - double(lr) * weight_decay, p)
@@ -258,7 +259,7 @@ def muon_step(
 ) -> list[Array]:
     """Jordan et al., 2024: the momentum of a matrix, made nearly orthogonal by `ns_steps` Newton-Schulz iterations."""
 
-    def rule(p: Array, g: Array, buffer: Array) -> tuple[Any, ...]:
+    def rule(p: Array, g: Array, buffer: Array) -> tuple[Array | None, ...]:
         buffer = towards(buffer, g, 1 - double(momentum))
         move = towards(g, buffer, momentum) if nesterov else buffer
         move = _orthogonalized(move, (a, b, c), ns_steps, eps)
@@ -292,7 +293,7 @@ def _product(x: Array, y: Array) -> Array:
     return jnp.matmul(x, y, preferred_element_type=jnp.float32)
 
 
-def _flat(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _flat(shapes: Sequence[Sizes], static: Static) -> Factors:
     """For vectors of one length that hold all parameters: no part can be computed alone, and there are no names."""
     del static
     letters = tuple(tuple(PartOf(dim) for dim in range(len(shape))) for shape in shapes)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 
 from weft.ops._kernels.optimizer import ADAM
@@ -36,7 +34,7 @@ def adam_step(
 
     def rule(
         p: Array, g: Array, rate: Array, scale: Array, mean: Array, square: Array, peak: Array | None
-    ) -> tuple[Any, ...]:
+    ) -> tuple[Array | None, ...]:
         mean = towards(mean, g, 1 - double(beta1))
         square = decayed(square, g * g, beta2)
         peak = None if peak is None else jnp.maximum(peak, square)
@@ -80,7 +78,7 @@ def adamax_step(
     counts = older(step)
     facts = [(double(lr) / bias_left(beta1, n),) for n in counts]
 
-    def rule(p: Array, g: Array, rate: Array, mean: Array, norm: Array) -> tuple[Any, ...]:
+    def rule(p: Array, g: Array, rate: Array, mean: Array, norm: Array) -> tuple[Array | None, ...]:
         mean = towards(mean, g, 1 - double(beta1))
         norm = jnp.maximum(rounded(beta2, p) * norm, jnp.abs(g) + rounded(eps, p))
         return p - rounded(rate, p) * mean / norm, mean, norm
@@ -124,7 +122,7 @@ def nadam_step(
 
     def rule(
         p: Array, g: Array, rate: Array, mean_rate: Array, seen: Array, mean: Array, square: Array
-    ) -> tuple[Any, ...]:
+    ) -> tuple[Array | None, ...]:
         mean = towards(mean, g, 1 - double(beta1))
         square = decayed(square, g * g, beta2)
         spread = jnp.sqrt(square / rounded(seen, p)) + rounded(eps, p)
@@ -176,7 +174,7 @@ def radam_step(
 
     def rule(
         p: Array, g: Array, rate: Array, factor: Array, tractable: Array, mean: Array, square: Array
-    ) -> tuple[Any, ...]:
+    ) -> tuple[Array | None, ...]:
         mean = towards(mean, g, 1 - double(beta1))
         square = decayed(square, g * g, beta2)
         adapted = jnp.where(tractable, rounded(factor, p) / (jnp.sqrt(square) + rounded(eps, p)), 1)
@@ -227,7 +225,7 @@ def sparse_adam_step(
     counts = older(step)
     facts = [(double(lr) * jnp.sqrt(bias_left(beta2, n)) / bias_left(beta1, n),) for n in counts]
 
-    def rule(p: Array, g: Array, rate: Array, mean: Array, square: Array) -> tuple[Any, ...]:
+    def rule(p: Array, g: Array, rate: Array, mean: Array, square: Array) -> tuple[Array | None, ...]:
         mean, square = towards(mean, g, 1 - double(beta1)), towards(square, g * g, 1 - double(beta2))
         move = rounded(rate, p) * mean / (jnp.sqrt(square) + rounded(eps, p))
         return p - move, mean, square

@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import reduce
-from typing import Any
 
 import jax.numpy as jnp
 
-from weft.ops._dims import Factors, Sizes
+from weft.ops._dims import Factors, Sizes, Static
 from weft.ops._kinds import Array, Arrays, Scalar
 from weft.ops._table import INTERNAL, NO_DERIVATIVE, OWN_ARITHMETIC, Shards, defop
 from weft.ops._updates import double
 
 
-def _unscaled_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _unscaled_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     """Gradients keep their dims; the two numbers after them have none."""
     del static
     letters = _dims_of(shapes[:-2])
     return Factors((*letters, (), ()), (*letters, ()), separate=True)
 
 
-def _kept_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _kept_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     """A number, then old and new arrays of the same dims."""
     del static
     letters = _dims_of(shapes[1 : 1 + len(shapes) // 2])
     return Factors(((), *letters, *letters), letters, separate=True)
 
 
-def _scale_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _scale_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     """Numbers only."""
     del static
     return Factors(((),) * len(shapes), ((), ()))

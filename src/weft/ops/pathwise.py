@@ -6,8 +6,7 @@ A draw x of a distribution function F(x; a) moves by `-(dF/da) / (dF/dx)` when t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +14,8 @@ import numpy as np
 from jax.scipy.special import digamma
 
 from weft._base.dtype import FLOAT
-from weft.ops._dims import Factors, Sizes, pointwise
-from weft.ops._kinds import Array, Key
+from weft.ops._dims import Factors, Sizes, Static, pointwise
+from weft.ops._kinds import Array, Arrays, Key
 from weft.ops._rows import require
 from weft.ops._table import NO_METHOD, OWN_ARITHMETIC, Derivative, Public, defop
 
@@ -99,7 +98,7 @@ def _gamma_draws(a: Array, key: Array) -> Array:
 
 
 @_gamma_draws.defjvp
-def _gamma_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+def _gamma_jvp(primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
     draws = _gamma_draws(*primals)
     return draws, gamma_slope(primals[0], draws) * tangents[0]
 
@@ -133,7 +132,7 @@ def dirichlet_grad(x: Array, alpha: Array, total: Array) -> Array:
     return _beta_slope(x, alpha, total - alpha)
 
 
-def _vectors(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _vectors(shapes: Sequence[Sizes], static: Static) -> Factors:
     """The last dim holds one draw."""
     del static
     letters = (*range(len(shapes[0]) - 1), "element")
@@ -153,7 +152,7 @@ def _dirichlet_draws(a: Array, key: Array) -> Array:
 
 
 @_dirichlet_draws.defjvp
-def _dirichlet_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+def _dirichlet_jvp(primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
     """When one element of a draw moves, the others keep their ratios."""
     draws = _dirichlet_draws(*primals)
     moves = _element_slopes(primals[0], draws) * tangents[0]

@@ -7,19 +7,21 @@ not nine, and the derivative of the comparisons is much faster than XLA's select
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial, reduce
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from weft._base.dtype import from_numpy
 from weft.errors import DTypeError, OutOfRangeError, ShapeError, UnsupportedDTypeError, ValueRangeError
 from weft.ops._autocast import CPU_FLOAT32, Cast
-from weft.ops._dims import Factors, Sizes, require_sizes, wrap_dim
-from weft.ops._kinds import Array, Ints, Shape, Whole
+from weft.ops._dims import Factors, Sizes, Static, require_sizes, wrap_dim
+from weft.ops._kinds import Array, HostArray, Ints, OutputSize, Shape, Whole
 from weft.ops._memory import require_room
 from weft.ops._neural import as_ntuple, first_empty, require_float
 from weft.ops._reduce import wide
@@ -46,7 +48,7 @@ class Windows(NamedTuple):
 def _space_dims(n: int, outputs: int = 1) -> Callable[..., Factors]:
     """Leading dims pass through; the last `n` must be whole."""
 
-    def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    def rule(shapes: Sequence[Sizes], static: Static) -> Factors:
         del static
         letters = tuple(range(len(shapes[0])))
         return Factors((letters,), (letters,) * outputs, frozenset(letters[-n:]))
@@ -97,7 +99,7 @@ def _slices(x: Array, axis: int, place: np.ndarray) -> Array:
     return jax.lax.slice_in_dim(x, int(place[0]), int(place[-1]) + 1, stride, axis)
 
 
-def _lowest(dtype: Any) -> Any:
+def _lowest(dtype: DTypeLike) -> Any:
     return -np.inf if jnp.issubdtype(dtype, jnp.inexact) else np.iinfo(dtype).min
 
 
@@ -219,7 +221,9 @@ def _max_windows(
     return windows
 
 
-def _avg_counts(numpy: Any, size: int, k: int, s: int, p: int, count: int, include_pad: bool) -> Any:
+def _avg_counts(
+    numpy: ModuleType, size: int, k: int, s: int, p: int, count: int, include_pad: bool
+) -> Array | HostArray:
     """The number of positions in each window along one dim, as an array of NumPy or jax."""
     start = numpy.arange(count) * s - p
     stop = numpy.minimum(start + k, size + p)
@@ -278,15 +282,15 @@ def _avg_pool(
     return _divided(summed, divisor).astype(input.dtype)
 
 
-def _divided(total: Array, divisor: Any) -> Array:
+def _divided(total: Array, divisor: Array | HostArray) -> Array:
     if jnp.issubdtype(total.dtype, jnp.inexact):
         return total / divisor.astype(total.dtype)
     return jax.lax.div(total, jnp.broadcast_to(divisor.astype(total.dtype), total.shape))
 
 
 def _divisor(
-    numpy: Any, sizes: Shape, kernel: Shape, step: Shape, margin: Shape, counts: Shape, include_pad: bool
-) -> Any:
+    numpy: ModuleType, sizes: Shape, kernel: Shape, step: Shape, margin: Shape, counts: Shape, include_pad: bool
+) -> Array | HostArray:
     """The number of positions in each window; computed by jax where windows differ, so that it can be exported."""
     divisor = numpy.ones((), np.int64)
     for dims in zip(sizes, kernel, step, margin, counts, strict=True):
@@ -294,13 +298,13 @@ def _divisor(
     return divisor
 
 
-def _adapted(numpy: Any, size: int, count: int) -> tuple[Any, Any]:
+def _adapted(numpy: ModuleType, size: int, count: int) -> tuple[Any, Any]:
     """The start and the end of each of `count` windows over `size` positions, as arrays of NumPy or jax."""
     at = numpy.arange(count)
     return at * size // max(count, 1), -(-(at + 1) * size // max(count, 1))
 
 
-def _adaptive_sizes(input: Array, n: int, output_size: Any, op: str) -> Shape:
+def _adaptive_sizes(input: Array, n: int, output_size: OutputSize, op: str) -> Shape:
     values = (output_size,) * n if isinstance(output_size, int) or output_size is None else tuple(output_size)
     if n > 1 and input.ndim <= len(values) and not isinstance(output_size, int | None):
         raise ValueRangeError(f"Input dimension should be at least {len(values) + 1}")
@@ -361,7 +365,7 @@ def _adapted_result(pooled: Array, input: Array, n: int, kind: str) -> Array:
     )
 
 
-def _adaptive_avg(n: int, input: Array, output_size: Any) -> Array:
+def _adaptive_avg(n: int, input: Array, output_size: OutputSize) -> Array:
     """The means of the windows, by one matrix product for each dim."""
     counts = _adaptive_sizes(input, n, output_size, f"adaptive_avg_pool{n}d")
     if not from_numpy(input.dtype).is_floating_point:
@@ -386,7 +390,7 @@ def _adaptive_avg(n: int, input: Array, output_size: Any) -> Array:
     return _adapted_result(x.astype(input.dtype), input, n, "avg")
 
 
-def _adaptive_windows(n: int, input: Array, output_size: Any) -> Sequence[Windows]:
+def _adaptive_windows(n: int, input: Array, output_size: OutputSize) -> Sequence[Windows]:
     op = f"adaptive_max_pool{n}d"
     counts = _adaptive_sizes(input, n, output_size, op)
     require_float(input, f"adaptive_max_pool{max(n, 2)}d{'_cpu' if n == 3 else ''}")
@@ -424,11 +428,11 @@ def _max_rows(n: int) -> tuple[OpDef, ...]:
         windows = _max_windows(n, input, kernel_size, stride, padding, dilation, ceil_mode)
         return tuple(_maxima(input, windows, indices=True))
 
-    def adaptive_max_pool(input: Array, output_size: Any) -> Array:
+    def adaptive_max_pool(input: Array, output_size: OutputSize) -> Array:
         """The largest element of each of `output_size` windows."""
         return _adapted_result(_maxima(input, _adaptive_windows(n, input, output_size))[0], input, n, "max")
 
-    def adaptive_max_pool_with_indices(input: Array, output_size: Any) -> tuple[Array, ...]:
+    def adaptive_max_pool_with_indices(input: Array, output_size: OutputSize) -> tuple[Array, ...]:
         """The largest element of each of `output_size` windows and its flat position in the plane."""
         maxima, places = _maxima(input, _adaptive_windows(n, input, output_size), indices=True)
         return _adapted_result(maxima, input, n, "max"), places
@@ -476,7 +480,7 @@ def _avg_rows(n: int) -> tuple[OpDef, OpDef]:
         """The sum of each window, divided by its size or by `divisor_override`."""
         return _avg_pool(n, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
-    def adaptive_avg_pool(input: Array, output_size: Any) -> Array:
+    def adaptive_avg_pool(input: Array, output_size: OutputSize) -> Array:
         """The mean of each of `output_size` windows."""
         return _adaptive_avg(n, input, output_size)
 

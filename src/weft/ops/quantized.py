@@ -6,9 +6,9 @@ A scale and a zero point are those of all elements (no dims, or one of size one)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +16,7 @@ from jax import lax
 
 from weft._base.dtype import FLOAT
 from weft.errors import LacksAttributeError, ShapeError
-from weft.ops._dims import Factors, PartOf, Sizes
+from weft.ops._dims import Factors, PartOf, Sizes, Static
 from weft.ops._kinds import Array, DTypeArg, Ints, OwnDim, Whole
 from weft.ops._neural import as_ntuple
 from weft.ops._rows import require
@@ -35,7 +35,7 @@ def __getattr__(name: str) -> NoReturn:
 # --- to the grid and back ---------------------------------------------------------------------------------------
 
 
-def _affine_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _affine_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     """All dims stay; scale and zero point go along `axis`."""
     own, axis = tuple(range(len(shapes[0]))), static["axis"]
     grid = tuple([() if not s else ("one",) if axis is None else (axis,) for s in shapes[1:]])
@@ -150,7 +150,7 @@ def _summed(x: Array, w: Array, terms: int, largest: int, product: Callable[[Arr
     return total
 
 
-def _linear_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _linear_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     del static
     lead, met = tuple(range(len(shapes[0]) - 1)), PartOf("in")
     zeros = tuple([("out",) if s else () for s in shapes[3:]])
@@ -180,7 +180,7 @@ def integer_linear(input: Array, weight: Array, input_zero: Array, weight_zero: 
     return _summed(x, w, 1, _largest(weight, weight_zero), product)
 
 
-def _conv_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _conv_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     n = len(shapes[0]) - 2
     space, kernel = tuple(range(n)), tuple(f"k{i}" for i in range(n))
     whole = {*space, *kernel} | ({"in", "out"} if static["groups"] != 1 else set())

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from weft._base.dtype import COMPLEX, FLOAT, INTEGER
 from weft.errors import DomainError, DTypeError, OutOfRangeError, ShapeError
-from weft.ops._dims import Factors, Sizes, broadcast_shapes, pointwise
+from weft.ops._dims import Factors, Sizes, Static, broadcast_shapes, pointwise
 from weft.ops._draws import each_element
 from weft.ops._kinds import Array, DTypeArg, Key, Operand, Scalar, Shape
 from weft.ops._rows import factory, require
@@ -23,7 +23,7 @@ _NORMAL = "normal_kernel_cpu"
 _UNIFORM = "check_uniform_bounds"
 
 
-def _like(value: Any, input: Array) -> Array:
+def _like(value: Scalar, input: Array) -> Array:
     """A number in the element type of `input`."""
     return jnp.asarray(value).astype(input.dtype)
 
@@ -31,7 +31,7 @@ def _like(value: Any, input: Array) -> Array:
 # Given a size
 
 
-def _uniform(key: Key, size: Sizes, dtype: Any) -> Array:
+def _uniform(key: Key, size: Sizes, dtype: DTypeLike) -> Array:
     """Uniform numbers from [0, 1); for complex types, in both parts."""
     if not jnp.issubdtype(dtype, jnp.complexfloating):
         return jax.random.uniform(key, size, dtype)
@@ -154,14 +154,14 @@ def binomial(count: Array, prob: Array, *, key: Key) -> Array:
     return jax.random.binomial(key, *jax.lax.stop_gradient((count, prob)), shape, count.dtype)
 
 
-def _samples(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _samples(shapes: Sequence[Sizes], static: Static) -> Factors:
     """The last dim, of categories, is replaced by one of samples."""
     del static
     rows = tuple(range(len(shapes[0]) - 1))
     return Factors(((*rows, "choice"),), ((*rows, "sample"),), frozenset({"choice"}))
 
 
-def _noise(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Sizes:
+def _noise(shapes: Sequence[Sizes], static: Static) -> Sizes:
     return (*shapes[0][:-1], static["num_samples"]) if static["replacement"] else shapes[0]
 
 
@@ -220,7 +220,7 @@ _fill = partial(
 def _require_positive(text: str) -> Callable[..., None]:
     """A check of limits: the last number must be positive."""
 
-    def limits(*scalars: Any) -> None:
+    def limits(*scalars: Scalar) -> None:
         if scalars[-1] <= 0:
             raise OutOfRangeError(text.format(scalars[-1]))
 
@@ -266,7 +266,7 @@ def exponential(input: Array, lambd: Scalar = 1.0, *, key: Key) -> Array:
     return jax.random.exponential(key, input.shape, input.dtype) / _like(lambd, input)
 
 
-def _require_odds(p: Any) -> None:
+def _require_odds(p: Scalar) -> None:
     if not 0 < p < 1:
         raise OutOfRangeError(f"geometric_ expects p to be in (0, 1), but got p={p}")
 

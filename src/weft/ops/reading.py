@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,9 +14,9 @@ from weft._base.dtype import DType, from_numpy
 from weft.errors import DTypeError, ShapeError
 from weft.ops import _strides as strides
 from weft.ops._autocast import CPU_FLOAT32
-from weft.ops._dims import Factors, NameOf, Sizes
+from weft.ops._dims import Factors, NameOf, Sizes, Static
 from weft.ops._index import isolated
-from weft.ops._kinds import Array, DTypeArg, Scalar, Shape
+from weft.ops._kinds import Array, DTypeArg, HostDType, Scalar, Shape
 from weft.ops._shape_dims import fresh
 from weft.ops._table import INTERNAL, IS_LINEAR, NO_DERIVATIVE, NO_METHOD, Arithmetic, Derivative, Types, View, defop
 from weft.ops._type_names import scalar_name
@@ -27,7 +26,7 @@ view_op = partial(defop, shards=IS_LINEAR)
 # --- complex numbers and their parts ---
 
 
-def _real_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _real_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     del static
     letters = tuple(range(len(shapes[0])))
     return Factors((letters,), ((*letters, "part"),))
@@ -63,7 +62,7 @@ def view_as_real(input: Array) -> Array:
     return _parts(input)
 
 
-def _complex_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _complex_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     del static
     letters = tuple(range(len(shapes[0])))
     return Factors((letters,), (letters[:-1],), frozenset(letters[-1:]))
@@ -152,23 +151,23 @@ def _bytes(input: Array) -> Array:
     return lax.bitcast_convert_type(input, jnp.uint8)
 
 
-def _of_bytes(content: Array, dtype: Any) -> Array:
+def _of_bytes(content: Array, dtype: HostDType) -> Array:
     """The elements whose bytes are along the last dim."""
     if jnp.issubdtype(dtype, jnp.complexfloating):
         half = np.dtype(dtype).itemsize // 2
-        real = np.zeros(0, dtype).real.dtype
+        real = np.real(np.zeros(0, dtype)).dtype
         return _number(_of_bytes(content.reshape(*content.shape[:-1], 2, half), real))
     if np.dtype(dtype).itemsize == 1:
         return content[..., 0] != 0 if dtype == jnp.bool_ else lax.bitcast_convert_type(content[..., 0], dtype)
     return lax.bitcast_convert_type(content, dtype)
 
 
-def _retyped(input: Array, dtype: Any) -> Array:
+def _retyped(input: Array, dtype: HostDType) -> Array:
     sizes = _resized(input.shape, from_numpy(input.dtype), from_numpy(dtype))
     return _of_bytes(_bytes(input).reshape(*sizes, np.dtype(dtype).itemsize), dtype)
 
 
-def _retyped_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _retyped_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     del static
     letters = tuple(range(len(shapes[0])))
     return Factors((letters,), ((*letters[:-1], *map(NameOf, letters[-1:])),), frozenset(letters[-1:]))

@@ -6,14 +6,14 @@ backwards, and then computes the gradient of each weight by one product.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 
+from weft._base.types import PyTree
 from weft.errors import DTypeError, ShapeError
-from weft.ops._dims import Factors, PartOf, Rule, Sizes
+from weft.ops._dims import Factors, PartOf, Rule, Sizes, Static
 from weft.ops._kernels.recurrent import GRU, LSTM, RNN
 from weft.ops._kinds import Array, Arrays
 from weft.ops._neural import delayed, has_step, states_before
@@ -38,7 +38,7 @@ def _dims(outputs: str, **letters: str) -> Rule:
     Names are those of the input and the states, not those of weights.
     """
 
-    def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    def rule(shapes: Sequence[Sizes], static: Static) -> Factors:
         present = [
             tuple(term) if name in _WITH_NAMES else tuple(map(PartOf, term))
             for name, terms in letters.items()
@@ -57,8 +57,12 @@ def _select(live: Array | None, x: Array, other: Array | float) -> Array:
 
 
 def _loop(
-    step: Callable[[Any, Any], Any], carry: Any, per_step: tuple[Any, ...], lengths: Array | None, reverse: bool
-) -> Any:
+    step: Callable[[PyTree, PyTree], PyTree],
+    carry: PyTree,
+    per_step: tuple[PyTree, ...],
+    lengths: Array | None,
+    reverse: bool,
+) -> PyTree:
     """A scan of `step(carry, (*per_step, live))` over time."""
     live = None if lengths is None else has_step(lengths, len(per_step[0]))
     return jax.lax.scan(step, carry, (*per_step, live), reverse=reverse)
@@ -114,8 +118,8 @@ def _lstm_step_back(dh: Array, dc: Array, gates: Array, c: Array, before: Array)
 
 
 def _lstm_vjp(
-    g: Any,
-    out: Any,
+    g: Arrays,
+    out: Arrays,
     input: Array,
     h0: Array,
     c0: Array,
@@ -131,7 +135,7 @@ def _lstm_vjp(
     g_y, g_h, g_c = map(wide, g)
     weight = wide(weight_hh)
 
-    def step(carry: Any, at: Any) -> Any:
+    def step(carry: PyTree, at: PyTree) -> PyTree:
         dh, dc = carry
         g_y, gates, c, before, live = at
         dy = _select(live, dh + g_y, 0)
@@ -199,7 +203,7 @@ def lstm_layer(
     _check_types((input, weight_ih), (h0, weight_hh), (c0, weight_hh))
     bias, weight = _bias(bias_ih, bias_hh), wide(weight_hh).T
 
-    def step(carry: Any, at: Any) -> Any:
+    def step(carry: PyTree, at: PyTree) -> PyTree:
         h, c = carry
         # The products with the input are made for all steps at once, before the loop.
         z, live = at
@@ -228,8 +232,8 @@ def _gru_step(x: Array, hidden: Array, h: Array) -> tuple[Array, Array, Array]:
 
 
 def _gru_vjp(
-    g: Any,
-    out: Any,
+    g: Arrays,
+    out: Arrays,
     input: Array,
     h0: Array,
     weight_ih: Array,
@@ -243,7 +247,7 @@ def _gru_vjp(
     g_y, g_h = map(wide, g)
     weight = wide(weight_hh)
 
-    def step(dh: Array, at: Any) -> Any:
+    def step(dh: Array, at: PyTree) -> PyTree:
         g_y, gates, inner, before, live = at
         r, z, n = jnp.split(gates, 3, axis=-1)
         dy = _select(live, dh + g_y, 0)
@@ -301,7 +305,7 @@ def gru_layer(
     _check_types((input, weight_ih), (h0, weight_hh))
     x_bias, bias, weight = _bias(bias_ih), _bias(bias_hh), wide(weight_hh).T
 
-    def step(h: Array, at: Any) -> Any:
+    def step(h: Array, at: PyTree) -> PyTree:
         x, live = at
         y, gates, inner = _gru_step(x + x_bias, h @ weight + bias, h)
         return _select(live, y, h), (_select(live, y, 0), gates, inner)
@@ -318,8 +322,8 @@ def _activated(z: Array, relu: bool) -> Array:
 
 
 def _rnn_vjp(
-    g: Any,
-    out: Any,
+    g: Arrays,
+    out: Arrays,
     input: Array,
     h0: Array,
     weight_ih: Array,
@@ -334,7 +338,7 @@ def _rnn_vjp(
     g_y, g_h = map(wide, g)
     weight = wide(weight_hh)
 
-    def step(dh: Array, at: Any) -> Any:
+    def step(dh: Array, at: PyTree) -> PyTree:
         g_y, y, live = at
         dy = _select(live, dh + g_y, 0)
         dz = jnp.where(y > 0, dy, 0) if relu else dy * (1 - y * y)
@@ -374,7 +378,7 @@ def rnn_layer(
     _check_types((input, weight_ih), (h0, weight_hh))
     bias, weight = _bias(bias_ih, bias_hh), wide(weight_hh).T
 
-    def step(h: Array, at: Any) -> Any:
+    def step(h: Array, at: PyTree) -> PyTree:
         z, live = at
         y = _activated(z + h @ weight + bias, relu)
         return _select(live, y, h), _select(live, y, 0)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +13,8 @@ import jax.numpy as jnp
 from weft._base.dtype import BOOL, FLOAT, INTEGER
 from weft.errors import DimError, DTypeError, OptionError, ShapeError
 from weft.ops._autocast import ACCELERATOR_FLOAT32
-from weft.ops._dims import Factors, along, reduces
-from weft.ops._kinds import Array, Dim, Dims, DTypeArg
+from weft.ops._dims import Factors, Sizes, Static, along, reduces
+from weft.ops._kinds import Array, Arrays, Dim, Dims, DTypeArg
 from weft.ops._reduce import (
     axes,
     is_inexact,
@@ -108,7 +107,7 @@ def prod(input: Array, dim: Dim = None, keepdim: bool = False, *, dtype: DTypeAr
     return jnp.prod(x, axis=axes(dim, x.ndim), keepdims=keepdim, dtype=x.dtype)
 
 
-def _reduces_listed(shapes: Any, static: Any) -> Factors:
+def _reduces_listed(shapes: Sequence[Sizes], static: Static) -> Factors:
     """As `reduces`, but an empty `dim` reduces nothing."""
     return along(shapes, static) if static.get("dim") == () else reduces(shapes, static)
 
@@ -172,7 +171,7 @@ def logsumexp(input: Array, dim: Dims, keepdim: bool = False) -> Array:
     return jax.scipy.special.logsumexp(wide(input), axis=over, keepdims=keepdim).astype(input.dtype)
 
 
-def _require_elements(name: str, input: jax.Array, dim: Any) -> None:
+def _require_elements(name: str, input: jax.Array, dim: Dims) -> None:
     require_real(input, f"{name}(): does not support complex input")
     if dim is not None and dim != ():
         require_sized(f"{name}()", input.shape, dim)
@@ -221,7 +220,7 @@ def amin(input: Array, dim: Dims = (), keepdim: bool = False) -> Array:
     return _extreme(jax.lax.reduce_min, input, axes(dim, input.ndim), keepdim)
 
 
-def _aminmax_vjp(g: Any, out: Any, input: Array, *, dim: Dim = None, keepdim: bool = False) -> tuple[Array]:
+def _aminmax_vjp(g: Arrays, out: Arrays, input: Array, *, dim: Dim = None, keepdim: bool = False) -> tuple[Array]:
     return (shared_vjp(g[0], out[0], input, dim) + shared_vjp(g[1], out[1], input, dim),)
 
 
@@ -239,7 +238,7 @@ def aminmax(input: Array, *, dim: Dim = None, keepdim: bool = False) -> tuple[Ar
     return _extreme(jax.lax.reduce_min, input, over, keepdim), _extreme(jax.lax.reduce_max, input, over, keepdim)
 
 
-def _place(name: str, input: jax.Array, dim: Any, keepdim: bool) -> jax.Array:
+def _place(name: str, input: jax.Array, dim: Dims, keepdim: bool) -> jax.Array:
     """Index of the first maximum or minimum; `name` is argmax or argmin."""
     if input.ndim == 0:
         return jnp.zeros((), jnp.int64)
@@ -247,7 +246,7 @@ def _place(name: str, input: jax.Array, dim: Any, keepdim: bool) -> jax.Array:
     return find(input, axis=dim, keepdims=keepdim).astype(jnp.int64)
 
 
-def _arg(name: str, input: jax.Array, dim: Any, keepdim: bool) -> jax.Array:
+def _arg(name: str, input: jax.Array, dim: Dims, keepdim: bool) -> jax.Array:
     if dim is None and input.size == 0:
         raise DimError(f"{name}(): Expected reduction dim to be specified for input.numel() == 0.")
     _require_elements(name, input, dim)
@@ -268,7 +267,7 @@ def argmin(input: Array, dim: Dim = None, keepdim: bool = False) -> Array:
     return _arg("argmin", input, dim, keepdim)
 
 
-def _extreme_dim_vjp(g: Any, out: Any, input: Array, dim: Dim, keepdim: bool = False) -> tuple[Array]:
+def _extreme_dim_vjp(g: Arrays, out: Arrays, input: Array, dim: Dim, keepdim: bool = False) -> tuple[Array]:
     return (picked_vjp(g, out, input, dim),)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from weft._base.types import Arg
 from weft.errors import DomainError, DTypeError, ShapeError, ValueDomainError, ValueRangeError
 from weft.ops._autocast import Banned, Cast, PerDevice
 from weft.ops._dims import Sizes, broadcast_shapes
@@ -30,7 +30,7 @@ def _weighted(loss: Array, weight: Array | None, input: Array) -> Array:
     return loss * weight
 
 
-def _reduced(loss: Array, weight: Array | None, *reduction: Any) -> Array:
+def _reduced(loss: Array, weight: Array | None, *reduction: Arg) -> Array:
     """The reduced loss; a mean of weighted losses divides by the sum of the weights."""
     if weight is None or reduction_name(*reduction) != "mean":
         return reduced(loss, *reduction)
@@ -168,7 +168,7 @@ def _check_same(input: Array, target: Array) -> None:
         )
 
 
-def _outside(input: Array, target: Array, *options: Any, **named: Any) -> Array:
+def _outside(input: Array, target: Array, *options: Arg, **named: Arg) -> Array:
     del target, options, named
     return ~((input >= 0) & (input <= 1))
 
@@ -299,7 +299,7 @@ def poisson_nll_loss(
     return reduced(loss.astype(input.dtype), reduction, size_average, reduce)
 
 
-def _negative(input: Array, target: Array, var: Array, *options: Any, **named: Any) -> Array:
+def _negative(input: Array, target: Array, var: Array, *options: Arg, **named: Arg) -> Array:
     del input, target, options, named
     return var < 0
 

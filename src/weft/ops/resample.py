@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from weft.errors import OutOfRangeError, ShapeError, UnsupportedCallError, UnsupportedShapeError
-from weft.ops._dims import Factors, Sizes, require_sizes
+from weft.ops._dims import Factors, Sizes, Static, require_sizes
 from weft.ops._kinds import Array, Scalar, Shape
 from weft.ops._memory import require_room
 from weft.ops._neural import like, require_space
@@ -22,14 +21,14 @@ from weft.ops._table import ACCELERATOR_IN_FLOAT32, INTERNAL, NO_ARITHMETIC, Der
 _FUNCTIONAL = "nn.functional"
 
 
-def _space_whole(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _space_whole(shapes: Sequence[Sizes], static: Static) -> Factors:
     """Batch and channels may be split; all other dims may change size, and are whole."""
     del static
     letters = tuple(range(len(shapes[0])))
     return Factors((letters,), (letters,), frozenset(letters[2:]))
 
 
-def _padded_whole(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _padded_whole(shapes: Sequence[Sizes], static: Static) -> Factors:
     """Padded dims, counted from the last, are whole."""
     letters = tuple(range(len(shapes[0])))
     depth = min(len(static["pad"]) // 2, len(letters))
@@ -134,7 +133,7 @@ def _repad(x: Array, dim: int, before: int, after: int, mode: str) -> Array:
     return jnp.take(x, at, axis=dim)
 
 
-def _image_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _image_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     del static
     letters = tuple(range(len(shapes[0])))
     return Factors((letters,), (letters,), frozenset(letters[-3:]))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from weft._base.dtype import COMPLEX
 from weft.errors import ArgumentError, DimError, DTypeError, ShapeError, UnsupportedDTypeError
-from weft.ops._dims import Factors, Sizes, along, wrap_dim
-from weft.ops._kinds import Array, Dim, DTypeArg, Scalar
+from weft.ops._dims import Factors, Sizes, Static, along, wrap_dim
+from weft.ops._kinds import Array, Arrays, Dim, DTypeArg, Scalar
 from weft.ops._reduce import (
     is_inexact,
     is_nan,
@@ -55,7 +54,7 @@ def cumprod(input: Array, dim: Dim, *, dtype: DTypeArg = None) -> Array:
 
 
 @lifted
-def _cumulative_extreme_vjp(g: Any, out: Any, input: Array, dim: Dim) -> tuple[Array]:
+def _cumulative_extreme_vjp(g: Arrays, out: Arrays, input: Array, dim: Dim) -> tuple[Array]:
     return (scattered_vjp(g[0], out[1], input, dim),)
 
 
@@ -117,7 +116,7 @@ def _part(x: jax.Array, dim: int, start: int, stop: int | None) -> jax.Array:
     return jax.lax.slice_in_dim(x, start, stop, axis=dim)
 
 
-def _joined(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _joined(shapes: Sequence[Sizes], static: Static) -> Factors:
     """All inputs are joined along `dim`, which must be whole."""
     first = along(shapes, static)
     return Factors(first.ins * len(shapes), first.outs, first.whole)
@@ -163,7 +162,7 @@ def _steps(name: str, y: jax.Array, x: jax.Array, dim: int) -> jax.Array:
     return jnp.diff(x, axis=back)
 
 
-def _areas(name: str, y: jax.Array, x: jax.Array | None, dx: Any, dim: int) -> jax.Array:
+def _areas(name: str, y: jax.Array, x: jax.Array | None, dx: Scalar, dim: int) -> jax.Array:
     """The areas of the trapezoids between neighbours, times two."""
     if y.ndim == 0:
         raise DimError(f"Dimension specified as {dim} but tensor has no dimensions")
@@ -175,7 +174,7 @@ def _areas(name: str, y: jax.Array, x: jax.Array | None, dx: Any, dim: int) -> j
     return (_part(y, dim, 1, None) + _part(y, dim, 0, -1)) * width
 
 
-def _integrates(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _integrates(shapes: Sequence[Sizes], static: Static) -> Factors:
     """The first input's `dim` disappears; the others broadcast against it."""
     ndim = max(len(s) for s in shapes)
     dim = wrap_dim(static["dim"], len(shapes[0])) + ndim - len(shapes[0])
@@ -183,7 +182,7 @@ def _integrates(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors(ins, (tuple(d for d in range(ndim) if d != dim),), frozenset((dim,)))
 
 
-def _accumulates(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _accumulates(shapes: Sequence[Sizes], static: Static) -> Factors:
     """As `_integrates`, but the dim stays, shorter by one."""
     factors = _integrates(shapes, static)
     return Factors(factors.ins, (tuple(range(max(len(s) for s in shapes))),), factors.whole)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from weft.errors import DTypeError, IndexDomainError, ShapeError, UnsupportedDTypeError
 from weft.ops._autocast import ACCELERATOR_PROMOTE
-from weft.ops._dims import Factors, NameOf, Sizes
+from weft.ops._dims import Factors, NameOf, Sizes, Static
 from weft.ops._findings import Misses
-from weft.ops._index import OUT_OF_BOUNDS, UNCHECKED, cells, isolated, outside_dim, require_dtype
-from weft.ops._kinds import Array, Dim, Filling, Operand
+from weft.ops._index import OUT_OF_BOUNDS, UNCHECKED, Updater, cells, isolated, outside_dim, require_dtype
+from weft.ops._kinds import Array, Dim, Filling, Operand, Scalar
 from weft.ops._table import INTERNAL, Check, Derivative, Public, Types, defop
 from weft.ops._type_names import c_name, scalar_name
 
@@ -21,7 +21,7 @@ _UPDATERS = {"sum": "add", "mean": "add", "amax": "max", "amin": "min"}
 _REDUCTIONS = ("prod", *_UPDATERS)
 
 
-def _scatters(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _scatters(shapes: Sequence[Sizes], static: Static) -> Factors:
     """The input's dims stay, with the names of all; those other than `dim` are split where all sizes are equal."""
     ndim, dim = len(shapes[0]), static["dim"]
     ins = tuple(range(ndim))
@@ -48,7 +48,7 @@ def _require_cells(input: Array, dim: int, index: Array, src: Array) -> None:
         )
 
 
-def _at(input: Array, dim: int, index: Array) -> Any:
+def _at(input: Array, dim: int, index: Array) -> Updater:
     """The updater of the cells that `index` names along `dim`."""
     return jnp.atleast_1d(input).at[cells(jnp.atleast_1d(index), dim)]
 
@@ -63,7 +63,7 @@ def _read(values: Array, dim: int, index: Array) -> Array:
 
 
 @isolated
-def _update(input: Array, dim: int, index: Array, value: Any, how: str) -> Array:
+def _update(input: Array, dim: int, index: Array, value: Scalar, how: str) -> Array:
     """`input` with the cells set or combined with `value`, which broadcasts."""
     if input.dtype == jnp.bool_:
         how = {"add": "max", "multiply": "min"}.get(how, how)  # logical or, logical and
@@ -147,7 +147,7 @@ def _scatter_reduce_check(
     return outside_dim(index, input, dim)
 
 
-def _neutral(dtype: Any, reduce: str) -> Any:
+def _neutral(dtype: DTypeLike, reduce: str) -> float:
     """The identity element of a reduction."""
     if reduce in ("amax", "amin"):
         if dtype == jnp.bool_:

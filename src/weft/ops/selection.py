@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 
 from weft.errors import DomainError, DTypeError, ShapeError, UnsupportedDTypeError
 from weft.ops._autocast import CPU_FLOAT32
-from weft.ops._dims import Factors, Sizes, reduces
-from weft.ops._kinds import Array, Dim, Operand, Whole
+from weft.ops._dims import Factors, Sizes, Static, reduces
+from weft.ops._kinds import Array, Arrays, Dim, Dims, Operand, Whole
 from weft.ops._reduce import (
     axes,
     is_complex,
@@ -28,6 +28,9 @@ from weft.ops._table import INTERNAL, NO_ARITHMETIC, Check, Derivative, Types, d
 from weft.ops._type_names import scalar_name
 from weft.ops.sorting import ranked
 
+_picks = partial(defop, types=NO_ARITHMETIC, dims=reduces_twice, outputs=("values", "indices"))
+"""`defop` for elements that are chosen along a dim, and their places."""
+
 
 def _at(x: jax.Array, place: jax.Array | int, dim: int, keepdim: bool) -> jax.Array:
     """Elements at `place` along `dim`; `place` is a number, or an array in which `dim` has size one."""
@@ -36,21 +39,15 @@ def _at(x: jax.Array, place: jax.Array | int, dim: int, keepdim: bool) -> jax.Ar
     return values if keepdim else jnp.squeeze(values, dim)
 
 
-def _select_vjp(g: Any, out: Any, input: Array, dim: Dim, keepdim: bool = False) -> tuple[Array]:
+def _select_vjp(g: Arrays, out: Arrays, input: Array, dim: Dim, keepdim: bool = False) -> tuple[Array]:
     return (picked_vjp(g, out, input, dim),)
 
 
-def _kthvalue_vjp(g: Any, out: Any, input: Array, k: Whole, dim: Dim = -1, keepdim: bool = False) -> tuple[Array]:
+def _kthvalue_vjp(g: Arrays, out: Arrays, input: Array, k: Whole, dim: Dim = -1, keepdim: bool = False) -> tuple[Array]:
     return (picked_vjp(g, out, input, dim),)
 
 
-@defop(
-    types=NO_ARITHMETIC,
-    dims=reduces_twice,
-    outputs=("values", "indices"),
-    derivative=Derivative(vjp=_kthvalue_vjp),
-    public=INTERNAL,
-)
+@_picks(derivative=Derivative(vjp=_kthvalue_vjp), public=INTERNAL)
 @lifted
 def kthvalue(input: Array, k: Whole, dim: Dim = -1, keepdim: bool = False) -> tuple[Array, Array]:
     """The `k`-th smallest element along `dim`, counted from one, and its index."""
@@ -90,26 +87,14 @@ def _median_all(input: jax.Array, skip_nan: bool) -> jax.Array:
     return _at(jnp.sort(flat), _middle(flat, 0, skip_nan), 0, False)
 
 
-@defop(
-    types=NO_ARITHMETIC,
-    dims=reduces_twice,
-    outputs=("values", "indices"),
-    derivative=Derivative(vjp=_select_vjp),
-    public=INTERNAL,
-)
+@_picks(derivative=Derivative(vjp=_select_vjp), public=INTERNAL)
 @lifted
 def median_dim(input: Array, dim: Dim, keepdim: bool = False) -> tuple[Array, Array]:
     """The lower median along `dim` and its index; NaN if any element is NaN."""
     return _median_dim(input, dim, keepdim, skip_nan=False)
 
 
-@defop(
-    types=NO_ARITHMETIC,
-    dims=reduces_twice,
-    outputs=("values", "indices"),
-    derivative=Derivative(vjp=_select_vjp),
-    public=INTERNAL,
-)
+@_picks(derivative=Derivative(vjp=_select_vjp), public=INTERNAL)
 @lifted
 def nanmedian_dim(input: Array, dim: Dim, keepdim: bool = False) -> tuple[Array, Array]:
     """The lower median along `dim` of the elements that are not NaN, and its index."""
@@ -132,11 +117,11 @@ def nanmedian_all(input: Array) -> Array:
     return _median_all(input, skip_nan=True)
 
 
-def _mode_vjp(g: Any, out: Any, input: Array, dim: Dim = -1, keepdim: bool = False) -> tuple[Array]:
+def _mode_vjp(g: Arrays, out: Arrays, input: Array, dim: Dim = -1, keepdim: bool = False) -> tuple[Array]:
     return (picked_vjp(g, out, input, dim),)
 
 
-@defop(types=NO_ARITHMETIC, dims=reduces_twice, outputs=("values", "indices"), derivative=Derivative(vjp=_mode_vjp))
+@_picks(derivative=Derivative(vjp=_mode_vjp))
 @lifted
 def mode(input: Array, dim: Dim = -1, keepdim: bool = False) -> tuple[Array, Array]:
     """The most frequent element along `dim` (the smallest if there are several), and its last index."""
@@ -150,7 +135,7 @@ def mode(input: Array, dim: Dim = -1, keepdim: bool = False) -> tuple[Array, Arr
     return _at(values, best, dim, keepdim), _at(indices, best, dim, keepdim)
 
 
-def _quantile_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _quantile_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     """As `reduces`, but the dims of `q` come first."""
     rest = reduces(shapes, static)
     quantiles = tuple(f"q:{d}" for d in range(len(shapes[1])))
@@ -188,7 +173,7 @@ def _between(values: jax.Array, rank: jax.Array, interpolation: str) -> jax.Arra
     return below + weight * (above - below)
 
 
-def _quantile(name: str, input: jax.Array, q: jax.Array, dim: Any, keepdim: bool, interpolation: str) -> jax.Array:
+def _quantile(name: str, input: jax.Array, q: jax.Array, dim: Dims, keepdim: bool, interpolation: str) -> jax.Array:
     """Quantiles along one dim or all. NaN gives NaN, but nanquantile leaves it out."""
     _require_quantile(name, input, q, interpolation)
     last = input.reshape(-1) if dim is None or input.ndim == 0 else jnp.moveaxis(input, dim, -1)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf, prod
-from typing import Any
 
 import jax.numpy as jnp
 
+from weft._base.types import Arg
 from weft.errors import ShapeError
 from weft.ops import _strides as strides
-from weft.ops._dims import Factors, Rule, Sizes, wrap_dim
+from weft.ops._dims import Factors, Rule, Sizes, Static, wrap_dim
 from weft.ops._kinds import Array, Dim, DimList, Dims, Ints, OutShape, Shape
 from weft.ops._rows import alias
 from weft.ops._shape_dims import once, permuted, regrouped
@@ -42,7 +42,7 @@ def resolved(shape: Shape, size: int) -> Shape:
     return tuple(size // product if n == -1 else n for n in shape)
 
 
-def _view_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _view_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     return regrouped(shapes[0], resolved(static["shape"], prod(shapes[0])))
 
 
@@ -50,7 +50,7 @@ def _of_size(sizes: Sizes, shape: Shape) -> Sizes:
     return resolved(shape, prod(sizes))
 
 
-def _viewed(layout: strides.Layout, *params: Any, sizes_of: Callable[..., Sizes] = _of_size) -> strides.Layout:
+def _viewed(layout: strides.Layout, *params: Arg, sizes_of: Callable[..., Sizes] = _of_size) -> strides.Layout:
     result = strides.shaped(sizes_of)(layout, *params)
     if result is None:
         raise ShapeError(
@@ -94,7 +94,7 @@ def _flat(shape: Sizes, start: int, end: int) -> Sizes:
     return (*shape[:start], prod(shape[start : end + 1]), *shape[end + 1 :])
 
 
-def _flatten_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _flatten_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     ndim = len(shapes[0])
     start, end = (wrap_dim(static.get(k, d), ndim) for k, d in (("start_dim", 0), ("end_dim", -1)))
     rest = [d for d in range(ndim) if not start < d <= end]  # for each dim of the result the first that it comes from
@@ -134,7 +134,7 @@ def _unflat(shape: Sizes, dim: int, sizes: Shape) -> Sizes:
     return (*shape[:dim], *resolved(sizes, shape[dim]), *shape[dim + 1 :])
 
 
-def _unflatten_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _unflatten_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     """The dims that one dim becomes have no names."""
     dim, more = static["dim"], len(static["sizes"]) - 1
     kept = {d if d < dim else d + more: d for d in range(len(shapes[0])) if d != dim}
@@ -158,7 +158,7 @@ def _singles(shape: Sizes, dim: Dims) -> tuple[int, ...]:
     return tuple(d for d, size in enumerate(shape) if size == 1 and (dim is None or d in dim))
 
 
-def _squeeze_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _squeeze_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     gone = _singles(shapes[0], static.get("dim"))
     letters = tuple(range(len(shapes[0])))
     whole = _singles((1,) * len(letters), static.get("dim"))  # a part of a split dim may have size one
@@ -171,7 +171,7 @@ def squeeze(input: Array, dim: Dims = None) -> Array:
     return jnp.squeeze(input, _singles(input.shape, dim))
 
 
-def _unsqueeze_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _unsqueeze_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     letters = tuple(range(len(shapes[0])))
     at = wrap_dim(static["dim"], len(letters) + 1)
     return Factors((letters,), ((*letters[:at], "new", *letters[at:]),))
@@ -194,7 +194,7 @@ def _swapped(ndim: int, a: int, b: int) -> tuple[int, ...]:
 
 
 def _swap_dims(first: str, second: str) -> Rule:
-    def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    def rule(shapes: Sequence[Sizes], static: Static) -> Factors:
         return permuted(_swapped(len(shapes[0]), static[first], static[second]))
 
     return rule
@@ -224,7 +224,7 @@ def _reversed(ndim: int) -> range:
     return range(ndim)[::-1]
 
 
-def _reversed_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _reversed_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     del static
     return permuted(_reversed(len(shapes[0])))
 
@@ -251,7 +251,7 @@ def _last_two_swapped(ndim: int) -> Sequence[int]:
     return _swapped(ndim, ndim - 2, ndim - 1) if ndim > 1 else range(ndim)
 
 
-def _last_two_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _last_two_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     del static
     return permuted(_last_two_swapped(len(shapes[0])))
 
@@ -328,7 +328,7 @@ def _moved(ndim: int, source: Ints, destination: Ints) -> tuple[int, ...]:
     return tuple(goes[d] if d in goes else next(rest) for d in range(ndim))
 
 
-def _move_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _move_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     return permuted(_moved(len(shapes[0]), static["source"], static["destination"]))
 
 
@@ -370,7 +370,7 @@ def expanded(input: Array, size: Shape) -> Shape:
     return tuple(out)
 
 
-def _expand_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _expand_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     ndim, new = len(shapes[0]), len(static["size"]) - len(shapes[0])
     return Factors((tuple(range(ndim)),), ((*(f"new:{i}" for i in range(new)), *range(ndim)),))
 

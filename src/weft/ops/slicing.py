@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,10 +11,10 @@ from jax import lax
 
 from weft.errors import OutOfRangeError, ShapeError
 from weft.ops import _strides as strides
-from weft.ops._dims import Factors, NameOf, Rule, Sizes, along
+from weft.ops._dims import Factors, NameOf, Rule, Sizes, Static, along
 from weft.ops._findings import Misses
 from weft.ops._index import OUT_OF_BOUNDS, isolated, outside_dim, part_at, require_extent, with_part
-from weft.ops._kinds import Array, Dim, Scalar, Whole
+from weft.ops._kinds import Array, Dim, HostArray, Scalar, Whole
 from weft.ops._table import INTERNAL, IS_LINEAR, Check, Derivative, Public, View, defop
 
 view_op = partial(defop, shards=IS_LINEAR)
@@ -24,7 +23,7 @@ view_op = partial(defop, shards=IS_LINEAR)
 def _losing(names: Mapping[str, int | None], adds: tuple[str, ...] = ()) -> Rule:
     """The dims that these parameters (name: default) give disappear and must be whole; the letters `adds` come last."""
 
-    def rule(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+    def rule(shapes: Sequence[Sizes], static: Static) -> Factors:
         letters = tuple(range(len(shapes[0])))
         gone = frozenset(static.get(name, default) for name, default in names.items())
         return Factors((letters,), (tuple(d for d in letters if d not in gone) + adds,), gone)
@@ -33,16 +32,16 @@ def _losing(names: Mapping[str, int | None], adds: tuple[str, ...] = ()) -> Rule
 
 
 @isolated
-def _select_write(base: Array, value: Array, dim: int, index: Any) -> Array:
+def _select_write(base: Array, value: Array, dim: int, index: Scalar) -> Array:
     return with_part(base, lax.expand_dims(value, [dim]), index, dim)
 
 
-def _select_on_host(input: Any, index: Any, *, dim: int) -> Any:
+def _select_on_host(input: HostArray, index: Scalar, *, dim: int) -> HostArray:
     at = int(index)
     return input[(*[slice(None)] * dim, at, ...)] if dim else input[at, ...]
 
 
-def _select_at_on_host(input: Any, index: Any, *, dim: int) -> Any:
+def _select_at_on_host(input: HostArray, index: Scalar, *, dim: int) -> HostArray:
     last = input.shape[dim] - 1
     return _select_on_host(input, min(max(int(index), -1 - last), last), dim=dim)
 
@@ -59,7 +58,7 @@ def select(input: Array, dim: Dim, index: Scalar) -> Array:
 
 
 @isolated
-def _select_at_write(base: Array, value: Array, dim: int, index: Any) -> Array:
+def _select_at_write(base: Array, value: Array, dim: int, index: Scalar) -> Array:
     return lax.dynamic_update_index_in_dim(base, value, index, dim)
 
 
@@ -82,14 +81,14 @@ def select_at(input: Array, dim: Dim, index: Scalar) -> Array:
 
 
 @isolated
-def _slice_write(base: Array, value: Array, dim: int, start: Any, length: int, step: int = 1) -> Array:
+def _slice_write(base: Array, value: Array, dim: int, start: Scalar, length: int, step: int = 1) -> Array:
     if step == 1:
         return with_part(base, value, start, dim)
     at = start + step * jnp.arange(length)
     return jnp.moveaxis(jnp.moveaxis(base, dim, 0).at[at].set(jnp.moveaxis(value, dim, 0)), 0, dim)
 
 
-def _slice_on_host(input: Any, start: Any, *, dim: int, length: int, step: int = 1) -> Any:
+def _slice_on_host(input: HostArray, start: Scalar, *, dim: int, length: int, step: int = 1) -> HostArray:
     first = int(start)
     return input[(*[slice(None)] * dim, slice(first, first + length * step, step))]
 
@@ -144,7 +143,7 @@ def _places_along(offset: Whole, length: int) -> tuple[Array, Array]:
     return at + jnp.maximum(-by, 0), at + jnp.maximum(by, 0)
 
 
-def _unfold_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _unfold_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     letters = tuple(range(len(shapes[0])))
     at = static["dimension"]
     if not letters:
@@ -152,7 +151,7 @@ def _unfold_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
     return Factors((letters,), ((*letters[:at], NameOf(at), *letters[at + 1 :], "window"),), frozenset({at}))
 
 
-def _places(have: int, size: int, step: int) -> Any:
+def _places(have: int, size: int, step: int) -> HostArray:
     """The positions in each window: (windows, size)."""
     return (step * np.arange((have - size) // step + 1))[:, None] + np.arange(size)
 

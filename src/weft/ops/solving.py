@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +11,7 @@ from jax import lax
 
 from weft._base.dtype import from_numpy
 from weft.errors import DomainError, DTypeError, LinAlgError, ShapeError
-from weft.ops._dims import Factors, NameOf, Sizes, broadcast_shapes
+from weft.ops._dims import Factors, NameOf, Sizes, Static, broadcast_shapes
 from weft.ops._findings import Failures, FirstOf, Flags
 from weft.ops._kinds import Array, Operand
 from weft.ops._shape_dims import square
@@ -85,7 +84,7 @@ def dividing_lu_factors(A: Array) -> Outs:
     return _lu_factors(A)[:2]
 
 
-def _unpack_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _unpack_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     del static
     batch = tuple(range(len(shapes[0]) - 2))
     outs = ((*batch, NameOf("row"), "i"), (*batch, NameOf("row"), "i"), (*batch, "i", NameOf("column")))
@@ -133,7 +132,7 @@ def lu_parts(LU_data: Array, LU_pivots: Array, refusal: str = "") -> Outs:
 # --- systems ---
 
 
-def _system_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _system_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     a, b = shapes
     return system(len(broadcast_shapes(a[:-2], b[:-2])), a, b, ("right",), static.get("left", True))
 
@@ -163,7 +162,7 @@ def solve_triangular(A: Array, B: Array, *, upper: bool, left: bool = True, unit
     return lax.linalg.triangular_solve(a, b, left_side=left, lower=not upper, unit_diagonal=unitriangular)
 
 
-def _cholesky_system_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _cholesky_system_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     """The dims of the input stay; those of the factor of a symmetric matrix have no part in them."""
     b, a = shapes
     ndim = len(broadcast_shapes(a[:-2], b[:-2]))
@@ -314,7 +313,7 @@ def _pinv_pull(residuals: Outs, g: Array) -> tuple[Array, None, None]:
 _pinv.defvjp(_pinv_known, _pinv_pull)
 
 
-def _pinv_dims(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _pinv_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
     del static
     batch = tuple(range(len(shapes[0]) - 2))
     tolerances = tuple(batch[len(batch) - len(s) :] for s in shapes[1:])

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, IndexDomainError, OutOfRangeError, ShapeError
-from weft.ops._dims import Factors, Sizes, along
-from weft.ops._kinds import Array, Dim, IntDim, Operand
+from weft.ops._dims import Factors, Sizes, Static, along
+from weft.ops._kinds import Array, Arrays, Dim, IntDim, Operand
 from weft.ops._reduce import (
     is_complex,
     is_inexact,
@@ -42,7 +41,7 @@ def ranked(x: jax.Array, dim: int, descending: bool = False) -> tuple[jax.Array,
 
 @lifted
 def _sort_vjp(
-    g: Any, out: Any, input: Array, dim: Dim = -1, descending: bool = False, *, stable: bool | None = False
+    g: Arrays, out: Arrays, input: Array, dim: Dim = -1, descending: bool = False, *, stable: bool | None = False
 ) -> tuple[Array]:
     return (scattered_vjp(g[0], out[1], input, dim),)
 
@@ -61,7 +60,7 @@ def argsort(input: Array, dim: Dim = -1, descending: bool = False, *, stable: bo
     return ranked(input, dim, descending)[1]
 
 
-def _along_first(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _along_first(shapes: Sequence[Sizes], static: Static) -> Factors:
     return along(shapes, {**static, "dim": 0})
 
 
@@ -74,7 +73,7 @@ def msort(input: Array) -> Array:
 
 @lifted
 def _topk_vjp(
-    g: Any, out: Any, input: Array, k: int, dim: Dim = -1, largest: bool = True, sorted: bool = True
+    g: Arrays, out: Arrays, input: Array, k: int, dim: Dim = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Array]:
     return (scattered_vjp(g[0], out[1], input, dim),)
 
@@ -97,7 +96,7 @@ def topk(input: Array, k: int, dim: IntDim = -1, largest: bool = True, sorted: b
     return values, indices
 
 
-def _searches(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _searches(shapes: Sequence[Sizes], static: Static) -> Factors:
     """The sorted dim is whole; the values have a last dim of their own, and share the dims before it."""
     del static
     sequence, values, *sorter = shapes
@@ -195,7 +194,7 @@ def searchsorted(
     return _search(sequence, input, _side(right, side), out_int32)
 
 
-def _buckets(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _buckets(shapes: Sequence[Sizes], static: Static) -> Factors:
     del static
     letters = tuple(range(len(shapes[0])))
     return Factors((letters, ("sorted",)), (letters,), frozenset({"sorted"}))

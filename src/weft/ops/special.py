@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +13,7 @@ from weft._base.dtype import FLOAT
 from weft.ops._dims import pointwise
 from weft.ops._elementary import by_type, log, log1p, log_anywhere
 from weft.ops._error import erfcx, ndtr, normal_density
-from weft.ops._kinds import Array, Operand
+from weft.ops._kinds import Array, Arrays, Operand
 from weft.ops._rows import function_row, in_float64, require, unbroadcast
 from weft.ops._smooth import by_first, with_slope
 from weft.ops._table import FLOAT_TYPE, Derivative, Public, defop
@@ -109,7 +108,7 @@ def _zeta(x: Array, q: Array) -> Array:
 
 
 @_zeta.defjvp
-def _zeta_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+def _zeta_jvp(primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
     x, q = primals
     by_x = _zeta_slope(x, q)
     return _zeta(x, q), by_x * tangents[0] - x * _zeta(x + 1, q) * tangents[1]

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from math import prod as product
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from weft._base.dtype import FLOAT, INTEGER
 from weft.errors import DomainError, DTypeError, OutOfRangeError, ShapeError, UnsupportedDTypeError
-from weft.ops._dims import Factors, NameOf, Sizes, reduces
-from weft.ops._kinds import Array, Dims, Real, Whole
+from weft.ops._dims import Factors, NameOf, Sizes, Static, reduces
+from weft.ops._kinds import Array, Arrays, Dims, Real, Scalar, Whole
 from weft.ops._neural import like
 from weft.ops._reduce import axes, is_complex, is_inexact, real_type, reduces_twice, spread, wide
 from weft.ops._table import FLOAT_TYPE, INTERNAL, NO_DERIVATIVE, Check, Derivative, InputType, defop
 from weft.ops._type_names import scalar_name
 
 
-def _freedom(input: jax.Array, dim: Any, correction: Real | None) -> Any:
+def _freedom(input: jax.Array, dim: Dims, correction: Real | None) -> Scalar:
     """Degrees of freedom: elements for each result minus the correction, but at least 0."""
     count = product(input.shape[d] for d in axes(dim, input.ndim))
     if correction is None:
@@ -28,7 +27,7 @@ def _freedom(input: jax.Array, dim: Any, correction: Real | None) -> Any:
     return jnp.maximum(count - jnp.asarray(correction), 0).astype(real_type(wide(input).dtype))
 
 
-def _deviations(input: jax.Array, dim: Any) -> tuple[jax.Array, jax.Array]:
+def _deviations(input: jax.Array, dim: Dims) -> tuple[jax.Array, jax.Array]:
     """Deviations from the mean over `dim`, and that mean with its dims kept."""
     x = wide(input)
     mean = jnp.mean(x, axis=axes(dim, x.ndim), keepdims=True)
@@ -36,7 +35,7 @@ def _deviations(input: jax.Array, dim: Any) -> tuple[jax.Array, jax.Array]:
 
 
 def _moments(
-    name: str, input: jax.Array, dim: Any, correction: Real | None, keepdim: bool
+    name: str, input: jax.Array, dim: Dims, correction: Real | None, keepdim: bool
 ) -> tuple[jax.Array, jax.Array]:
     """Variance and mean, both in the type that PyTorch accumulates in."""
     if not is_inexact(input.dtype):
@@ -48,7 +47,7 @@ def _moments(
     return var, mean if keepdim else jnp.squeeze(mean, over)
 
 
-def _var_grad(g: jax.Array, input: jax.Array, dim: Any, correction: Real | None) -> jax.Array:
+def _var_grad(g: jax.Array, input: jax.Array, dim: Dims, correction: Real | None) -> jax.Array:
     off, _ = _deviations(input, dim)
     return spread(g, input.shape, dim) * (off * 2 / _freedom(input, dim, correction))
 
@@ -58,57 +57,49 @@ def _root_grad(g: jax.Array, root: jax.Array) -> jax.Array:
     return jnp.where(root == 0, 0, g / (2 * jnp.where(root == 0, 1, root)))
 
 
-def _mean_grad(g: jax.Array, input: jax.Array, dim: Any) -> jax.Array:
+def _mean_grad(g: jax.Array, input: jax.Array, dim: Dims) -> jax.Array:
     over = axes(dim, input.ndim)
     return jnp.broadcast_to(spread(g, input.shape, dim), input.shape) / product(input.shape[d] for d in over)
 
 
-def _var_vjp(
-    g: Array,
-    out: Array,
-    input: Array,
-    dim: Dims = None,
-    *,
-    correction: Real | None = None,
-    keepdim: bool = False,
-) -> tuple[Array]:
-    return (_var_grad(g, input, dim, correction),)
+def _vjp(grad: Callable[..., Array]) -> Callable[..., tuple[Array]]:
+    """A row's derivative, from `grad(g, out, input, dim, correction)`."""
+
+    def vjp(
+        g: Array | Arrays,
+        out: Array | Arrays,
+        input: Array,
+        dim: Dims = None,
+        *,
+        correction: Real | None = None,
+        keepdim: bool = False,
+    ) -> tuple[Array]:
+        del keepdim
+        return (grad(g, out, input, dim, correction),)
+
+    return vjp
 
 
-def _std_vjp(
-    g: Array,
-    out: Array,
-    input: Array,
-    dim: Dims = None,
-    *,
-    correction: Real | None = None,
-    keepdim: bool = False,
-) -> tuple[Array]:
-    return (_var_grad(_root_grad(g, out), input, dim, correction),)
+@_vjp
+def _var_vjp(g: Array, out: Array, input: Array, dim: Dims, correction: Real | None) -> Array:
+    del out
+    return _var_grad(g, input, dim, correction)
 
 
-def _var_mean_vjp(
-    g: Any,
-    out: Any,
-    input: Array,
-    dim: Dims = None,
-    *,
-    correction: Real | None = None,
-    keepdim: bool = False,
-) -> tuple[Array]:
-    return (_var_grad(g[0], input, dim, correction) + _mean_grad(g[1], input, dim),)
+@_vjp
+def _std_vjp(g: Array, out: Array, input: Array, dim: Dims, correction: Real | None) -> Array:
+    return _var_grad(_root_grad(g, out), input, dim, correction)
 
 
-def _std_mean_vjp(
-    g: Any,
-    out: Any,
-    input: Array,
-    dim: Dims = None,
-    *,
-    correction: Real | None = None,
-    keepdim: bool = False,
-) -> tuple[Array]:
-    return (_var_grad(_root_grad(g[0], out[0]), input, dim, correction) + _mean_grad(g[1], input, dim),)
+@_vjp
+def _var_mean_vjp(g: Arrays, out: Arrays, input: Array, dim: Dims, correction: Real | None) -> Array:
+    del out
+    return _var_grad(g[0], input, dim, correction) + _mean_grad(g[1], input, dim)
+
+
+@_vjp
+def _std_mean_vjp(g: Arrays, out: Arrays, input: Array, dim: Dims, correction: Real | None) -> Array:
+    return _var_grad(_root_grad(g[0], out[0]), input, dim, correction) + _mean_grad(g[1], input, dim)
 
 
 @defop(derivative=Derivative(vjp=_var_vjp, name="Var"), dims=reduces, public=INTERNAL)
@@ -168,7 +159,9 @@ def _weights(count: int, **by_name: jax.Array | None) -> jax.Array | None:
     return merged
 
 
-def _covariance(input: jax.Array, correction: Any, fweights: jax.Array | None, aweights: jax.Array | None) -> jax.Array:
+def _covariance(
+    input: jax.Array, correction: Scalar, fweights: jax.Array | None, aweights: jax.Array | None
+) -> jax.Array:
     x = input if input.ndim == 2 else input.reshape(1, -1)
     weights = _weights(x.shape[1], fweights=fweights, aweights=aweights)
     total = x.shape[1] if weights is None else jnp.sum(weights)
@@ -202,7 +195,7 @@ def _negative_weights(
     return bad
 
 
-def _between_variables(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _between_variables(shapes: Sequence[Sizes], static: Static) -> Factors:
     """Variables against variables; the first of both dims has their name."""
     del static
     letters = tuple(tuple((at, dim) for dim in range(len(shape))) for at, shape in enumerate(shapes))
@@ -240,13 +233,13 @@ def corrcoef(input: Array) -> Array:
     return jnp.clip(c, -1, 1)
 
 
-def _bins(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _bins(shapes: Sequence[Sizes], static: Static) -> Factors:
     del static
     letters = tuple(range(len(shapes[0])))
     return Factors((letters,), (("bins",),), frozenset(letters))
 
 
-def _bin_range(input: jax.Array, low: jax.Array, high: jax.Array) -> tuple[Any, Any]:
+def _bin_range(input: jax.Array, low: jax.Array, high: jax.Array) -> tuple[Array, Array]:
     """The range that the bins cover: that of the data if both ends are equal; never empty."""
     least, most = (jnp.min(input), jnp.max(input)) if input.size else (low, high)
     own = jnp.where(least == most, least - 1, least), jnp.where(least == most, most + 1, most)

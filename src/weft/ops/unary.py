@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
@@ -13,7 +12,7 @@ from jax import lax
 from weft._base.dtype import BOOL, COMPLEX, FLOAT, INTEGER
 from weft.errors import DTypeError
 from weft.ops import _strides as strides
-from weft.ops._dims import Factors, Sizes, pointwise
+from weft.ops._dims import Factors, Sizes, Static, pointwise
 from weft.ops._float8 import converted
 from weft.ops._kinds import Array, DTypeArg, Scalar
 from weft.ops._rows import alias, category, documented, refuse_complex, require
@@ -135,7 +134,7 @@ def frac(input: Array) -> Array:
     return input - lax.stop_gradient(jnp.trunc(input))
 
 
-def _twice(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _twice(shapes: Sequence[Sizes], static: Static) -> Factors:
     """Both outputs have the dims of the input."""
     one = pointwise(shapes, static)
     return Factors(one.ins, one.outs * 2)

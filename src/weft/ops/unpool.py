@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax.numpy as jnp
 
 from weft.errors import DomainError, DTypeError, ShapeError
-from weft.ops._dims import Factors, NameOf, Sizes
+from weft.ops._dims import Factors, NameOf, Sizes, Static
 from weft.ops._findings import Misses
 from weft.ops._index import outside
 from weft.ops._kinds import Array, Shape
@@ -18,7 +17,7 @@ from weft.ops._table import INTERNAL, NO_ARITHMETIC, Check, Derivative, defop
 from weft.ops._type_names import scalar_name
 
 
-def _planes(shapes: Sequence[Sizes], static: Mapping[str, Any]) -> Factors:
+def _planes(shapes: Sequence[Sizes], static: Static) -> Factors:
     """Batch and channels pass through; places are whole."""
     n = len(static["output_size"])
     ndim = len(shapes[0])

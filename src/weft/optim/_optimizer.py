@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from weft._base.activity import Activity, process
 from weft._base.capture import active_capture
 from weft._base.cell import Registry
+from weft._base.guards import is_dict, is_list_or_tuple, is_tuple
 from weft._base.handles import Handle
 from weft._base.interrupts import uninterrupted
 from weft._base.site import end_at_user, ends_at_user, warn_user
@@ -43,6 +44,10 @@ Params = Iterable[Tensor] | Iterable[Group] | Iterable[tuple[str, Tensor]]
 """What an optimizer is made of: parameters, groups of them with options, or parameters with names."""
 
 
+def _span_name(method: str, optimizer: object, *_: object, **__: object) -> str:
+    return f"Optimizer.{method}#{type(optimizer).__name__}.{method}"
+
+
 class Optimizer:
     """Parameters in groups, each with its own options, and state for each parameter.
 
@@ -59,7 +64,7 @@ class Optimizer:
     def __init_subclass__(cls, **kwargs: Arg) -> None:
         super().__init_subclass__(**kwargs)
         if "step" in vars(cls):
-            cls.step = _with_hooks(cls.step)
+            cls.step = cls._with_hooks(cls.step)
 
     def __init__(self, params: Params, defaults: Group) -> None:
         log_api_usage_once("python.optimizer")
@@ -86,7 +91,7 @@ class Optimizer:
 
     def add_param_group(self, param_group: Group) -> None:
         """Add a group of parameters, with the options that differ from the defaults."""
-        if not isinstance(param_group, dict):
+        if not is_dict(param_group):
             raise ArgumentError(f"param_group must be a dict, but got {type(param_group)}")
         group = dict(param_group)
         group["params"], names = _unpacked(group["params"])
@@ -121,7 +126,7 @@ class Optimizer:
         self.param_groups.append(group)
 
     def __repr__(self) -> str:
-        groups = []
+        groups: list[str] = []
         for at, group in enumerate(self.param_groups):
             lines = [f"    {name}: {group[name]}\n" for name in sorted(group) if name != "params"]
             groups.append(f"Parameter Group {at}\n{''.join(lines)}")
@@ -130,7 +135,7 @@ class Optimizer:
     # --- stepping ---------------------------------------------------------------------------------------------
 
     @ends_at_user
-    @spanned(Phase.RECORDING, lambda optimizer, *_, **__: f"Optimizer.zero_grad#{type(optimizer).__name__}.zero_grad")
+    @spanned(Phase.RECORDING, partial(_span_name, "zero_grad"))
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Remove the gradients of all parameters, or set them to zero."""
         for group in self.param_groups:
@@ -140,6 +145,49 @@ class Optimizer:
     def step(self, closure: Closure | None = None) -> Result:
         """Update the parameters. `closure`, if given, computes the gradients again and returns the loss."""
         raise NotImplementedError
+
+    @staticmethod
+    def _with_hooks(step: AnyCallable) -> AnyCallable:
+        """Wrap a step: run the optimizer's hooks around it, and compute what is pending at its end."""
+
+        @wraps(step)
+        def run(self: Optimizer, *args: Arg, **kwargs: Arg) -> Result:
+            # a subclass calls the step of its base, or only wraps another
+            if self.stepping or "_hooks" not in vars(self):
+                return step(self, *args, **kwargs)
+            self.stepping = True
+            try:
+                return self._run_with_hooks(step, (self, *args), kwargs)
+            except KeyboardInterrupt as error:
+                end_at_user(error)
+                raise
+            finally:
+                self.stepping = False
+                uninterrupted.end_extension()
+
+        return run
+
+    @spanned(Phase.RECORDING, partial(_span_name, "step"))
+    def _run_with_hooks(self, step: AnyCallable, args: Args, kwargs: Kwargs) -> Result:
+        state = ambient()
+        # Replays step without Python code, so they hold while options and state are as they were.
+        if state.capture is not None:
+            params = [group["params"] for group in self.param_groups]
+            state.capture.stepped(self._what_a_capture_depends_on, self.state, *params)
+        if self._opt_called is False:
+            self._opt_called = True
+        for hook in (*_before_all.values(), *self._hooks["step_pre"].values()):
+            replacement = hook(self, args, kwargs)
+            if replacement is not None:
+                args, kwargs = _pre_hook_result(replacement)
+        loss = step(*args, **kwargs)
+        for hook in (*self._hooks["step_post"].values(), *_after_all.values()):
+            hook(self, args, kwargs)
+        end_optimizer_step()
+        if process.activity is not None:
+            _tell_step(process.activity, id(self))
+            active_capture().repeats(partial(_tell_step, process.activity, id(self)))
+        return loss
 
     _read_by_calls = ()  # the next method tells instead
 
@@ -160,15 +208,19 @@ class Optimizer:
         """Whether the function that `capture` records has made it."""
         return self._made_in is not None and self._made_in() is capture
 
-    def _watch_steps(self) -> None:
+    def watch_steps(self) -> None:
         """Note from now on whether there was a step."""
         if self._opt_called is None:
             self._opt_called = False
             self._watched = vars(self).get("step")
 
-    def _is_overridden(self) -> bool:
-        """Whether `step` was replaced since `_watch_steps`."""
+    def is_overridden(self) -> bool:
+        """Whether `step` was replaced since `watch_steps`."""
         return vars(self).get("step") is not self._watched
+
+    def was_stepped(self) -> bool:
+        """Whether there was a step since `watch_steps`."""
+        return bool(self._opt_called)
 
     # --- state dicts ------------------------------------------------------------------------------------------
 
@@ -177,14 +229,14 @@ class Optimizer:
         for hook in list(self._hooks["state_dict_pre"].values()):
             hook(self)
         numbers: dict[Any, int] = {}
-        groups = []
+        groups: list[Group] = []
         for group in self.param_groups:
             for param in group["params"]:
                 numbers.setdefault(param, len(numbers))
             packed = {name: value for name, value in group.items() if name != "params"}
             groups.append({**packed, "params": [numbers[param] for param in group["params"]]})
         packed_state = {numbers.get(key, key): value for key, value in self.state.items()}
-        contents = {"state": packed_state, "param_groups": groups}
+        contents: SavedState = {"state": packed_state, "param_groups": groups}
         for hook in list(self._hooks["state_dict_post"].values()):
             contents = hook(self, contents) or contents
         return contents
@@ -334,49 +386,6 @@ def register_optimizer_step_post_hook(hook: Callable[..., None]) -> Handle:
     return Handle(_after_all, hook)
 
 
-def _with_hooks(step: AnyCallable) -> AnyCallable:
-    """Wrap a step: run the optimizer's hooks around it, and compute what is pending at its end."""
-
-    @wraps(step)
-    def run(self: Optimizer, *args: Arg, **kwargs: Arg) -> Result:
-        if self.stepping or "_hooks" not in vars(self):  # a subclass calls the step of its base, or only wraps another
-            return step(self, *args, **kwargs)
-        self.stepping = True
-        try:
-            return _run_with_hooks(self, step, (self, *args), kwargs)
-        except KeyboardInterrupt as error:
-            end_at_user(error)
-            raise
-        finally:
-            self.stepping = False
-            uninterrupted.end_extension()
-
-    return run
-
-
-@spanned(Phase.RECORDING, lambda optimizer, *_: f"Optimizer.step#{type(optimizer).__name__}.step")
-def _run_with_hooks(self: Optimizer, step: AnyCallable, args: Args, kwargs: Kwargs) -> Result:
-    state = ambient()
-    # Replays step without Python code, so they hold while options and state are as they were.
-    if state.capture is not None:
-        params = [group["params"] for group in self.param_groups]
-        state.capture.stepped(self._what_a_capture_depends_on, self.state, *params)
-    if self._opt_called is False:
-        self._opt_called = True
-    for hook in (*_before_all.values(), *self._hooks["step_pre"].values()):
-        replacement = hook(self, args, kwargs)
-        if replacement is not None:
-            args, kwargs = _pre_hook_result(replacement)
-    loss = step(*args, **kwargs)
-    for hook in (*self._hooks["step_post"].values(), *_after_all.values()):
-        hook(self, args, kwargs)
-    end_optimizer_step()
-    if process.activity is not None:
-        _tell_step(process.activity, id(self))
-        active_capture().repeats(partial(_tell_step, process.activity, id(self)))
-    return loss
-
-
 def _tell_step(activity: Activity, optimizer: int) -> None:
     """Tell the launcher of a step."""
     activity.step(optimizer)
@@ -385,7 +394,7 @@ def _tell_step(activity: Activity, optimizer: int) -> None:
 
 
 def _pre_hook_result(replacement: object) -> tuple[Args, Kwargs]:
-    if not (isinstance(replacement, tuple) and len(replacement) == 2):
+    if not (is_tuple(replacement) and len(replacement) == 2):
         raise OptionError(f"step must return None or a tuple of (new_args, new_kwargs), but got {replacement}.")
     return replacement
 
@@ -413,9 +422,9 @@ def _cast(param: Tensor, value: PyTree, name: object = None) -> PyTree:
     if isinstance(value, Tensor):
         copied = wrap(own(value._read())).to(device=param.device)
         return copied if name == "step" or not param.dtype.is_floating_point else copied.to(dtype=param.dtype)
-    if isinstance(value, dict):
+    if is_dict(value):
         return {key: _cast(param, entry, key) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
+    if is_list_or_tuple(value):
         return type(value)(_cast(param, entry) for entry in value)
     if is_of_other_library(value):
         raise ArgumentError(f"loaded state dict has a state that is no tensor of Weft, but {kind_and_advice(value)}")

@@ -43,9 +43,9 @@ def _step_on_rows(name: str, params: Tensors, grads: Tensors, *rest: Arg, **opti
     values = [g if encoding is None else encoding.values for g, encoding in zip(grads, encodings, strict=True)]
     arguments = [parts(x) if is_column and x else x for x, is_column in zip(rest, columns, strict=True)]
     new = getattr(op, name)(parts(params), values, *arguments, **options)
-    new = (new,) if isinstance(new, Tensor) else new
+    new: Tensors = (new,) if isinstance(new, Tensor) else new
     targets = [*params, *[x for own, is_column in zip(rest, columns, strict=True) if is_column for x in own]]
-    merged = []
+    merged: list[Tensor] = []
     for at, (target, result) in enumerate(zip(targets, new, strict=False)):
         encoding = encodings[at % len(encodings)]
         merged.append(result if encoding is None else target.index_copy(0, encoding.indices[0], result))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 
+from weft._base.guards import is_dict, is_list
 from weft._base.types import SavedState
 from weft._tensor.tensor import Tensor
 from weft.errors import StateDictError
@@ -17,7 +18,7 @@ _NAME = "swap_in_optimizer_params_and_state"
 @contextmanager
 def swap_in_optimizer_params_and_state(
     optimizer: Optimizer, swapin_parameters: Mapping[str, Tensor], swapin_optim_state: SavedState
-) -> Iterator[None]:
+) -> Generator[None]:
     """Let an optimizer, which has state, step on other parameters with the state of a state dict, within the block.
 
     The parameters are in the order of the optimizer's own. Tensors of the state dict are updated in place; new entries
@@ -25,7 +26,7 @@ def swap_in_optimizer_params_and_state(
     """
     if not optimizer.state:
         raise StateDictError(f"{_NAME} requires initialized optimizer state.")
-    if not isinstance(swapin_optim_state, dict):
+    if not is_dict(swapin_optim_state):
         raise StateDictError(f"{_NAME} requires a DCP-style optimizer state_dict.")
     entries = _entries(swapin_optim_state.get("state"))
     groups = _groups(optimizer, swapin_optim_state.get("param_groups"))
@@ -56,7 +57,7 @@ def swap_in_optimizer_params_and_state(
 
 
 def _entries(state: object) -> dict[int, SavedState]:
-    if not isinstance(state, dict):
+    if not is_dict(state):
         raise StateDictError(
             f"{_NAME} requires swapin_optim_state['state'] to be a dict mapping packed parameter ids to per-param "
             f"state dicts, got {type(state).__name__}."
@@ -69,7 +70,7 @@ def _entries(state: object) -> dict[int, SavedState]:
 
 
 def _groups(optimizer: Optimizer, groups: object) -> list[Group]:
-    if not isinstance(groups, list):
+    if not is_list(groups):
         raise StateDictError(
             f"{_NAME} requires swapin_optim_state['param_groups'] to be a list of param-group dicts, "
             f"got {type(groups).__name__}."
@@ -82,10 +83,10 @@ def _groups(optimizer: Optimizer, groups: object) -> list[Group]:
 
 
 def _check_group(at: int, group: Group, new: object) -> None:
-    if not isinstance(new, dict):
+    if not is_dict(new):
         raise StateDictError(f"{_NAME} requires each optimizer param group to be a dictionary.")
     numbers = new.get("params")
-    if not isinstance(numbers, list) or not all(isinstance(number, int) for number in numbers):
+    if not is_list(numbers) or not all(isinstance(number, int) for number in numbers):
         raise StateDictError(
             f"{_NAME} requires optimizer.state_dict()-style param_groups[*]['params'] entries keyed by packed "
             "parameter ids."

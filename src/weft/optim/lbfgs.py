@@ -179,18 +179,18 @@ class _Line:
 class _History:
     """The state passed from one iteration to the next, with the names of PyTorch's state dicts."""
 
-    d: Any = None
+    d: Tensor | None = None
     t: float = 0.0
-    old_dirs: list[Any] = field(default_factory=list)  # changes of the gradient
-    old_stps: list[Any] = field(default_factory=list)  # the steps that caused them
-    ro: list[Any] = field(default_factory=list)  # reciprocals of the products of both
+    old_dirs: list[Tensor] = field(default_factory=list[Tensor])  # changes of the gradient
+    old_stps: list[Tensor] = field(default_factory=list[Tensor])  # the steps that caused them
+    ro: list[Tensor] = field(default_factory=list[Tensor])  # reciprocals of the products of both
     H_diag: Any = 1
-    prev_flat_grad: Any = None
+    prev_flat_grad: Tensor | None = None
     prev_loss: float = 0.0
 
     def direction(self, gradient: Tensor, most: int) -> tuple[Tensor, float]:
         """The descent direction, and the directional derivative along it."""
-        if self.prev_flat_grad is not None:
+        if self.prev_flat_grad is not None and self.d is not None:
             self._learn(gradient - self.prev_flat_grad, self.d * float(self.t), most)
         if not self.old_dirs:
             steepest = -gradient * self.H_diag

@@ -6,17 +6,18 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from weft._base.device import DeviceLike
-from weft._base.dtype import int64
+from weft._base.device import DeviceLike, device
+from weft._base.dtype import DType, int64
+from weft._base.guards import is_a, is_list_or_tuple
 from weft._base.state import using
 from weft._base.types import Arg, Result
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
 from weft.errors import ValueRangeError
 from weft.nn._module import Module
-from weft.nn._norm import _BatchNorm
+from weft.nn._norm import BatchNormBase
 from weft.optim._optimizer import Optimizer
 from weft.optim.lr_scheduler._base import LRScheduler, per_group
 
@@ -127,14 +128,14 @@ class AveragedModel(Module):
         return chain(model.parameters(), model.buffers()) if self.use_buffers else model.parameters()
 
     def _average(self, averages: list[Tensor], currents: list[Tensor]) -> None:
-        together: dict[Any, tuple[list[Any], list[Any]]] = {}
+        together: dict[tuple[device, DType], tuple[list[Tensor], list[Tensor]]] = {}
         for old, new in zip(averages, currents, strict=False):
             olds, news = together.setdefault((old.device, old.dtype), ([], []))
             olds.append(old)
             news.append(new)
         update = self.multi_avg_fn or _for_lists(self.avg_fn or get_swa_avg_fn())
-        for (device, _), (olds, news) in together.items():
-            update(olds, news, self.n_averaged.to(device))
+        for (destination, _), (olds, news) in together.items():
+            update(olds, news, self.n_averaged.to(destination))
 
 
 def update_bn(loader: Iterable[Arg], model: Module, device: DeviceLike | None = None) -> None:
@@ -142,7 +143,7 @@ def update_bn(loader: Iterable[Arg], model: Module, device: DeviceLike | None = 
 
     If a batch is a list or tuple, its first entry is the model's input.
     """
-    norms = {module: module.momentum for module in model.modules() if isinstance(module, _BatchNorm)}
+    norms = {module: module.momentum for module in model.modules() if isinstance(module, BatchNormBase)}
     if not norms:
         return
     was_training = model.training
@@ -153,7 +154,7 @@ def update_bn(loader: Iterable[Arg], model: Module, device: DeviceLike | None = 
             norm.momentum = None  # for a mean over all batches
         with using(grad=False):
             for batch in loader:
-                entry = batch[0] if isinstance(batch, (list, tuple)) else batch
+                entry = batch[0] if is_list_or_tuple(batch) else batch
                 model(entry if device is None else entry.to(device))
     finally:
         for norm, momentum in norms.items():
@@ -175,7 +176,7 @@ class SWALR(LRScheduler):
         rates = per_group("swa_lr", optimizer, swa_lr)
         if anneal_strategy not in ("cos", "linear"):
             raise ValueRangeError(f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}")
-        if not isinstance(anneal_epochs, int) or anneal_epochs < 0:
+        if not is_a(anneal_epochs, int) or anneal_epochs < 0:
             raise ValueRangeError(f"anneal_epochs must be equal or greater than 0, got {anneal_epochs}")
         for rate, group in zip(rates, optimizer.param_groups, strict=True):
             group["swa_lr"] = rate
@@ -193,7 +194,7 @@ class SWALR(LRScheduler):
         if self.anneal_epochs == 0:
             step = max(1, step)
         before, now = self._share(step - 1), self._share(step)
-        rates = []
+        rates: list[Rate] = []
         for group in self.optimizer.param_groups:
             end = group["swa_lr"]
             start = end if before == 1 else (group["lr"] - before * end) / (1 - before)

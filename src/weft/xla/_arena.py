@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from weft._base.types import PyTree
+from weft._base.types import Arg, PyTree
 from weft.xla._nested import replaced
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ class ToXlaTensorArena:
     `convert_fn` returns one replacement for each tensor, in order. It is not called if there is nothing to convert.
     """
 
-    def __init__(self, convert_fn: Callable[[list[Any]], Iterable[object]], select_fn: Select) -> None:
+    def __init__(self, convert_fn: Callable[[list[Arg]], Iterable[object]], select_fn: Select) -> None:
         self._convert_fn = convert_fn
         self._select_fn = select_fn
 

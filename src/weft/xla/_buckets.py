@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
+from weft._base.guards import is_list
 from weft._base.types import AnyCallable, PyTree, Result
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ValueRangeError
@@ -37,7 +38,7 @@ class CoalescingBuckets:
         self._total = 0
         self._bucket: list[Tensor] = []
         self._bucket_outputs: list[Tensor] = []
-        self._results: list[Any] = []
+        self._results: list[Tensor] = []
 
     def add(self, tensor: Tensor, idx: int) -> None:
         """Put the tensor with this index into the bucket."""
@@ -75,7 +76,7 @@ class CoalescingBuckets:
 
 def require_tensors(name: str, value: PyTree, accepts: str = "a list of Tensors") -> None:
     """Raise `TypeError` unless an argument is a list of tensors; `accepts` says what it may be."""
-    if not isinstance(value, list) or not all(isinstance(item, Tensor) for item in cast("list[Any]", value)):
+    if not is_list(value) or not all(isinstance(item, Tensor) for item in value):
         raise ArgumentError(f"`{name}` needs to be {accepts}, but given {type(cast('Any', value))}.")
 
 

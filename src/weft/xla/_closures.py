@@ -7,9 +7,9 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 from weft._base.state import ambient, using
+from weft._base.types import Arg
 from weft.errors import XlaError
 
 
@@ -22,7 +22,7 @@ class ClosureThread:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: deque[tuple[Callable[[], object], Mapping[str, Any]]] = deque()
+        self._waiting: deque[tuple[Callable[[], object], Mapping[str, Arg]]] = deque()
         self._running = False
         self._failure: Exception | None = None
         atexit.register(self._show_failure)
@@ -67,7 +67,7 @@ class ClosureThread:
                 return
             del closure, next_one  # with the tensors that it holds
 
-    def _next(self) -> tuple[Callable[[], object], Mapping[str, Any]] | None:
+    def _next(self) -> tuple[Callable[[], object], Mapping[str, Arg]] | None:
         with self._lock:
             if self._waiting:
                 return self._waiting.popleft()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import index
-from typing import Any, overload
+from typing import overload
 
 import weft
 from weft._base.state import using
-from weft._base.types import PyTree
+from weft._base.types import Arg, PyTree
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ValueRangeError, XlaError
-from weft.ops._replicas import Groups
+from weft.ops._kinds import Groups
 from weft.xla._buckets import CoalescingBuckets, require_length, require_tensors
 from weft.xla._flags import flag
 from weft.xla._replicas import replicas
@@ -108,7 +108,7 @@ def all_gather_bucketized(
     if pin_layout:
         raise XlaError("For xm.all_gather_bucketized, pin_layout=True is not yet supported.")
 
-    def gather(value: PyTree, output: Any = None) -> Any:
+    def gather(value: PyTree, output: PyTree = None) -> PyTree:
         return all_gather(value, dim, groups, output, pin_layout=False)
 
     return CoalescingBuckets(gather, input_list, output, bucket_cap_mb=bucket_cap_mb)()
@@ -151,7 +151,7 @@ def reduce_scatter_bucketized(
 ) -> list[Tensor]:
     """`reduce_scatter` of a list, in buckets of `bucket_cap_mb` MiB."""
 
-    def scatter(input: Any, output: Any = None) -> Any:
+    def scatter(input: PyTree, output: PyTree = None) -> PyTree:
         return reduce_scatter(reduce_type, input, scale, scatter_dim, shard_count, groups, output, pin_layout)
 
     return CoalescingBuckets(scatter, input_list, output, bucket_cap_mb=bucket_cap_mb)()
@@ -263,7 +263,7 @@ def _written(result: Tensor, output: object) -> Tensor:
     return output
 
 
-def _all_written(results: list[Tensor], output: Any) -> list[Tensor]:
+def _all_written(results: list[Tensor], output: Arg) -> list[Tensor]:
     if output is None:
         return results
     require_tensors("output", output)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+
+import jax
 
 from weft._base.device import DeviceLike, current_index, set_current_index
 from weft._base.device import device as device_class
 from weft._base.site import warn_user
 from weft._lazy.runtime import xla_devices
 from weft._tensor.convert import existing
+from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DeviceError, IndexRangeError
 from weft.xla._flags import flag
 from weft.xla._lazy_property import LazyProperty
@@ -20,7 +22,7 @@ _REAL = re.compile(r"([A-Z]+):(\d+)")
 _DEVKIND = "`devkind` argument is deprecated and will be removed in a future release."
 
 
-def is_xla_tensor(tensor: Any) -> bool:
+def is_xla_tensor(tensor: Tensor) -> bool:
     """Whether a tensor is on an XLA device: `tensor.device.type` is "xla"."""
     return tensor.device.type == "xla"
 
@@ -74,7 +76,7 @@ def real_devices() -> list[str]:
     return [real_name(held) for held in xla_devices()]
 
 
-def real_name(held: Any) -> str:
+def real_name(held: jax.Device) -> str:
     """The name of a jax device by its hardware, with its number among those of all processes."""
     number = xla_devices(everywhere=True).index(held)
     return f"{'CUDA' if held.platform == 'gpu' else held.platform.upper()}:{number}"
@@ -101,7 +103,7 @@ def xla_device_hw(device: DeviceLike) -> str:
     return _xla_real_device(xla_device() if str(device) == "xla" else device).split(":")[0]
 
 
-def jax_device_of(device: DeviceLike | None) -> Any:
+def jax_device_of(device: DeviceLike | None) -> jax.Device:
     """The jax device of an XLA device, by default of the current one."""
     target = xla_device() if device is None else existing(device)
     if target.type != "xla":

@@ -33,8 +33,8 @@ class _Pipeline:
     """
 
     def __init__(self, loaded: int, ready: int) -> None:
-        self.loaded: Channel[Any] = Channel(loaded)
-        self.ready: Channel[Any] = Channel(ready)
+        self.loaded: Channel[Batch] = Channel(loaded)
+        self.ready: Channel[Batch] = Channel(ready)
 
 
 class ParallelLoader:
@@ -124,13 +124,13 @@ class PerDeviceLoader:
     def __iter__(self) -> Iterator[Batch]:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> Batch:
         return self.next()
 
     def __len__(self) -> int:
         return self._loader.per_device_samples()
 
-    def next(self) -> Any:
+    def next(self) -> Batch:
         """The next batch; `StopIteration` after the last one, whose step is ended."""
         if self._yielded % self._loader.batches_per_execution == 0:
             mark_step()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from weft._base.device import DeviceLike
 from weft._lazy.runtime import finish, memory_of, xla_devices
+from weft._tensor.tensor import Tensor
 from weft.xla._context import raise_closure_failures
 from weft.xla._devices import jax_device_of
 
@@ -38,7 +39,7 @@ def wait_device_ops(devices: Iterable[DeviceLike] = ()) -> None:
     raise_closure_failures()
 
 
-def unlazy(tensors: Iterable[Any]) -> None:
+def unlazy(tensors: Iterable[Tensor]) -> None:
     """Wait until these tensors are computed. This is for measurements; programs need not wait."""
     arrays = [tensor._array() for tensor in tensors]
     for array in arrays:

@@ -66,7 +66,7 @@ class _Search:
     def __init__(self, data: PyTree, select: Select) -> None:
         self._select = select
         self._seen: set[int] = set()
-        self.matches: list[Any] = []
+        self.matches: list[Arg] = []
         self.holders: set[int] = set()
         self._visit(data)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from weft import serialization
-from weft._base.types import PyTree
+from weft._base.types import Arg, PyTree
 from weft.errors import ArgumentError, ValueRangeError
 from weft.xla._replicas import replicas
 from weft.xla._saving import _maybe_convert_to_cpu
@@ -36,7 +36,7 @@ def rendezvous(tag: str, payload: bytes = b"", replicas: Sequence[int] = ()) -> 
     return xla_rendezvous(payload, replicas or None, tag)
 
 
-def mesh_reduce(tag: str, data: PyTree, reduce_fn: Callable[[list[Any]], T]) -> T:
+def mesh_reduce(tag: str, data: PyTree, reduce_fn: Callable[[list[Arg]], T]) -> T:
     """`reduce_fn(list)` of what all replicas have given, in order of ordinals, such as the mean of their accuracies.
 
     `data` are tensors, numbers, strings and containers of them; its tensors arrive on the CPU. Every replica calls

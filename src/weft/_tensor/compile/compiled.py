@@ -336,7 +336,7 @@ def compile(
         return partial(compile, fullgraph=fullgraph, disable=disable)
     if disable:
         return model
-    around = getattr(type(model), "_compiled", None)  # a replica's own work around its module is not compiled
+    around = getattr(type(model), "compiled_by", None)  # a replica's own work around its module is not compiled
     return Compiled(model, fullgraph) if around is None else around(model, partial(Compiled, fullgraph=fullgraph))
 
 

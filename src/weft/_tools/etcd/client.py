@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from weft._base.types import Json
 from weft._comm.deadline import Deadline
 from weft.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from weft.errors import RendezvousConnectionError, ValueRangeError
@@ -146,7 +147,7 @@ class EtcdClient:
         body = {"key": _text(prefix), "range_end": _text(end), **options}
         return self._call("/v3/kv/range", body).get("kvs", [])
 
-    def _put(self, key: str, value: bytes) -> dict[str, Any]:
+    def _put(self, key: str, value: bytes) -> dict[str, Json]:
         return {"key": _text(key), "value": b64encode(value).decode(), "lease": self._living_lease()}
 
     def _living_lease(self) -> str:
@@ -162,7 +163,7 @@ class EtcdClient:
     def _grant_lease(self, timeout: float) -> str:
         return self._call("/v3/lease/grant", {"TTL": str(_LEASE_SECONDS)}, timeout=timeout)["ID"]
 
-    def _call(self, path: str, body: dict[str, Any], *, timeout: float | None = None) -> dict[str, Any]:
+    def _call(self, path: str, body: dict[str, Json], *, timeout: float | None = None) -> dict[str, Json]:
         deadline = Deadline(timeout or self._options.timeout)
         for attempt in count(1):
             host, port = endpoint = self._endpoints[0]
@@ -181,7 +182,7 @@ class EtcdClient:
                 time.sleep(_PAUSE)
         raise AssertionError("turns do not end")
 
-    def _ask(self, host: str, port: int, path: str, body: dict[str, Any], deadline: Deadline) -> dict[str, Any]:
+    def _ask(self, host: str, port: int, path: str, body: dict[str, Json], deadline: Deadline) -> dict[str, Json]:
         with closing(
             self._connection(host, port, min(_ATTEMPT_SECONDS, max(deadline.left() or 0.0, _PAUSE)))
         ) as connection:
@@ -193,7 +194,7 @@ class EtcdClient:
         return http.client.HTTPSConnection(host, port, timeout=seconds, context=self._tls)
 
     def _post(
-        self, connection: http.client.HTTPConnection, path: str, body: dict[str, Any]
+        self, connection: http.client.HTTPConnection, path: str, body: dict[str, Json]
     ) -> http.client.HTTPResponse:
         """The response to a request; `OSError` if etcd refuses it."""
         connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})

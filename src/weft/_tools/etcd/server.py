@@ -59,7 +59,7 @@ class EtcdServer:
         """A client of the server."""
         return EtcdClient(self.get_endpoint(), EtcdOptions())
 
-    def start(self, timeout: int = 60, num_retries: int = 3, stderr: int | IO | None = None) -> None:
+    def start(self, timeout: int = 60, num_retries: int = 3, stderr: int | IO[bytes] | None = None) -> None:
         """Start the server and return when it answers; `TimeoutError` if it does not within `timeout` seconds.
 
         This tries `num_retries` times, since another process may take the ports. `stderr` is as for `subprocess.Popen`.
@@ -89,7 +89,7 @@ class EtcdServer:
         self._process = self._temporary = None
         atexit.unregister(self.stop)
 
-    def _start(self, folder: str, timeout: float, stderr: int | IO | None) -> None:
+    def _start(self, folder: str, timeout: float, stderr: int | IO[bytes] | None) -> None:
         # Held until both numbers are known, so that they differ; another process may still take one, hence the
         # attempts.
         with get_socket_with_port() as client, get_socket_with_port() as peer:
@@ -111,7 +111,7 @@ class EtcdServer:
         )
         self._await_answer(self._process, Deadline(timeout))
 
-    def _await_answer(self, process: subprocess.Popen, deadline: Deadline) -> None:
+    def _await_answer(self, process: subprocess.Popen[bytes], deadline: Deadline) -> None:
         while not deadline.expired:
             if process.poll() is not None:
                 raise DistError(f"Etcd server process exited with the code: {process.returncode}")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any, NamedTuple, NoReturn
 
+from weft._base.types import Kwargs
 from weft.distributed.launcher.api import SIGNALS
 
 USAGE = "usage: weft run [flags] SCRIPT [arguments]; weft run --help lists the flags"
@@ -146,7 +147,7 @@ def get_args_parser() -> ArgumentParser:
     return parser
 
 
-def flags_to_hand_on(args: Namespace) -> dict[str, Any]:
+def flags_to_hand_on(args: Namespace) -> Kwargs:
     """The flags of a command that each node needs as well, by name; without those that locate the nodes."""
     return {
         flag.names[-1]: getattr(args, flag.dest)

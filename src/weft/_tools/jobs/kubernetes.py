@@ -6,8 +6,8 @@ import json
 import math
 import secrets
 from importlib import import_module
-from typing import Any
 
+from weft._base.types import Arg, Json
 from weft._tools.jobs.manifest import Job
 from weft.errors import ValueRangeError
 
@@ -36,7 +36,7 @@ def kubernetes(job: Job) -> str:
     return yaml.dump_all(parts, Dumper=dumper, sort_keys=False, width=math.inf)
 
 
-def _secret(job: Job) -> dict[str, Any]:
+def _secret(job: Job) -> dict[str, Json]:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -45,7 +45,7 @@ def _secret(job: Job) -> dict[str, Any]:
     }
 
 
-def _service(job: Job) -> dict[str, Any]:
+def _service(job: Job) -> dict[str, Json]:
     """Gives pods their host names, even before they are ready, since they become ready only together."""
     return {
         "apiVersion": "v1",
@@ -60,8 +60,8 @@ def _service(job: Job) -> dict[str, Any]:
     }
 
 
-def _job(job: Job) -> dict[str, Any]:
-    logs = {"volumes": [{"name": "logs", "emptyDir": {}}]} if job.log_dir else {}
+def _job(job: Job) -> dict[str, Json]:
+    logs: dict[str, Json] = {"volumes": [{"name": "logs", "emptyDir": {}}]} if job.log_dir else {}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -95,7 +95,7 @@ def _job(job: Job) -> dict[str, Any]:
     }
 
 
-def _container(job: Job) -> dict[str, Any]:
+def _container(job: Job) -> dict[str, Json]:
     own = [
         {"name": "WEFT_JOB_KEY", "valueFrom": {"secretKeyRef": {"name": job.name, "key": "WEFT_JOB_KEY"}}},
         {"name": "JOB_UID", "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{_UID_LABEL}']"}}},
@@ -121,12 +121,12 @@ def _script(job: Job) -> str:
     return ('[ "$JOB_COMPLETION_INDEX" = 0 ] && is_host=1 || is_host=0\n' if job.serves else "") + command
 
 
-def _text(dumper: Any, text: str) -> Any:
+def _text(dumper: Arg, text: str) -> Arg:
     """A block for several lines, else quoted even where PyYAML would not: kubectl reads `1e3` as a number."""
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else '"')
 
 
-def _mapping(dumper: Any, mapping: dict[str, Any]) -> Any:
+def _mapping(dumper: Arg, mapping: dict[str, Json]) -> Arg:
     node = dumper.represent_dict(mapping)
     for key, _ in node.value:
         key.style = None  # keys are plain words

@@ -10,9 +10,10 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any
 
 from weft._base.environment import displayed_value
+from weft._base.guards import is_list
+from weft._base.types import Arg
 from weft._tools.jobs.flags import explicit_flags
 from weft.distributed.elastic.rendezvous.c10d_rendezvous_backend import DEFAULT_PORT
 from weft.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
@@ -77,7 +78,7 @@ class Job:
         return self.max_nodes > 1 and not self.endpoint
 
 
-def job_of(args: Namespace, nodes: tuple[int, int], flags: Mapping[str, Any]) -> Job:
+def job_of(args: Namespace, nodes: tuple[int, int], flags: Mapping[str, Arg]) -> Job:
     """The job of a command line: its options, its smallest and largest number of nodes, and the `flags` of nodes."""
     static = args.rdzv_backend == "static"
     if not static and args.rdzv_backend not in ("c10d", "etcd"):
@@ -128,9 +129,9 @@ def _refuse_places(args: Namespace) -> None:
         )
 
 
-def _spelt(flags: Mapping[str, Any]) -> Sequence[str]:
+def _spelt(flags: Mapping[str, Arg]) -> Sequence[str]:
     return [
-        name if value is True else f"{name}={','.join(value) if isinstance(value, list) else value}"
+        name if value is True else f"{name}={','.join(value) if is_list(value) else value}"
         for name, value in flags.items()
     ]
 

@@ -19,9 +19,10 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Sequence
 from glob import glob
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from weft._base.program import run_script
+from weft._base.types import AnyCallable, Kwargs
 from weft._comm.transport.key import job_key
 from weft._tools.jobs.flags import explicit_flags, flags_to_hand_on, get_args_parser, misplaced
 from weft._tools.jobs.kubernetes import kubernetes
@@ -73,9 +74,10 @@ def determine_local_world_size(nproc_per_node: str) -> int:
             raise ValueRangeError("Cuda is not available: this machine shows no GPU; pass --nproc-per-node NUMBER")
         case "auto":
             return gpus or _cpu_count()
-    raise ValueRangeError(
-        f"Unsupported nproc_per_node value: {nproc_per_node}; it must be a positive number, auto, cpu or gpu"
-    )
+        case _:
+            raise ValueRangeError(
+                f"Unsupported nproc_per_node value: {nproc_per_node}; it must be a positive number, auto, cpu or gpu"
+            )
 
 
 def _cpu_count() -> int:
@@ -90,14 +92,14 @@ def _gpu_count() -> int:
     return len(glob("/dev/nvidia[0-9]*"))
 
 
-def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., Any] | str, list[str]]:
+def config_from_args(args: Namespace) -> tuple[LaunchConfig, AnyCallable | str, list[str]]:
     """What to launch: the configuration, the entrypoint and its arguments."""
     min_nodes, max_nodes = parse_min_max_nnodes(args.nnodes)
     _check(args)
     nproc = determine_local_world_size(args.nproc_per_node)
     if nproc > 1 and "OMP_NUM_THREADS" not in os.environ:
         os.environ["OMP_NUM_THREADS"] = "1"
-    rdzv_configs: dict[str, Any] = parse_rendezvous_config(args.rdzv_conf)
+    rdzv_configs: Kwargs = parse_rendezvous_config(args.rdzv_conf)
     endpoint = args.rdzv_endpoint
     if args.rdzv_backend == "static":
         rdzv_configs["rank"] = args.node_rank
@@ -180,7 +182,7 @@ def _refuse_absent(flag: str, ranks: Iterable[int], nproc: int) -> None:
         raise ValueRangeError(f"{flag}: there is no local rank {absent[0]}; --nproc-per-node {nproc} makes {there_are}")
 
 
-def _program(args: Namespace) -> tuple[Callable[..., Any] | str, list[str]]:
+def _program(args: Namespace) -> tuple[AnyCallable | str, list[str]]:
     """The entrypoint and its arguments; raises if there is no such program."""
     script, rest = args.training_script, list(args.training_script_args)
     if args.run_path:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pickle
 from itertools import count
-from typing import Any
 
+from weft._base.types import Result
 from weft._comm.deadline import Deadline
 from weft._comm.transport.pipe import Bytes, CallPipe
 from weft.distributed.rpc._errors import remote_error
@@ -31,7 +31,7 @@ class Probe:
         self._options = options
         self._pipe: CallPipe | None = None
         self._numbers = count(1)
-        self._answers: dict[int, Any] = {}
+        self._answers: dict[int, Result] = {}
 
     def update(self, endpoint: Endpoint, seconds: float) -> None:
         """Ask the worker for its status, with this timeout. `JobKeyError` if it has another key."""

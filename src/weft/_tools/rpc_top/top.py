@@ -65,7 +65,10 @@ class JobProbe:
             self.probes.pop(worker).close()
         for worker in self._endpoints.keys() - self.probes.keys():
             self.probes[worker] = Probe(worker, self._options)
-        list(self._executor.map(lambda at: self.probes[at].update(self._endpoints[at], _PATIENCE), self._endpoints))
+        list(self._executor.map(self._update_probe, self._endpoints))
+
+    def _update_probe(self, worker: WorkerInfo) -> None:
+        self.probes[worker].update(self._endpoints[worker], _PATIENCE)
 
     def _find_workers(self) -> dict[WorkerInfo, Endpoint]:
         """The endpoints of the workers that have joined together last, by number."""

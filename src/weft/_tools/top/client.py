@@ -133,7 +133,8 @@ def _local_endpoints() -> list[Endpoint]:
 
 def ask(endpoints: Sequence[Endpoint]) -> JobReport:
     """What the launchers tell of their job, together. The first error, if none of them answers."""
-    reports, errors = [], []
+    reports: list[JobReport] = []
+    errors: list[DistNetworkError] = []
     for endpoint in endpoints:
         try:
             reports.append(endpoint.report())

@@ -42,13 +42,13 @@ class Rank:
     samples_per_second: float | None = None
     compilations: int | None = None
     compile_seconds: float | None = None
-    shares: dict[str, float] = field(default_factory=dict)
+    shares: dict[str, float] = field(default_factory=dict[str, float])
     calls_served_per_second: float | None = None
     resident_bytes: int = 0
     device_bytes: int | None = None
     device_limit: int | None = None
     doing: str = ""
-    reported: dict[str, float] = field(default_factory=dict)
+    reported: dict[str, float] = field(default_factory=dict[str, float])
 
 
 class Window:

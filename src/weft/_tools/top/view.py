@@ -98,7 +98,8 @@ def _together(column: str, ranks: Sequence[Rank]) -> str:
             return _count(sum(rank.calls_served_per_second or 0.0 for rank in ranks))
         case " memory":
             return amount(sum(rank.resident_bytes for rank in ranks))
-    return ""
+        case _:
+            return ""
 
 
 def _share(rank: Rank, kind: str) -> str:

@@ -6,7 +6,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from weft._base.layout import (
     per_tensor_symmetric,
     qscheme,
 )
-from weft._base.types import Arg, Kwargs, PyTree, Result, SavedState
+from weft._base.types import AnyCallable, Arg, Kwargs, PyTree, Result, SavedState
 from weft._tensor.codegen import op
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
@@ -59,7 +59,7 @@ class PartialWrapper:
 
     def __init__(self, p: partial[object]) -> None:
         self.p = p
-        self.callable_args: dict[str, Callable[[], Any]] = {}
+        self.callable_args: dict[str, AnyCallable] = {}
 
     def __call__(self, *args: Arg, **keywords: Arg) -> Result:
         late = {name: make() for name, make in self.callable_args.items() if name not in keywords}
@@ -81,7 +81,7 @@ class PartialWrapper:
         return result
 
 
-def with_args(cls_or_self: Any, **kwargs: Arg) -> PartialWrapper:
+def with_args(cls_or_self: AnyCallable, **kwargs: Arg) -> PartialWrapper:
     """A constructor of the class with these arguments."""
     return PartialWrapper(partial(cls_or_self, **kwargs))
 
@@ -105,7 +105,10 @@ class ObserverBase(ABC, Module):
     def calculate_qparams(self, **kwargs: Arg) -> tuple[Tensor, Tensor]:
         """The scales and the zero points."""
 
-    with_args = classmethod(with_args)
+    @classmethod
+    def with_args(cls, **kwargs: Arg) -> PartialWrapper:
+        """A constructor of the class with these arguments."""
+        return with_args(cls, **kwargs)
 
     @classmethod
     def with_callable_args(cls, **kwargs: Arg) -> PartialWrapper:
@@ -175,7 +178,7 @@ class UniformQuantizationObserverBase(ObserverBase):
         if qscheme in (per_tensor_symmetric, per_channel_symmetric) and reduce_range and dtype is quint8:
             raise UnsupportedError("Cannot reduce range for symmetric quantization for quint8")
 
-    def _require_scheme(self, allowed: Callable[[Any], bool], scheme: object) -> None:
+    def _require_scheme(self, allowed: Callable[[qscheme], bool], scheme: qscheme) -> None:
         if not allowed(scheme):
             kind = "per_tensor_symmetric and torch.per_tensor_affine"
             if allowed is is_per_channel:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weft._base.dtype import float32, int32, int64, qint8, quint8, uint8
 from weft._base.layout import (
@@ -21,7 +21,7 @@ from weft._tensor.composite.quantized import (
 )
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
-from weft.ao._observing.base import require_tensor
+from weft.ao._observing.base import PartialWrapper, require_tensor
 from weft.ao._observing.observer import (
     FixedQParamsObserver,
     HistogramObserver,
@@ -74,7 +74,10 @@ class FakeQuantizeBase(ABC, Module):
         """Keep the grid from now on."""
         self.enable_observer(False)
 
-    with_args = classmethod(with_args)
+    @classmethod
+    def with_args(cls, **kwargs: Arg) -> PartialWrapper:
+        """A constructor of the class with these arguments."""
+        return with_args(cls, **kwargs)
 
 
 class FakeQuantize(FakeQuantizeBase):
@@ -90,7 +93,7 @@ class FakeQuantize(FakeQuantizeBase):
 
     def __init__(
         self,
-        observer: Any = MovingAverageMinMaxObserver,
+        observer: Arg = MovingAverageMinMaxObserver,
         quant_min: int | None = None,
         quant_max: int | None = None,
         is_dynamic: bool = False,
@@ -204,7 +207,7 @@ class FusedMovingAvgObsFakeQuantize(FakeQuantize):
 
     def __init__(
         self,
-        observer: Any = MovingAverageMinMaxObserver,
+        observer: Arg = MovingAverageMinMaxObserver,
         quant_min: int = 0,
         quant_max: int = 255,
         **observer_kwargs: Arg,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, SupportsFloat, TypeAlias
 
 import numpy as np
 
@@ -70,7 +70,7 @@ class HistogramObserver(UniformQuantizationObserverBase):
     def forward(self, x: Tensor) -> Tensor:
         """The input, which is counted. Waits for its elements."""
         require_tensor(self, x)
-        numbers = x.detach().to(float32)._host().reshape(-1)
+        numbers = x.detach().to(float32).numpy(force=True).reshape(-1)
         if np.isinf(numbers).any():
             warnings.warn("torch.inf detected in input tensor, ignoring input", UserWarning, stacklevel=2)
             numbers = numbers[~np.isinf(numbers)]
@@ -94,15 +94,14 @@ class HistogramObserver(UniformQuantizationObserverBase):
 
     def _widened(self, old_least: Numbers, old_most: Numbers, least: Numbers, most: Numbers) -> _Array:
         """The counts in bins from `least` to `most`."""
-        counts = self.histogram.detach()._host()
+        counts = self.histogram.detach().numpy(force=True)
         if (old_least, old_most) == (least, most):
             return counts
         if old_least == old_most:
             return _counted(old_least[None], self.bins, least, most) * counts.sum()
         parts = self.bins * _FINER
-        middles = _spaced(old_least, old_most, parts)[:-1] + np.float32(0.5) * (old_most - old_least) / np.float32(
-            parts
-        )
+        half = np.float32(0.5) * (old_most - old_least) / np.float32(parts)
+        middles: _Array = np.add(_spaced(old_least, old_most, parts)[:-1], half)
         bins = np.searchsorted(_spaced(least, most, self.bins), middles, side="right") - 1
         weights = np.repeat(counts, _FINER) / np.float32(_FINER)
         return np.bincount(bins.clip(0, self.bins - 1), weights, self.bins).astype(np.float32)
@@ -129,7 +128,7 @@ class HistogramObserver(UniformQuantizationObserverBase):
 
     def _best_bins(self, least: float, most: float) -> tuple[int, int]:
         """The first and the last bin of the best range."""
-        counts = self.histogram.detach()._host().astype(np.float32)
+        counts = self.histogram.detach().numpy(force=True).astype(np.float32)
         total = float(counts.sum(dtype=np.float64))
         up_to = np.cumsum(counts, dtype=np.float64)
         first, last, below, above, error = 0, self.bins - 1, 0.0, 1.0, np.inf
@@ -193,12 +192,12 @@ class HistogramObserver(UniformQuantizationObserverBase):
         return f"min_val={self.min_val}, max_val={self.max_val}"
 
 
-def _cube(x: PyTree) -> Any:
+def _cube(x: PyTree) -> PyTree:
     return x * x * x
 
 
-def _spaced(start: Any, end: Any, steps: int) -> _Array:
-    return linspace(float(start), float(end), steps + 1)._host()
+def _spaced(start: SupportsFloat, end: SupportsFloat, steps: int) -> _Array:
+    return linspace(float(start), float(end), steps + 1).numpy(force=True)
 
 
 def _counted(x: _Array, bins: int, least: Numbers, most: Numbers) -> _Array:

@@ -28,6 +28,7 @@ from weft.ao._observing.histogram import HistogramObserver as HistogramObserver
 from weft.ao._observing.utils import is_per_channel, is_per_tensor
 from weft.errors import StateDictError, UnsupportedError
 from weft.nn._module import Module
+from weft.nn._tables import loader_of
 
 if TYPE_CHECKING:
     from weft.nn._state_dict import Metadata
@@ -353,7 +354,7 @@ def load_observer_state_dict(mod: Module, obs_dict: Mapping[str, object]) -> Non
     unexpected: list[str] = []
     for name, module in mod.named_modules():
         if isinstance(module, ObserverBase):
-            module._load_from_state_dict(dict(obs_dict), f"{name}.", {"version": 3}, False, missing, unexpected, [])
+            loader_of(module)(dict(obs_dict), f"{name}.", {"version": 3}, False, missing, unexpected, [])
     for what, keys in (("Missing", missing), ("Unexpected", unexpected)):
         wrong = [key for key in keys if any(word in key for word in _OF_OBSERVERS)]
         if wrong:

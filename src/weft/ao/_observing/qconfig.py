@@ -7,6 +7,7 @@ import warnings
 from typing import Any, NamedTuple
 
 from weft._base.dtype import float16, float32, qint8
+from weft._base.types import Kwargs
 from weft.ao._observing.fake_quantize import (
     FakeQuantize,
     FakeQuantizeBase,
@@ -156,28 +157,28 @@ def require_valid(qconfig: AnyQConfig, mod: Module) -> None:
         )
 
 
-def qconfig_equals(q1: Any, q2: Any) -> bool:
+def qconfig_equals(q1: QConfigAny, q2: QConfigAny) -> bool:
     """Whether two `QConfig`s have the same classes with the same arguments."""
     if q1 is None or q2 is None:
         return q1 is q2
-    return _same(q1.activation, q2.activation) and _same(q1.weight, q2.weight)
+    return are_same(q1.activation, q2.activation) and are_same(q1.weight, q2.weight)
 
 
-def _same(a: object, b: object) -> bool:
+def are_same(a: object, b: object) -> bool:
     if not (isinstance(a, PartialWrapper) and isinstance(b, PartialWrapper)):
         return a == b
     (target, keywords), (other, others) = _unwrapped(a), _unwrapped(b)
     if keywords.keys() != others.keys():
         return False
-    return _same(target, other) and all(_same(value, others[name]) for name, value in keywords.items())
+    return are_same(target, other) and all(are_same(value, others[name]) for name, value in keywords.items())
 
 
-def _unwrapped(wrapper: PartialWrapper) -> tuple[Any, dict[str, Any]]:
+def _unwrapped(wrapper: PartialWrapper) -> tuple[object, Kwargs]:
     """The class, and all arguments that partial constructors add."""
-    target: Any = wrapper
-    keywords: dict[str, Any] = {}
+    target: object = wrapper
+    keywords: Kwargs = {}
     while isinstance(target, PartialWrapper | functools.partial):
-        inner = target.p if isinstance(target, PartialWrapper) else target
+        inner = target.p if isinstance(target, PartialWrapper) else target  # pyright: ignore[reportUnknownVariableType]  of any function
         keywords = {**inner.keywords, **keywords}
         target = inner.func
     return target, keywords

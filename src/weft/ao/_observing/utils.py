@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from weft._base.dtype import DType, float16, from_numpy, int8, int16, int32, qint8, qint32, quint8, uint8, uint16
 from weft._base.layout import (
@@ -15,11 +15,16 @@ from weft._base.layout import (
     per_tensor_symmetric,
     qscheme,
 )
-from weft._base.types import AttributeValue
+from weft._base.types import Arg, AttributeValue, Kwargs
 from weft._tensor.tensor import Tensor
 from weft.ao._observing.quant_type import QuantType
 from weft.errors import PreconditionError
+from weft.nn._lookup import AnyModule
 from weft.nn._module import Module
+from weft.nn._tables import children_of
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 
 _EIGHT_BITS = (qint8, quint8, int8, uint8)
 
@@ -50,7 +55,7 @@ def validate_qmin_qmax(quant_min: int, quant_max: int) -> None:
 
 
 def calculate_qmin_qmax(
-    quant_min: Any, quant_max: Any, has_customized_qrange: bool, dtype: DType, reduce_range: bool
+    quant_min: Arg, quant_max: Arg, has_customized_qrange: bool, dtype: DType, reduce_range: bool
 ) -> tuple[int, int]:
     """The levels of an observer: those given, else all of the type; half of them if `reduce_range`."""
     if has_customized_qrange:
@@ -93,7 +98,7 @@ def to_underlying_dtype(qdtype: DType) -> DType:
     return from_numpy(qdtype.numpy)
 
 
-def get_combined_dict(default_dict: dict[Any, Any], additional_dict: dict[Any, Any]) -> dict[Any, Any]:
+def get_combined_dict(default_dict: Mapping[_K, _V], additional_dict: Mapping[_K, _V]) -> dict[_K, _V]:
     """A new dict in which entries of the second replace those of the first."""
     return {**default_dict, **additional_dict}
 
@@ -105,7 +110,7 @@ def getattr_from_fqn(obj: object, fqn: str) -> AttributeValue:
     return obj
 
 
-def get_qparam_dict(observer_or_fake_quant: Any) -> dict[str, Any]:
+def get_qparam_dict(observer_or_fake_quant: AnyModule) -> Kwargs:
     """What an observer has facts: scheme, type, scale, zero point, and, if it has them, axis and levels."""
     facts = {name: getattr(observer_or_fake_quant, name, None) for name in ("qscheme", "dtype")}
     if facts["qscheme"] is None:
@@ -125,7 +130,7 @@ def get_qparam_dict(observer_or_fake_quant: Any) -> dict[str, Any]:
 
 def get_swapped_custom_module_class(
     custom_module: Module, mapping: Mapping[QuantType, Mapping[type, type]], qconfig: AnyQConfig
-) -> Any:
+) -> type:
     """The class that replaces a user's module, by the kind of quantization that `qconfig` asks for."""
     classes = mapping.get(get_quant_type(qconfig), {})
     if type(custom_module) not in classes:
@@ -137,7 +142,7 @@ def get_swapped_custom_module_class(
 
 def has_no_children_ignoring_parametrizations(module: Module) -> bool:
     """Whether a module has no submodules, or only the one that keeps its parametrizations."""
-    return not module._modules or (len(module._modules) == 1 and "parametrizations" in module._modules)
+    return children_of(module).keys() <= {"parametrizations"}
 
 
 # --- of a QConfig -----------------------------------------------------------------------------------------------

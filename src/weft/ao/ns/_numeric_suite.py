@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from weft._base.dtype import quint8
-from weft._base.types import AnyCallable, Arg, PyTree, Result
+from weft._base.guards import is_list, is_plain_tuple
+from weft._base.types import AnyCallable, Arg, PyTree, Result, SavedState
 from weft._base.usage import log_api_usage_once
 from weft._tensor.quantized.encoding import is_quantized
 from weft._tensor.tensor import Tensor
@@ -19,6 +20,7 @@ from weft.ao.quantization.quantization_mappings import get_default_compare_outpu
 from weft.ao.quantization.quantize import prepare
 from weft.nn._module import Module
 from weft.nn._rnn import LSTM
+from weft.nn._tables import children_of
 
 NON_LEAF_MODULE_TO_ADD_OBSERVER_ALLOW_LIST = {DynamicLinear, QuantizedLinear, DynamicLSTM, LSTM}
 """Quantized modules that keep their weights in submodules, and are recorded nevertheless."""
@@ -47,7 +49,7 @@ def _match(keys: Iterable[str], key: str, last: str) -> str | None:
     return None
 
 
-def compare_weights(float_dict: dict[str, Any], quantized_dict: dict[str, Any]) -> Compared:
+def compare_weights(float_dict: SavedState, quantized_dict: SavedState) -> Compared:
     """The weights in the state dicts of a float model and of its quantized form.
 
     Keys are those of the quantized weights. Of a recurrent layer, it is the weight of the state.
@@ -78,7 +80,7 @@ class Logger(Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stats: dict[str, list[Any]] = {}
+        self.stats: dict[str, PyTree] = {}
         self.dtype = quint8
 
     def forward(self, x: PyTree, *more: Arg) -> Result:
@@ -117,7 +119,7 @@ class OutputLogger(Logger):
 def get_logger_dict(mod: Module, prefix: str = "") -> dict[str, dict[str, PyTree]]:
     """What the loggers in a model have recorded, by the paths of the modules that they belong to, plus ".stats"."""
     log_api_usage_once("quantization_api._numeric_suite.get_logger_dict")
-    records: dict[str, dict[str, Any]] = {}
+    records: dict[str, dict[str, PyTree]] = {}
     for path, module in mod.named_modules(prefix=prefix):
         logger = next((child for child in module.children() if isinstance(child, Logger)), None)
         if logger is not None:
@@ -129,11 +131,11 @@ def get_logger_dict(mod: Module, prefix: str = "") -> dict[str, dict[str, PyTree
 
 
 def _as_lists(x: PyTree) -> PyTree:
-    return [_as_lists(part) for part in x] if type(x) is tuple else x
+    return [_as_lists(part) for part in x] if is_plain_tuple(x) else x
 
 
 def _numbers(x: PyTree) -> PyTree:
-    if isinstance(x, list):
+    if is_list(x):
         return [_numbers(part) for part in x]
     return x.dequantize() if isinstance(x, Tensor) and is_quantized(x) else x
 
@@ -200,7 +202,7 @@ def prepare_model_with_stubs(
         if type(own) not in module_swap_list:
             prepare_model_with_stubs(own, module, module_swap_list, logger_cls)
         elif [type(m) for m in module.modules()] != [type(m) for m in own.modules()]:
-            q_module._modules[name] = Shadow(module, own, logger_cls)
+            children_of(q_module)[name] = Shadow(module, own, logger_cls)
 
 
 def compare_model_stub(

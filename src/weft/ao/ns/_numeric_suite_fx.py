@@ -6,9 +6,9 @@ returned; the second one that `convert_fx` has.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from weft._base.guards import is_tuple
 from weft._base.types import AnyCallable, Arg, Args, PyTree, Result
 from weft._tensor.tensor import Tensor
 from weft.ao.ns.fx import graph_passes, n_shadows
@@ -17,12 +17,16 @@ from weft.ao.ns.fx.qconfig_multi_mapping import QConfigMultiMapping
 from weft.ao.ns.fx.utils import compute_sqnr
 from weft.ao.ns.fx.weight_utils import weights_of
 from weft.ao.quantization.backend_config.native import BackendConfig, require_native
+from weft.ao.quantization.fx.qconfigs import Scope
 from weft.ao.quantization.fx.tracer import QuantizationTracer
 from weft.errors import PreconditionError, UnsupportedError
+from weft.fx import Tracer
 from weft.fx.graph_module import GraphModule
 from weft.nn._module import Module
 
-Results = dict[str, dict[str, dict[str, list[dict[str, Any]]]]]
+Record = dict[str, Any]
+"""What is known of the results of a node, by the names of PyTorch."""
+Results = dict[str, dict[str, dict[str, list[Record]]]]
 """By layer, kind of results and model: records, each with "values" and the place of the argument."""
 
 
@@ -44,8 +48,8 @@ class OutputLogger(Module):
         qconfig_str: str | None = "",
     ) -> None:
         super().__init__()
-        self.stats: list[Any] = []
-        self.stats_rnn: list[Any] = []
+        self.stats: list[PyTree] = []
+        self.stats_rnn: list[PyTree] = []
         self.ref_node_name, self.prev_node_name = ref_node_name, prev_node_name
         self.model_name, self.ref_name = model_name, ref_name
         self.prev_node_target_type, self.ref_node_target_type = prev_node_target_type, ref_node_target_type
@@ -60,7 +64,7 @@ class OutputLogger(Module):
         if self.enabled and self.save_activations:
             if isinstance(x, Tensor):
                 self.stats.append(x.detach())
-            elif isinstance(x, tuple) and len(x) == 2 and len(x[1]) == 2:
+            elif is_tuple(x) and len(x) == 2 and len(x[1]) == 2:
                 self.stats_rnn.append((x[0].detach(), tuple([state.detach() for state in x[1]])))
         return x
 
@@ -74,9 +78,9 @@ class OutputComparisonLogger(OutputLogger):
 
     def __init__(self, *args: Arg, **kwargs: Arg) -> None:
         super().__init__(*args, **kwargs)
-        self.comparison_fn: Callable[[Any, Any], Any] = compute_sqnr
+        self.comparison_fn: AnyCallable = compute_sqnr
         self.comparison_fn_name = "sqnr"
-        self.comparisons: list[Any] = []
+        self.comparisons: list[PyTree] = []
 
     def forward(self, x: PyTree, *more: Arg) -> Result:
         """Record `comparison_fn(x, x_ref)` and, if asked to, `x`; return `x`."""
@@ -91,7 +95,7 @@ def extend_logger_results_with_comparison(
     results: Results,
     model_name_1: str,
     model_name_2: str,
-    comparison_fn: Callable[[Any, Any], object],
+    comparison_fn: AnyCallable,
     comparison_name: str,
 ) -> None:
     """Add to each record of the second model how far it departs from the first one's, in place.
@@ -106,7 +110,7 @@ def extend_logger_results_with_comparison(
         record[comparison_name] = [comparison_fn(a, b) for a, b in values]
 
 
-def _pairs(models: dict[str, list[dict[str, object]]], first: str, second: str) -> list[tuple[Any, Any]]:
+def _pairs(models: dict[str, list[Record]], first: str, second: str) -> list[tuple[Record, Record]]:
     for name in (first, second):
         if name not in models:
             raise PreconditionError(f"{name} not found in results, which have {', '.join(models)}")
@@ -117,7 +121,7 @@ def _pairs(models: dict[str, list[dict[str, object]]], first: str, second: str) 
     return [(by_place[_place(record)], record) for record in models[second]]
 
 
-def _place(record: dict[str, Any]) -> tuple[int, int]:
+def _place(record: Record) -> tuple[int, int]:
     return record["index_within_arg"], record["index_of_arg"]
 
 
@@ -183,7 +187,7 @@ def extract_weights(
     a, b = _traced(model_a), _traced(model_b)
     results: Results = {}
     for ref_name, (part_a, part_b) in matching_subgraphs(a, b).items():
-        models: dict[str, list[dict[str, Any]]] = {}
+        models: dict[str, list[Record]] = {}
         for name, model, part in ((model_name_a, a, part_a), (model_name_b, b, part_b)):
             values = weights_of(part, model)
             if not values:
@@ -234,7 +238,7 @@ def add_loggers(
     )
 
 
-def _collect(model: Module, logger_cls: Any, results: Results) -> None:
+def _collect(model: Module, logger_cls: Arg, results: Results) -> None:
     for _, logger in model.named_modules():
         if not isinstance(logger, OutputLogger) or not isinstance(logger, logger_cls):
             continue
@@ -314,7 +318,7 @@ def prepare_n_shadows_model(
     backend_config: BackendConfig | None,
     custom_prepare_fn: object = None,
     custom_prepare_kwargs: object = None,
-    custom_tracer: Any = None,
+    custom_tracer: Tracer | None = None,
 ) -> GraphModule:
     """A model with the same results, in which each operation has a shadow for each of its `QConfig`s, on its inputs.
 
@@ -327,7 +331,7 @@ def prepare_n_shadows_model(
     _require_defaults_of("prepare_n_shadows_model", custom_prepare_fn=custom_prepare_fn)
     tracer = custom_tracer or NSTracer((), ())
     result = GraphModule(model, tracer.trace(model))
-    scopes: dict[str, Any] = dict(tracer.node_name_to_scope)
+    scopes: dict[str, Scope] = dict(tracer.node_name_to_scope)
     mappings = qconfig_multi_mapping.qconfig_mappings_list
     n_shadows.add_n_shadows(result, scopes, mappings, OutputLogger, OutputComparisonLogger)
     return result.train(model.training)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from itertools import islice
-from typing import Any
 
-from weft._base.types import Arg, AttributeValue
+from weft._base.types import Arg, AttributeValue, PyTree
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.ao.nn.quantized._module import WeightedQuantizedModule
@@ -58,7 +57,7 @@ class MeanShadowLogger(Logger):
 
     def clear(self) -> None:
         """Forget what was recorded."""
-        self.stats: dict[str, Any] = {"float": None, "quantized": None}
+        self.stats: dict[str, PyTree] = {"float": None, "quantized": None}
         self.count = 0
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
@@ -17,6 +17,7 @@ from weft.autograd.grad_mode import no_grad
 from weft.errors import ArgumentError, ValueRangeError
 from weft.nn._conv import Conv1d, Conv2d
 from weft.nn._linear import Linear
+from weft.nn._lookup import AnyModule
 from weft.nn._module import Module
 from weft.nn._parameter import Parameter
 
@@ -25,10 +26,10 @@ _LAYERS = (Conv1d, Conv2d, Linear)
 _FUSED = (ConvReLU1d, ConvReLU2d, LinearReLU)
 
 
-def _layer(module: Module) -> Any:
+def _layer(module: AnyModule) -> AnyModule:
     """The layer with the weights: a module itself, or the first part of a fused one; `ValueError` for others."""
     if type(module) in _FUSED:
-        return module[0]  # pyright: ignore[reportIndexIssue]
+        return module[0]
     if type(module) not in _LAYERS:
         names = ", ".join(kind.__name__ for kind in (*_LAYERS, *_FUSED))
         raise ValueRangeError(f"module type not supported: {type(module).__name__}; equalization is for {names}")
@@ -67,7 +68,9 @@ def _along(factors: Tensor, axis: int, ndim: int) -> Tensor:
     return op.reshape(factors, tuple(-1 if dim == axis else 1 for dim in range(ndim)))
 
 
-def converged(curr_modules: Mapping[str, Any], prev_modules: Mapping[str, Any], threshold: float = 1e-4) -> bool:
+def converged(
+    curr_modules: Mapping[str, AnyModule], prev_modules: Mapping[str, AnyModule], threshold: float = 1e-4
+) -> bool:
     """Whether the norms of the changes of all weights sum to less than `threshold`; not if an earlier one is None."""
     if curr_modules.keys() != prev_modules.keys():
         raise ValueRangeError(
@@ -94,7 +97,7 @@ def equalize(
     model = model if inplace else copy.deepcopy(model)
     pairs = [pair for group in groups for pair in pairwise(group)]
     modules = {name: model.get_submodule(name) for pair in pairs for name in pair}
-    earlier: dict[str, Any] = dict.fromkeys(modules)
+    earlier: dict[str, AnyModule] = dict.fromkeys(modules)
     while not converged(modules, earlier, threshold):
         for pair in pairs:
             earlier |= {name: copy.deepcopy(modules[name]) for name in pair}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from weft._base.types import AnyCallable
-from weft.ao.quantization.fuser_method_mappings import get_fuser_method
+from weft._base.types import AnyCallable, Arg
+from weft.ao.quantization.fuser_method_mappings import Fuser, get_fuser_method
 from weft.nn._linear import Identity
+from weft.nn._lookup import AnyModule
 from weft.nn._module import Module
 from weft.nn.utils.parametrize import type_before_parametrizations
 
@@ -16,7 +17,9 @@ _M = TypeVar("_M", bound=Module)
 
 
 def fuse_known_modules(
-    mod_list: Sequence[Any], is_qat: bool, additional_fuser_method_mapping: dict[Any, Any] | None = None
+    mod_list: Sequence[AnyModule],
+    is_qat: bool,
+    additional_fuser_method_mapping: dict[tuple[type, ...], Fuser] | None = None,
 ) -> list[Module]:
     """The fused layer in the first place, identities in the others. Hooks before and after the layers move to it."""
     types = tuple(map(type_before_parametrizations, mod_list))
@@ -32,7 +35,14 @@ def fuse_known_modules(
     return [result, *rest]
 
 
-def _fuse(model: _M, modules_to_fuse: Any, is_qat: bool, inplace: bool, fuser_func: AnyCallable, config: Any) -> _M:
+def _fuse(
+    model: _M,
+    modules_to_fuse: Arg,
+    is_qat: bool,
+    inplace: bool,
+    fuser_func: AnyCallable,
+    config: Mapping[str, Arg] | None,
+) -> _M:
     model = model if inplace else copy.deepcopy(model)
     single = all(isinstance(name, str) for name in modules_to_fuse)
     more = (config or {}).get("additional_fuser_method_mapping", {})

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from weft._base.types import AnyCallable
 from weft.ao._observing.utils import get_combined_dict
 from weft.ao.nn.intrinsic.modules import fused
 from weft.errors import PreconditionError
@@ -17,7 +18,7 @@ from weft.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 if TYPE_CHECKING:
     from weft.nn._module import Module
 
-Fuser = Callable[..., Any]
+Fuser = AnyCallable
 """(for training?, layers…) -> the fused layer."""
 
 
@@ -39,9 +40,13 @@ def _require_channels(channels: int, norm: Module) -> None:
         )
 
 
-_WITH_NORM = {Conv1d: fused.ConvBn1d, Conv2d: fused.ConvBn2d, Conv3d: fused.ConvBn3d}
-_WITH_NORM_AND_RELU = {Conv1d: fused.ConvBnReLU1d, Conv2d: fused.ConvBnReLU2d, Conv3d: fused.ConvBnReLU3d}
-_WITH_RELU = {Conv1d: fused.ConvReLU1d, Conv2d: fused.ConvReLU2d, Conv3d: fused.ConvReLU3d}
+_WITH_NORM: dict[type, AnyCallable] = {Conv1d: fused.ConvBn1d, Conv2d: fused.ConvBn2d, Conv3d: fused.ConvBn3d}
+_WITH_NORM_AND_RELU: dict[type, AnyCallable] = {
+    Conv1d: fused.ConvBnReLU1d,
+    Conv2d: fused.ConvBnReLU2d,
+    Conv3d: fused.ConvBnReLU3d,
+}
+_WITH_RELU: dict[type, AnyCallable] = {Conv1d: fused.ConvReLU1d, Conv2d: fused.ConvReLU2d, Conv3d: fused.ConvReLU3d}
 
 
 def fuse_conv_bn(is_qat: bool, conv: Module, bn: Module) -> Module:
@@ -113,7 +118,7 @@ DEFAULT_OP_LIST_TO_FUSER_METHOD: dict[tuple[type, ...], Any] = {
 
 
 def get_fuser_method(
-    op_list: Any, additional_fuser_method_mapping: dict[tuple[type, ...], Fuser] | None = None
+    op_list: Iterable[type], additional_fuser_method_mapping: dict[tuple[type, ...], Fuser] | None = None
 ) -> Fuser:
     """The fuser for layers of these types; `AssertionError` if there is none."""
     fusers = get_combined_dict(DEFAULT_OP_LIST_TO_FUSER_METHOD, additional_fuser_method_mapping or {})

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from weft._base.types import Kwargs
+from weft._base.types import AnyCallable, Kwargs
 from weft._tensor.codegen import op
 from weft.ao._observing.fake_quantize import FixedQParamsFakeQuantize, default_weight_fake_quant
 from weft.ao._observing.observer import (
@@ -46,10 +46,10 @@ class QConfigMapping:
 
     def __init__(self) -> None:
         self.global_qconfig: QConfigAny = None
-        self.object_type_qconfigs: OrderedDict[Callable[..., Any] | str, QConfigAny] = OrderedDict()
+        self.object_type_qconfigs: OrderedDict[AnyCallable | str, QConfigAny] = OrderedDict()
         self.module_name_regex_qconfigs: OrderedDict[str, QConfigAny] = OrderedDict()
         self.module_name_qconfigs: OrderedDict[str, QConfigAny] = OrderedDict()
-        self.module_name_object_type_order_qconfigs: OrderedDict[tuple[str, Callable[..., Any], int], QConfigAny] = (
+        self.module_name_object_type_order_qconfigs: OrderedDict[tuple[str, AnyCallable, int], QConfigAny] = (
             OrderedDict()
         )
 
@@ -90,7 +90,7 @@ class QConfigMapping:
 
     def to_dict(self) -> Kwargs:
         """The mapping as a dict: `""` has the global one, other keys have lists of tuples."""
-        result: dict[str, Any] = {"": self.global_qconfig}
+        result: Kwargs = {"": self.global_qconfig}
         for key, name in STYLES.items():
             held = getattr(self, name).items()
             result[key] = [(*at, qconfig) if isinstance(at, tuple) else (at, qconfig) for at, qconfig in held]

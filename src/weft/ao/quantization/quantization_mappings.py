@@ -10,6 +10,7 @@ import weft.ao.nn.intrinsic.quantized.modules.bn_relu as bn_relu
 import weft.ao.nn.intrinsic.quantized.modules.conv_relu as conv_relu
 import weft.ao.nn.intrinsic.quantized.modules.linear_relu as linear_relu
 from weft import nn
+from weft._base.types import Arg
 from weft.ao._observing.fake_quantize import (
     default_fixed_qparams_range_0to1_fake_quant,
     default_fixed_qparams_range_neg1to1_fake_quant,
@@ -172,7 +173,7 @@ def get_default_dynamic_quant_module_mappings() -> ClassMapping:
     return dict(DEFAULT_DYNAMIC_QUANT_MODULE_MAPPINGS)
 
 
-def _class_for(float_module_class: object, mappings: dict[object, object], more: dict[object, object] | None) -> Any:
+def _class_for(float_module_class: object, mappings: dict[object, object], more: dict[object, object] | None) -> Arg:
     match = get_combined_dict(mappings, more or {}).get(float_module_class)
     if match is None:
         raise PreconditionError(

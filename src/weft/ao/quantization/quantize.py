@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft._base.device import META, DeviceLike, device
 from weft._base.dtype import DType, float16, qint8, quint8
-from weft._base.types import AnyCallable, Arg, Args, Kwargs
+from weft._base.guards import is_dict
+from weft._base.types import AnyCallable, Arg, Args, Kwargs, Result
 from weft._base.usage import log_api_usage_once
 from weft._tensor.tensor import Tensor
 from weft.ao._observing.fake_quantize import FakeQuantizeBase
@@ -23,7 +24,7 @@ from weft.ao._observing.qconfig import (
 )
 from weft.ao._observing.utils import has_no_children_ignoring_parametrizations
 from weft.ao.nn import quantizable, quantized
-from weft.ao.nn.intrinsic.modules.fused import _FusedModule
+from weft.ao.nn.intrinsic.modules.fused import FusedModule
 from weft.ao.nn.quantized.modules.functional_modules import FloatFunctional, QFunctional
 from weft.ao.quantization.quantization_mappings import (
     DEFAULT_MODULE_TO_ACT_POST_PROCESS,
@@ -48,7 +49,9 @@ from weft.nn import (
     RNNCell,
     Sequential,
 )
+from weft.nn._lookup import AnyModule
 from weft.nn._module import Module
+from weft.nn._tables import children_of, forward_hooks_of, forward_pre_hooks_of
 from weft.nn.utils.parametrize import type_before_parametrizations as type_of
 
 if TYPE_CHECKING:
@@ -58,7 +61,7 @@ if TYPE_CHECKING:
 _M = TypeVar("_M", bound=Module)
 
 
-def get_default_custom_config_dict() -> dict[str, dict[Any, Any]]:
+def get_default_custom_config_dict() -> dict[str, ClassMapping]:
     """Modules that are swapped by default for ones that can be observed, and these for quantized ones."""
     return {
         "float_to_observed_custom_module_class": {
@@ -99,12 +102,12 @@ def _is_to_be_observed(module: Module) -> bool:
 # --- observers ----------------------------------------------------------------------------------------------------
 
 
-def _observer_forward_hook(self: Any, input: Tensor | PackedSequence, output: Any) -> Any:
+def _observer_forward_hook(self: AnyModule, input: Tensor | PackedSequence, output: Result) -> Result:
     del input
     return self.activation_post_process(output)
 
 
-def _observer_forward_pre_hook(self: Any, input: Tensor | PackedSequence) -> Any:
+def _observer_forward_pre_hook(self: AnyModule, input: Tensor | PackedSequence) -> Result:
     return self.activation_post_process(input[0])
 
 
@@ -118,7 +121,7 @@ def _device_of(module: Module) -> device | None:
     return devices.pop() if devices else None
 
 
-def _observe(module: Module, device: Any, make: AnyCallable | None = None) -> None:
+def _observe(module: Module, device: DeviceLike | None, make: AnyCallable | None = None) -> None:
     """Let an observer look at a module's results; at its inputs, if it keeps nothing of earlier ones."""
     if not _is_to_be_observed(module) or isinstance(module, DeQuantStub):
         return
@@ -135,7 +138,7 @@ def _add_observers(
     types: Collection[object],
     non_leaf: Collection[object],
     device: DeviceLike | None,
-    swaps: dict[Any, Any],
+    swaps: ClassMapping,
 ) -> None:
     for name, child in module.named_children():
         kind = type_of(child)
@@ -146,7 +149,7 @@ def _add_observers(
             if _is_to_be_observed(child):
                 observer = child.qconfig.activation()
                 child.activation_post_process = observer.to(device) if device is not None else observer
-        elif isinstance(child, _FusedModule) or kind in non_leaf:
+        elif isinstance(child, FusedModule) or kind in non_leaf:
             _observe(child, device)
         elif child.training and kind in DEFAULT_MODULE_TO_ACT_POST_PROCESS:
             _observe(child, device, DEFAULT_MODULE_TO_ACT_POST_PROCESS[kind])
@@ -170,16 +173,16 @@ def add_quant_dequant(module: Module) -> Module:
     if has_no_children_ignoring_parametrizations(module) and getattr(module, "qconfig", None):
         return QuantWrapper(module)
     for name, child in module.named_children():
-        module._modules[name] = add_quant_dequant(child)
+        children_of(module)[name] = add_quant_dequant(child)
     return module
 
 
 def prepare(
     model: _M,
     inplace: bool = False,
-    allow_list: Collection[Any] | None = None,
-    observer_non_leaf_module_list: Collection[Any] | None = None,
-    prepare_custom_config_dict: dict[str, Any] | None = None,
+    allow_list: Collection[object] | None = None,
+    observer_non_leaf_module_list: Collection[object] | None = None,
+    prepare_custom_config_dict: Kwargs | None = None,
 ) -> _M:
     """A copy of a model (itself if `inplace`) with observers at the modules that are to be quantized.
 
@@ -209,7 +212,7 @@ def prepare(
 def swap_module(
     mod: Module,
     mapping: ClassMapping,
-    custom_module_class_mapping: dict[Any, Any] | None = None,
+    custom_module_class_mapping: ClassMapping | None = None,
     use_precomputed_fake_quant: bool = False,
 ) -> Module:
     """The quantized form of a module that has a `qconfig` and whose type is in a mapping; other modules as they are.
@@ -231,11 +234,11 @@ def swap_module(
             result = result.to(device)
     else:
         return mod
-    for hook in mod._forward_pre_hooks.values():
+    for hook in forward_pre_hooks_of(mod).values():
         # Observers have done their work; their hooks would look for an observer that is gone.
         if hook is not _observer_forward_pre_hook:
             result.register_forward_pre_hook(hook)
-    for hook in mod._forward_hooks.values():
+    for hook in forward_hooks_of(mod).values():
         if hook is not _observer_forward_hook:
             result.register_forward_hook(hook)
     return result
@@ -243,9 +246,9 @@ def swap_module(
 
 def _swap_below(module: Module, mapping: ClassMapping, custom: Kwargs, use_precomputed_fake_quant: bool) -> None:
     for name, child in list(module.named_children()):
-        if not isinstance(child, _FusedModule) and type_of(child) not in custom:
+        if not isinstance(child, FusedModule) and type_of(child) not in custom:
             _swap_below(child, mapping, custom, use_precomputed_fake_quant)
-        module._modules[name] = swap_module(child, mapping, custom, use_precomputed_fake_quant)
+        children_of(module)[name] = swap_module(child, mapping, custom, use_precomputed_fake_quant)
 
 
 def _clean(module: Module) -> None:
@@ -256,7 +259,7 @@ def _clean(module: Module) -> None:
         del module.qconfig
     if isinstance(getattr(module, "activation_post_process", None), ObserverBase | FakeQuantizeBase):
         delattr(module, "activation_post_process")
-    for hooks in (module._forward_pre_hooks, module._forward_hooks):
+    for hooks in (forward_pre_hooks_of(module), forward_hooks_of(module)):
         for key in [key for key, hook in hooks.items() if hook in (_observer_forward_hook, _observer_forward_pre_hook)]:
             del hooks[key]
 
@@ -267,7 +270,7 @@ def convert(
     inplace: bool = False,
     remove_qconfig: bool = True,
     is_reference: bool = False,
-    convert_custom_config_dict: dict[str, Any] | None = None,
+    convert_custom_config_dict: Kwargs | None = None,
     use_precomputed_fake_quant: bool = False,
 ) -> _M:
     """A copy of a prepared model (itself if `inplace`) with quantized modules, on the grids that were observed.
@@ -326,7 +329,7 @@ def quantize_dynamic(
     for tables of vectors), or a dict with a `QConfig` for each.
     """
     log_api_usage_once("quantization_api.quantize.quantize_dynamic")
-    if not isinstance(qconfig_spec, dict):
+    if not is_dict(qconfig_spec):
         if dtype not in _DYNAMIC:
             names = ", ".join(map(str, _DYNAMIC))
             if qconfig_spec is None:

@@ -6,9 +6,10 @@ without changes of the program.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from weft._base.guards import is_a, is_mapping
 from weft._base.types import Arg, Args
 from weft.ao.nn.quantized.modules.functional_modules import FloatFunctional, FXFloatFunctional
 from weft.ao.quantization.backend_config.native import BackendConfig, require_native
@@ -26,7 +27,7 @@ from weft.ao.quantization.fx.qconfigs import Scope
 from weft.ao.quantization.fx.tracer import QuantizationTracer
 from weft.ao.quantization.qconfig_mapping import QConfigMapping
 from weft.errors import ArgumentError, LacksAttributeError, PreconditionError, UnsupportedError, ValueRangeError
-from weft.fx.graph_module import _USER_PRESERVED_ATTRIBUTES_KEY, GraphModule
+from weft.fx.graph_module import USER_PRESERVED_ATTRIBUTES, GraphModule
 from weft.nn._module import Module
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def _with_attributes(model: GraphModule, source: Module, names: Iterable[str]) -
         if not hasattr(source, name):
             raise LacksAttributeError(f"preserved_attributes: {type(source).__name__} has no attribute {name!r}")
     kept = {name: getattr(source, name) for name in names}
-    model.meta[_USER_PRESERVED_ATTRIBUTES_KEY] = {**model.meta.get(_USER_PRESERVED_ATTRIBUTES_KEY, {}), **kept}
+    model.meta[USER_PRESERVED_ATTRIBUTES] = {**model.meta.get(USER_PRESERVED_ATTRIBUTES, {}), **kept}
     for name, value in kept.items():
         setattr(model, name, value)
     return model
@@ -47,7 +48,7 @@ def _with_attributes(model: GraphModule, source: Module, names: Iterable[str]) -
 
 def _mapping(entry: object) -> QConfigMapping:
     """The mapping, or what a dict says of it; `AssertionError` for anything else."""
-    if not isinstance(entry, QConfigMapping | Mapping):
+    if not (isinstance(entry, QConfigMapping) or is_mapping(entry)):
         raise PreconditionError(
             f"qconfig_mapping must be a QConfigMapping, but got {type(entry).__name__}: pass "
             "get_default_qconfig_mapping(), or QConfigMapping().set_global(qconfig)"
@@ -166,7 +167,7 @@ def convert_fx(
     """
     del _remove_qconfig
     require_native(backend_config)
-    if not isinstance(graph_module, GraphModule):
+    if not is_a(graph_module, GraphModule):
         raise ValueRangeError(
             f"input model must be a GraphModule, Got type:{type(graph_module)}: convert what prepare_fx has returned"
         )
@@ -179,7 +180,7 @@ def convert_fx(
         )
     config: ConvertCustomConfig = config_of(convert_custom_config or {}, ConvertCustomConfig)
     result = convert(graph_module, config, _mapping(qconfig_mapping) if qconfig_mapping else None)
-    kept = graph_module.meta.get(_USER_PRESERVED_ATTRIBUTES_KEY, {})
+    kept = graph_module.meta.get(USER_PRESERVED_ATTRIBUTES, {})
     return _with_attributes(result, graph_module, [*kept, *config.preserved_attributes])
 
 

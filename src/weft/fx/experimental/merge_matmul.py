@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from operator import getitem
-from typing import Any
 
 import weft
 from weft._tensor.tensor import Tensor
@@ -43,7 +42,7 @@ def merge_matmul(in_mod: Module) -> GraphModule:
     that is read at several places is one factor.
     """
     gm = symbolic_trace(in_mod)
-    by_factor: dict[Any, list[Node]] = {}
+    by_factor: dict[object, list[Node]] = {}
     for node in gm.graph.find_nodes(op="call_function", target=weft.matmul):
         if len(node.args) == 2 and all(isinstance(arg, Node) for arg in node.args):
             factor = node.args[1]

@@ -6,8 +6,9 @@ import hashlib
 import re
 from collections.abc import Iterator
 from importlib import import_module
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
+from weft._base.guards import is_dict, is_list_or_tuple
 from weft._base.types import Args, Kwargs
 from weft.errors import OutOfRangeError
 from weft.fx._names import home_of, qualified_name, target_text
@@ -182,10 +183,10 @@ def _metadata(meta: object) -> Iterator[TensorMetadata]:
     """What `ShapeProp` has noted of the tensors in a result."""
     if isinstance(meta, TensorMetadata):
         yield meta
-    elif isinstance(meta, dict):
-        yield from _metadata(list(cast("dict[Any, Any]", meta).values()))
-    elif isinstance(meta, list | tuple):
-        for part in cast("list[Any]", meta):
+    elif is_dict(meta):
+        yield from _metadata(list(meta.values()))
+    elif is_list_or_tuple(meta):
+        for part in meta:
             yield from _metadata(part)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from operator import getitem
-from typing import Any
 
+from weft._base.types import AttributeValue
 from weft.errors import OutOfRangeError
 from weft.fx._paths import attribute_at
 from weft.fx.graph import Graph
@@ -55,7 +55,7 @@ def split_module(
     names = (keep_original_node_name, keep_original_input_name)
     base = Graph()
     base_map: dict[Node, Node] = {}
-    attributes: dict[str, Any] = {}
+    attributes: dict[str, AttributeValue] = {}
 
     def call_ready_parts() -> None:
         while waiting and all(source in base_map for source in waiting[0].inputs):
@@ -137,7 +137,7 @@ def _part_module(
     `keep_names` says whether its nodes, and its inputs, have the names of those that they are made of.
     """
     keep_node_names, keep_input_names = keep_names
-    graph, val_map, targets = part.graph, dict[Node, Node](), dict[str, Any]()
+    graph, val_map, targets = part.graph, dict[Node, Node](), dict[str, AttributeValue]()
     for at, source in enumerate(part.inputs):
         val_map[source] = graph.placeholder(source.name if keep_input_names else f"arg_{at}", source.type)
         val_map[source].meta = dict(source.meta)
@@ -154,7 +154,9 @@ def _part_module(
     return GraphModule(targets, graph)
 
 
-def _own_name(target: str, root: Module, targets: dict[str, Any], part: Partition, names: dict[str, str] | None) -> str:
+def _own_name(
+    target: str, root: Module, targets: dict[str, AttributeValue], part: Partition, names: dict[str, str] | None
+) -> str:
     """The name under which a part has an object of the root: its path with underscores."""
     own = target.replace(".", "_")
     targets[own] = attribute_at(root, target)

@@ -9,6 +9,7 @@ from typing import Any
 
 from weft._base.device import DeviceLike
 from weft._base.dtype import bool_, float32, int8, int32
+from weft._base.guards import is_tuple
 from weft._base.types import Arg
 from weft._tensor.composite.create import arange, zeros, zeros_like
 from weft._tensor.composite.neural import pad
@@ -21,7 +22,7 @@ MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 """New scores, from the scores and what a mask gets."""
 
-_DEFAULT_SPARSE_BLOCK_SIZE = 128
+DEFAULT_SPARSE_BLOCK_SIZE = 128
 
 
 def indices(
@@ -150,7 +151,7 @@ class BlockMask:
         kv_indices: Tensor,
         full_kv_num_blocks: Tensor | None = None,
         full_kv_indices: Tensor | None = None,
-        BLOCK_SIZE: int | tuple[int, int] = _DEFAULT_SPARSE_BLOCK_SIZE,
+        BLOCK_SIZE: int | tuple[int, int] = DEFAULT_SPARSE_BLOCK_SIZE,
         mask_mod: MaskMod | None = None,
         seq_lengths: tuple[int, int] | None = None,
     ) -> BlockMask:
@@ -192,7 +193,7 @@ class BlockMask:
 
     def __getitem__(self, index: Arg) -> BlockMask:
         """The mask of some batches, heads and rows of blocks. Its `mask_mod` cannot be called any more."""
-        padded = [*(index if isinstance(index, tuple) else (index,)), *[slice(None)] * 3][:3]
+        padded = [*(index if is_tuple(index) else (index,)), *[slice(None)] * 3][:3]
         sizes = self.kv_num_blocks.shape[:3]
         at = tuple(slice(i % n, i % n + 1) if isinstance(i, int) else i for i, n in zip(padded, sizes, strict=True))
         return self._with(lambda lists: (lists[0][at], lists[1][at]), self.seq_lengths, sliced_mask_mod)
@@ -241,7 +242,7 @@ def create_block_mask(
     Q_LEN: int,
     KV_LEN: int,
     device: DeviceLike | None = None,
-    BLOCK_SIZE: int | tuple[int, int] = _DEFAULT_SPARSE_BLOCK_SIZE,
+    BLOCK_SIZE: int | tuple[int, int] = DEFAULT_SPARSE_BLOCK_SIZE,
     _compile: bool = False,
     separate_full_blocks: bool = True,
 ) -> BlockMask:

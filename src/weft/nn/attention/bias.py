@@ -6,6 +6,7 @@ from enum import IntEnum
 from typing import Any, Self
 
 from weft._base.dtype import bool_
+from weft._base.guards import is_a
 from weft._tensor.composite.create import ones
 from weft._tensor.overriding import disabled
 from weft._tensor.tensor import Tensor
@@ -30,7 +31,7 @@ class CausalBias(Tensor):
 
     def __new__(cls, variant: CausalVariant, seq_len_q: int, seq_len_kv: int) -> Self:
         """A mask of this variant."""
-        if not isinstance(variant, CausalVariant):
+        if not is_a(variant, CausalVariant):
             raise PreconditionError(f"variant must be CausalVariant, got {type(variant)}")
         offset = seq_len_kv - seq_len_q if variant is CausalVariant.LOWER_RIGHT else 0
         mask: Any = ones(seq_len_q, seq_len_kv, dtype=bool_).tril(offset).as_subclass(cls)

@@ -12,7 +12,6 @@ from weft._tensor.composite.pointwise import where
 from weft._tensor.composite.query import promote_types
 from weft._tensor.tensor import Tensor
 from weft.errors import SettingError, UnsupportedShapeError, ValueRangeError
-from weft.nn.attention._block_mask import _DEFAULT_SPARSE_BLOCK_SIZE as _DEFAULT_SPARSE_BLOCK_SIZE
 from weft.nn.attention._block_mask import BlockMask as BlockMask
 from weft.nn.attention._block_mask import ScoreMod, indices, sliced_mask_mod
 from weft.nn.attention._block_mask import and_masks as and_masks

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from weft._base.device import DeviceLike
+from weft._base.guards import is_dict, is_list_or_tuple
 from weft._base.types import Args, Kwargs, PyTree, Result
 from weft._tensor.codegen import op as rows
 from weft._tensor.composite.shape import chunk
@@ -27,9 +28,9 @@ def scatter(inputs: PyTree, target_gpus: Sequence[DeviceLike], dim: int = 0) -> 
     if isinstance(inputs, Tensor):
         parts = chunk(inputs, len(target_gpus), dim)
         return tuple(part.to(device) for part, device in zip(parts, target_gpus, strict=False))
-    if isinstance(inputs, dict) and inputs:
+    if is_dict(inputs) and inputs:
         return [type(inputs)(zip(inputs, one, strict=True)) for one in _each(inputs.values(), target_gpus, dim)]
-    if isinstance(inputs, (list, tuple)) and inputs:
+    if is_list_or_tuple(inputs) and inputs:
         kind = type(inputs)
         return [kind(*one) if hasattr(kind, "_fields") else kind(one) for one in _each(inputs, target_gpus, dim)]
     return [inputs for _ in target_gpus]
@@ -69,7 +70,7 @@ def gather(outputs: PyTree, target_device: DeviceLike | None, dim: int = 0) -> P
         return rows.cat(parts, dim)
     if first is None:
         return None
-    if isinstance(first, dict):
+    if is_dict(first):
         if any(len(output) != len(first) for output in outputs):
             raise ValueRangeError("All dicts must have the same number of keys")
         return type(first)((key, gather([output[key] for output in outputs], target_device, dim)) for key in first)
@@ -96,8 +97,9 @@ def parallel_apply(
             raise PreconditionError(
                 f"The number of modules {len(modules)} is not equal to the number of {what} {len(values)}"
             )
-    named = kwargs_tup or [{}] * len(modules)
+    nothing: Kwargs = {}
+    named = kwargs_tup or [nothing] * len(modules)
     return [
-        module(*(args if isinstance(args, (list, tuple)) else (args,)), **keywords)
+        module(*(args if is_list_or_tuple(args) else (args,)), **keywords)
         for module, args, keywords in zip(modules, inputs, named, strict=True)
     ]

@@ -8,6 +8,7 @@ from math import inf
 from typing import Any
 
 from weft._base.dtype import float32, promote_types
+from weft._base.guards import is_a
 from weft._base.state import using
 from weft._tensor.codegen import op
 from weft._tensor.convert import tensor
@@ -19,7 +20,7 @@ from weft.errors import ArgumentError, GradientError
 def _grads(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
     items = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     for p in items:
-        if not isinstance(p, Tensor):
+        if not is_a(p, Tensor):
             raise ArgumentError(f"clipping gradients: parameters must be Tensors, not {kind_and_advice(p)}")
     return [p.grad for p in items if p.grad is not None]
 

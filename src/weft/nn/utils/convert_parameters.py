@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from weft._base.guards import is_a
 from weft._tensor.codegen import op
 from weft._tensor.kind_names import kind_and_advice
 from weft._tensor.tensor import Tensor
@@ -24,7 +25,7 @@ def _require_one_device(parameters: list[Tensor]) -> None:
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     """Set the parameters' elements from a vector; the rest of the vector is ignored."""
-    if not isinstance(vec, Tensor):
+    if not is_a(vec, Tensor):
         raise ArgumentError(f"expected torch.Tensor, but got: {kind_and_advice(vec)}")
     items = list(parameters)
     _require_one_device(items)

@@ -14,7 +14,7 @@ M = TypeVar("M", bound="Module")
 
 def skip_init(module_cls: type[M], *args: Arg, **kwargs: Arg) -> M:
     """`module_cls(*args, **kwargs)` with uninitialised parameters. Its constructor must take a `device`."""
-    if not issubclass(module_cls, Module):
+    if Module not in inspect.getmro(module_cls):
         raise ModuleError(f"Expected a Module; got {module_cls}")
     if "device" not in inspect.signature(module_cls).parameters:
         raise ModuleError("Module must support a 'device' arg to skip initialization")

@@ -16,7 +16,9 @@ from weft._tensor.kind_names import advice
 from weft._tensor.tensor import Tensor
 from weft.errors import DimError, ValueRangeError
 from weft.nn import functional as F
+from weft.nn._hooks import register
 from weft.nn._module import Module
+from weft.nn._tables import load_state_dict_pre_hooks_of
 from weft.nn.utils.parametrize import register_parametrization
 from weft.nn.utils.spectral_norm import as_matrix, default_dim, random_direction, require_iterations
 from weft.nn.utils.weight_norm import norm_except_dim, scaled
@@ -83,9 +85,9 @@ class _Orthogonal(Module):
             self.register_buffer("base", None)
 
     def forward(self, X: Tensor) -> Tensor:
-        names, X = names_of(X), unnamed(X)
-        wide = X.shape[-2] < X.shape[-1]
-        result = self._map(X.mT if wide else X)
+        names, x = names_of(X), unnamed(X)
+        wide = x.shape[-2] < x.shape[-1]
+        result = self._map(x.mT if wide else x)
         if hasattr(self, "base"):
             result = self.base @ result
         return with_names(result.mT if wide else result, names)
@@ -96,16 +98,16 @@ class _Orthogonal(Module):
             A = op.tril(X, -1)
             Q = op.householder_product(A, 2.0 / (1.0 + (A * A).sum(dim=-2)))
             return Q * op.unsqueeze(op.trunc(op.diagonal(X, 0, -2, -1)).detach(), -2)
-        A = op.tril(X)
+        lower = op.tril(X)
         if rows != columns:
-            A = op.cat([A, op.zeros((*X.shape[:-1], rows - columns), dtype=X.dtype, device=X.device)], -1)
-        A = A - A.mH
+            lower = op.cat([lower, op.zeros((*X.shape[:-1], rows - columns), dtype=X.dtype, device=X.device)], -1)
+        skew = lower - lower.mH
         if self.orthogonal_map is _OrthMaps.matrix_exp:
-            Q = op.matrix_exp(A)
+            result = op.matrix_exp(skew)
         else:
-            identity = _identity(A, rows)
-            Q = op.solve(identity - A * 0.5, identity + A * 0.5)
-        return Q if rows == columns else Q[..., :columns]
+            identity = _identity(skew, rows)
+            result = op.solve(identity - skew * 0.5, identity + skew * 0.5)
+        return result if rows == columns else result[..., :columns]
 
     def right_inverse(self, Q: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         if Q.shape != self.shape:
@@ -113,13 +115,13 @@ class _Orthogonal(Module):
                 f"Expected a matrix or batch of matrices of shape {self.shape}. Got a tensor of shape {Q.shape}."
             )
         with using(grad=False):
-            names, Q = names_of(Q), unnamed(Q)
-            wide = Q.shape[-2] < Q.shape[-1]
+            names, q = names_of(Q), unnamed(Q)
+            wide = q.shape[-2] < q.shape[-1]
             if not hasattr(self, "base"):
-                result = self._reflectors(Q.mT if wide else Q)
+                result = self._reflectors(q.mT if wide else q)
                 return with_names(result.mT if wide else result, names)
-            self.base = self._based_on(Q.mT if wide else Q)
-            return (0.0 - op.eye(*Q.shape[-2:], dtype=Q.dtype, device=Q.device)).expand(Q.shape).clone().rename(*names)
+            self.base = self._based_on(q.mT if wide else q)
+            return (0.0 - op.eye(*q.shape[-2:], dtype=q.dtype, device=q.device)).expand(q.shape).clone().rename(*names)
 
     def _reflectors(self, Q: Tensor) -> Tensor:
         """The reflectors that the Householder map turns into `Q`."""
@@ -207,7 +209,7 @@ def weight_norm(module: M, name: str = "weight", dim: int | str | None = 0) -> M
     """
     parametrization = _WeightNorm(without_names(dim, _tensor_of(module, name)))
     register_parametrization(module, name, parametrization, unsafe=True)
-    module._register_load_state_dict_pre_hook(partial(_from_hooks, name))
+    register(load_state_dict_pre_hooks_of(module), partial(_from_hooks, name))
     return module
 
 

@@ -7,13 +7,14 @@ which `name` is a property.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any, TypeVar
 
 from weft._base.cell import LocalCell
 from weft._base.dtype import DType
+from weft._base.guards import is_sequence
 from weft._base.state import using
 from weft._base.types import Arg, AttributeValue, Result
 from weft._tensor.tensor import Tensor
@@ -21,6 +22,7 @@ from weft.errors import ModuleError, ValueRangeError
 from weft.nn._containers import ModuleDict, ModuleList
 from weft.nn._module import Module
 from weft.nn._parameter import Parameter
+from weft.nn._tables import buffers_of, parameters_of
 
 M = TypeVar("M", bound="Module")
 
@@ -36,7 +38,7 @@ _computed = LocalCell[_Computed | None]("the parametrized tensors of a block", N
 
 
 @contextmanager
-def cached() -> Iterator[None]:
+def cached() -> Generator[None]:
     """Compute each parametrized tensor once while the block runs, however often it is read."""
     if _computed.get() is not None:
         yield
@@ -90,7 +92,7 @@ class ParametrizationList(ModuleList):
             raise
 
     def _register_several(self, original: Tensor, value: object) -> None:
-        if not isinstance(value, Sequence):
+        if not is_sequence(value):
             raise ValueRangeError(
                 "'right_inverse' must return a Tensor or a Sequence of tensors (list, tuple...). "
                 f"Got {type(value).__name__}"
@@ -132,7 +134,7 @@ class ParametrizationList(ModuleList):
                     f"{self.original.dtype}"
                 )
             return [value]
-        if not isinstance(value, Sequence):
+        if not is_sequence(value):
             raise ValueRangeError(f"'right_inverse' must return a sequence of tensors. Got {type(value).__name__}.")
         if len(value) != self.ntensors:
             raise ValueRangeError(
@@ -273,7 +275,7 @@ def register_parametrization(module: M, tensor_name: str, parametrization: Modul
         present.append(parametrization)
         present.unsafe |= unsafe
         return module
-    if tensor_name not in module._buffers and tensor_name not in module._parameters:
+    if tensor_name not in buffers_of(module) and tensor_name not in parameters_of(module):
         raise ValueRangeError(
             f"Module '{module}' does not have a parameter, a buffer, or a parametrized element with name "
             f"'{tensor_name}'"

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from weft._base.guards import is_a, is_dict, is_iterable
 from weft._base.state import default_dtype
 from weft._base.types import Arg
 from weft._tensor.arguments import without_names
@@ -19,6 +20,7 @@ from weft._tensor.composite.create import ones_like
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DimError, PreconditionError, ValueRangeError
 from weft.nn._hooks import AttributeHook, attribute_hooks, register
+from weft.nn._tables import buffers_of, forward_pre_hooks_of, parameters_of
 from weft.nn.utils.convert_parameters import parameters_to_vector
 
 if TYPE_CHECKING:
@@ -38,10 +40,10 @@ class BasePruningMethod(AttributeHook, ABC):
     _tensor_name: str
 
     @property
-    def _attribute(self) -> str:
+    def attribute(self) -> str:
         return self._tensor_name
 
-    def _current(self, module: Module) -> Tensor:
+    def current(self, module: Module) -> Tensor:
         return self.apply_mask(module)
 
     def __call__(self, module: Module, inputs: object) -> None:
@@ -85,13 +87,13 @@ class BasePruningMethod(AttributeHook, ABC):
         if before is None:
             # The optimizer keeps the unmasked original, under another name; what the module computes with is derived
             # anew before each call.
-            del module._parameters[name]
+            del parameters_of(module)[name]
             module.register_parameter(name + "_orig", original)
         else:
-            del module._forward_pre_hooks[key]
+            del forward_pre_hooks_of(module)[key]
         module.register_buffer(name + "_mask", mask)
         setattr(module, name, method.apply_mask(module))
-        register(module._forward_pre_hooks, method)
+        register(forward_pre_hooks_of(module), method)
         return method
 
     def prune(self, t: Tensor, default_mask: Tensor | None = None, importance_scores: Tensor | None = None) -> Tensor:
@@ -109,8 +111,8 @@ class BasePruningMethod(AttributeHook, ABC):
         name = self._tensor_name
         pruned = self.apply_mask(module)
         delattr(module, name)
-        original: Any = module._parameters.pop(name + "_orig")
-        del module._buffers[name + "_mask"]
+        original: Any = parameters_of(module).pop(name + "_orig")
+        del buffers_of(module)[name + "_mask"]
         original.data = pruned.detach()
         setattr(module, name, original)
 
@@ -146,7 +148,7 @@ class PruningContainer(BasePruningMethod):
 
     def add_pruning_method(self, method: BasePruningMethod) -> None:
         """Add a method for the same parameter."""
-        if not isinstance(method, BasePruningMethod):
+        if not is_a(method, BasePruningMethod):
             raise ArgumentError(f"{type(method)} is not a BasePruningMethod subclass")
         if self._tensor_name != method._tensor_name:
             raise ValueRangeError(
@@ -414,10 +416,10 @@ def global_unstructured(
     `importance_scores` is a dict from such pairs to scores. `kwargs` are the arguments of the method, which must be
     unstructured.
     """
-    if not isinstance(parameters, Iterable):
+    if not is_iterable(parameters):
         raise ArgumentError("global_unstructured(): parameters is not an Iterable")
     by_parameter: Any = {} if importance_scores is None else importance_scores
-    if not isinstance(by_parameter, dict):
+    if not is_dict(by_parameter):
         raise ArgumentError("global_unstructured(): importance_scores must be of type dict")
     pairs = list(parameters)
     tensors = [getattr(module, name).detach() for module, name in pairs]
@@ -429,7 +431,7 @@ def global_unstructured(
             'Only "unstructured" PRUNING_TYPE supported for the `pruning_method`. Found method '
             f"{pruning_method} of type {method.PRUNING_TYPE}"
         )
-    method._tensor_name = "all"
+    vars(method)["_tensor_name"] = "all"
     mask: Any = PruningContainer(method).compute_mask(parameters_to_vector(scores), parameters_to_vector(masks))
     parts = mask.split([t.numel() for t in tensors])
     for (module, name), t, part in zip(pairs, tensors, parts, strict=True):
@@ -442,7 +444,7 @@ def remove(module: Module, name: str) -> Module:
     if method is None:
         raise ValueRangeError(f"Parameter '{name}' of module {module} has to be pruned before pruning can be removed")
     method.remove(module)
-    del module._forward_pre_hooks[key]
+    del forward_pre_hooks_of(module)[key]
     return module
 
 

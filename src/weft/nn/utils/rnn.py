@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from weft._base.device import DeviceLike
 from weft._base.dtype import DType, float16, float32, float64, int8, int16, int32, int64, uint8
+from weft._base.guards import is_a, is_iterable, is_list_or_tuple
 from weft._base.state import ambient
 from weft._base.types import Arg
+from weft._lazy.value import Value
 from weft._tensor import packing
 from weft._tensor.codegen import op
 from weft._tensor.convert import as_tensor, from_host, from_numpy_array
@@ -47,7 +49,7 @@ class PackedSequence(PackedSequence_):
     create it.
     """
 
-    _padded: tuple[Any, Tensor] | None = None  # the value of `data`, and the same elements with padding
+    padded: tuple[Value, Tensor] | None = None  # the value of `data`, and the same elements with padding
 
     def __new__(
         cls,
@@ -57,7 +59,7 @@ class PackedSequence(PackedSequence_):
         unsorted_indices: Tensor | None = None,
     ) -> PackedSequence:
         if batch_sizes is None:
-            if not isinstance(data, list | tuple) or len(data) != 2:
+            if not is_list_or_tuple(data) or len(data) != 2:
                 raise PreconditionError("Expected data to be a list or tuple of length 2")
             data, batch_sizes = data
         elif batch_sizes.device.type != "cpu":
@@ -136,14 +138,14 @@ def packed_like(
     """
     data = packing.pack(padded, batch_sizes._host())
     packed = PackedSequence(data, batch_sizes, sorted_indices, unsorted_indices)
-    packed._padded = (data._read(), padded)
+    packed.padded = (data._read(), padded)
     return packed
 
 
 def padded_of(packed: PackedSequence) -> Tensor:
     """(time, batch, …) of a packed sequence, sorted; values past a sequence's end are arbitrary."""
-    if packed._padded is not None:
-        value, padded = packed._padded
+    if packed.padded is not None:
+        value, padded = packed.padded
         if packed.data._read() is value:
             return padded
     return packing.unpack(packed.data, packed.batch_sizes._host())
@@ -246,7 +248,7 @@ def pad_sequence(
     sequences: Sequence[Tensor], batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
 ) -> Tensor:
     """Stack tensors (length, …) to (longest, batch, …), or (batch, longest, …) if `batch_first`."""
-    if not isinstance(sequences, Iterable):
+    if not is_iterable(sequences):
         raise ShapeError(f"pad_sequence: Expected iterable for input sequences, but got arg of type: {type(sequences)}")
     items: Sequence[Any] = tuple(sequences)
     if not items:
@@ -254,7 +256,7 @@ def pad_sequence(
     if padding_side not in ("left", "right"):
         raise ShapeError(f"Expected padding_side to be one of left or right, but got {padding_side}.")
     for at, sequence in enumerate(items):
-        if not isinstance(sequence, Tensor):
+        if not is_a(sequence, Tensor):
             raise ArgumentError(f"expected Tensor as element {at} in argument 0, but got {kind_and_advice(sequence)}")
         if not sequence.ndim:
             raise ShapeError(f"pad_sequence: sequences must have at least 1 dimension, but element {at} has none")
@@ -264,7 +266,7 @@ def pad_sequence(
         broadcast_shapes((sequence.shape[0], *rest), sequence.shape)
     # On the host: a program of its own for each combination of lengths would be compiled otherwise.
     if all(map(_on_host, items)):
-        rows = padded_rows([sequence._host() for sequence in items], longest, padding_value, padding_side)
+        rows = padded_rows([sequence.numpy(force=True) for sequence in items], longest, padding_value, padding_side)
         return from_host(rows if batch_first else rows.swapaxes(0, 1), items[0].device)
 
     def padded(sequence: Tensor) -> Tensor:

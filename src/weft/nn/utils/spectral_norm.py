@@ -15,6 +15,13 @@ from weft.nn._conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from weft.nn._hooks import AttributeHook, attribute_hooks, register
 from weft.nn._lazy_parameter import is_lazy
 from weft.nn._parameter import Parameter
+from weft.nn._tables import (
+    forward_pre_hooks_of,
+    load_state_dict_pre_hooks_of,
+    parameters_of,
+    state_dict_hooks_of,
+    version_of,
+)
 
 if TYPE_CHECKING:
     from weft.nn._module import Module
@@ -62,10 +69,10 @@ class SpectralNorm(AttributeHook):
         self.eps = eps
 
     @property
-    def _attribute(self) -> str:
+    def attribute(self) -> str:
         return self.name
 
-    def _current(self, module: Module) -> Tensor:
+    def current(self, module: Module) -> Tensor:
         return self.compute_weight(module, do_power_iteration=False)
 
     def reshape_weight_to_matrix(self, weight: Tensor) -> Tensor:
@@ -100,7 +107,7 @@ class SpectralNorm(AttributeHook):
         """Normalise a parameter; returns the hook."""
         if attribute_hooks(module, SpectralNorm, name):
             raise ModuleError(f"Cannot register two spectral_norm hooks on the same parameter {name}")
-        weight = module._parameters[name]
+        weight = parameters_of(module)[name]
         if weight is None:
             raise ValueRangeError(f"`SpectralNorm` cannot be applied as parameter `{name}` is None")
         if is_lazy(weight):
@@ -116,9 +123,9 @@ class SpectralNorm(AttributeHook):
         setattr(module, name, weight.detach())
         module.register_buffer(name + "_u", random_direction(weight, height, eps))
         module.register_buffer(name + "_v", random_direction(weight, width, eps))
-        register(module._forward_pre_hooks, hook)
-        module._register_state_dict_hook(SpectralNormStateDictHook(hook))
-        module._register_load_state_dict_pre_hook(SpectralNormLoadStateDictPreHook(hook))
+        register(forward_pre_hooks_of(module), hook)
+        register(state_dict_hooks_of(module), SpectralNormStateDictHook(hook))
+        register(load_state_dict_pre_hooks_of(module), SpectralNormLoadStateDictPreHook(hook))
         return hook
 
 
@@ -130,7 +137,7 @@ class SpectralNormStateDictHook:
 
     def __call__(self, module: Module, state_dict: SavedState, prefix: str, local_metadata: Metadata) -> None:
         del module, state_dict, prefix
-        local_metadata.setdefault("spectral_norm", {})[self.fn.name + ".version"] = self.fn._version
+        local_metadata.setdefault("spectral_norm", {})[self.fn.name + ".version"] = version_of(self.fn)
 
 
 class SpectralNormLoadStateDictPreHook:
@@ -186,7 +193,7 @@ def remove_spectral_norm(module: M, name: str = "weight") -> M:
         raise ValueRangeError(f"spectral_norm of '{name}' not found in {module}")
     for hook in own_hooks.values():
         hook.remove(module)
-        for hooks in (module._forward_pre_hooks, module._state_dict_hooks, module._load_state_dict_pre_hooks):
+        for hooks in (forward_pre_hooks_of(module), state_dict_hooks_of(module), load_state_dict_pre_hooks_of(module)):
             for key in [key for key, other in hooks.items() if hook is other or getattr(other, "fn", None) is hook]:
                 del hooks[key]
     return module

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from weft._base.guards import is_tuple
 from weft._base.types import Kwargs, PyTree, Result
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, StateDictError, ValueRangeError
 from weft.nn._module import Module
+from weft.nn._tables import buffers_of, name_of, parameters_of
 
 
 def call_with(
@@ -24,7 +26,7 @@ def call_with(
     replacements = _for_all_names(module, tensors) if tie_weights else dict(tensors)
     if strict:
         _require_names(module, replacements)
-    positional = args if isinstance(args, tuple) else () if args is None else (args,)
+    positional = args if is_tuple(args) else () if args is None else (args,)
     with _in_place(module, replacements):
         result = module(*positional, **(kwargs or {}))
     tensors.update({name: replacements[name] for name in tensors})
@@ -63,14 +65,14 @@ def _require_names(module: Module, replacements: Mapping[str, Tensor]) -> None:
     ]
     if errors:
         lines = "\n\t".join(errors)
-        raise StateDictError(f"Error(s) in reparametrizing for {module._get_name()}:\n\t{lines}")
+        raise StateDictError(f"Error(s) in reparametrizing for {name_of(module)}:\n\t{lines}")
 
 
 _ABSENT: Any = object()
 
 
 @contextmanager
-def _in_place(module: Module, replacements: dict[str, Tensor]) -> Iterator[None]:
+def _in_place(module: Module, replacements: dict[str, Tensor]) -> Generator[None]:
     """Replace tensors in the modules' tables while the block runs; `replacements` then gets the tables' last values."""
     swapped: list[tuple[str, Module, str, Any]] = []
     try:
@@ -89,7 +91,7 @@ def _swap(owner: Module, key: str, tensor: Any) -> Any:
 
     The setter of a property, as of a parametrized tensor, sets what the property is computed from.
     """
-    table = next((table for table in (owner._parameters, owner._buffers) if key in table), None)
+    table = next((table for table in (parameters_of(owner), buffers_of(owner)) if key in table), None)
     if table is None:
         before = getattr(owner, key, _ABSENT)
         if before is not _ABSENT and not isinstance(before, Tensor):

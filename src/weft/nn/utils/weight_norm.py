@@ -12,6 +12,7 @@ from weft.errors import ModuleError, ValueRangeError
 from weft.nn._hooks import AttributeHook, attribute_hooks, register
 from weft.nn._lazy_parameter import is_lazy
 from weft.nn._parameter import Parameter
+from weft.nn._tables import forward_pre_hooks_of, parameters_of
 
 if TYPE_CHECKING:
     from weft.nn._module import Module
@@ -42,10 +43,10 @@ class WeightNorm(AttributeHook):
         self.dim = -1 if dim is None else dim
 
     @property
-    def _attribute(self) -> str:
+    def attribute(self) -> str:
         return self.name
 
-    def _current(self, module: Module) -> Tensor:
+    def current(self, module: Module) -> Tensor:
         return self.compute_weight(module)
 
     def compute_weight(self, module: Module) -> Tensor:
@@ -70,18 +71,18 @@ class WeightNorm(AttributeHook):
             )
         hook = WeightNorm(name, without_names(dim, weight))
         lengths = norm_except_dim(weight.detach(), hook.dim)
-        del module._parameters[name]
+        del parameters_of(module)[name]
         module.register_parameter(name + "_g", Parameter(lengths))
         module.register_parameter(name + "_v", Parameter(weight.detach()))
         setattr(module, name, hook.compute_weight(module))
-        register(module._forward_pre_hooks, hook)
+        register(forward_pre_hooks_of(module), hook)
         return hook
 
     def remove(self, module: Module) -> None:
         """Make the product a parameter again. `remove_weight_norm` removes the hook."""
         weight: Any = self.compute_weight(module)
         delattr(module, self.name)
-        del module._parameters[self.name + "_g"], module._parameters[self.name + "_v"]
+        del parameters_of(module)[self.name + "_g"], parameters_of(module)[self.name + "_v"]
         setattr(module, self.name, Parameter(weight.detach()))
 
     def __call__(self, module: Module, inputs: object) -> None:
@@ -105,5 +106,5 @@ def remove_weight_norm(module: M, name: str = "weight") -> M:
         raise ValueRangeError(f"weight_norm of '{name}' not found in {module}")
     for key, hook in hooks.items():
         hook.remove(module)
-        del module._forward_pre_hooks[key]
+        del forward_pre_hooks_of(module)[key]
     return module

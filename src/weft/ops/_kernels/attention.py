@@ -15,6 +15,7 @@ import numpy as np
 from weft.errors import ShapeError
 from weft.ops._attention import DropoutOptions, gradients
 from weft.ops._kernels.library import Array, is_float32, require_floats, require_shape, struct_like
+from weft.ops._kinds import Scalar
 from weft.ops._native import Native
 from weft.ops._neural import attention_scale, dropout_mask
 
@@ -135,7 +136,7 @@ def _serves(query: Array, key: Array, value: Array, mask: Array | None, enable_g
 
 
 def _serves_attention(
-    query: Array, key: Array, value: Array, attn_mask: Array | None, is_causal: bool, scale: Any, enable_gqa: bool
+    query: Array, key: Array, value: Array, attn_mask: Array | None, is_causal: bool, scale: Scalar, enable_gqa: bool
 ) -> bool:
     del is_causal, scale
     return _serves(query, key, value, attn_mask, enable_gqa)
@@ -148,7 +149,7 @@ def _serves_dropout(
     attn_mask: Array | None,
     dropout_p: float,
     is_causal: bool,
-    scale: Any,
+    scale: Scalar,
     enable_gqa: bool,
     *,
     rng: Any,
@@ -174,7 +175,7 @@ def _attention(
     attn_mask: Array | None,
     is_causal: bool,
     scale: float | None,
-    *_: Any,
+    *_: object,
     dropout: DropoutOptions | None = None,
 ) -> tuple[Array, Array]:
     q, k, v = (x.reshape(_heads(x.shape)) for x in (query, key, value))
@@ -193,7 +194,7 @@ def _attention_vjp(
     attn_mask: Array | None,
     is_causal: bool,
     scale: float | None,
-    *_: Any,
+    *_: object,
     dropout: DropoutOptions | None = None,
 ) -> tuple[Array | None, ...]:
     attended, logsumexp = out
@@ -215,7 +216,7 @@ def _attention_dropout(
     dropout_p: float,
     is_causal: bool,
     scale: float | None,
-    *_: Any,
+    *_: object,
     rng: Any,
 ) -> tuple[Array, Array, Array]:
     dropout = DropoutOptions(dropout_mask(rng, (*query.shape[:-1], key.shape[-2]), dropout_p), dropout_p)
@@ -232,7 +233,7 @@ def _attention_dropout_vjp(
     dropout_p: float,
     is_causal: bool,
     scale: float | None,
-    *_: Any,
+    *_: object,
     rng: Any,
 ) -> tuple[Array | None, ...]:
     del rng

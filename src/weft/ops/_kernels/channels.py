@@ -5,14 +5,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import jax.ffi
 import jax.numpy as jnp
 
 from weft.errors import ShapeError
 from weft.ops._kernels.library import Array, is_float32, require_floats, require_shape, struct_like
-from weft.ops._kinds import Scalar
+from weft.ops._kinds import Arrays, Scalar
 from weft.ops._native import Native
 from weft.ops._neural import per_channel, updated_statistics
 
@@ -65,7 +64,7 @@ def _serves(
     running_var: Array | None,
     weight: Array | None,
     bias: Array | None,
-    momentum: Any,
+    momentum: Scalar,
     eps: float,
     per_instance: bool,
 ) -> bool:
@@ -94,8 +93,8 @@ def _batch_norm(
 
 
 def _batch_norm_vjp(
-    g: Any,
-    out: Any,
+    g: Arrays,
+    out: Arrays,
     input: Array,
     running_mean: Array | None,
     running_var: Array | None,

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import jax.ffi
 import numpy as np
 
+from weft._base.types import Arg
 from weft.errors import ShapeError
 from weft.ops._kernels.channels import channel_sums
 from weft.ops._kernels.library import Array, is_float32, require_floats, require_shape, struct_like
-from weft.ops._kinds import Ints
+from weft.ops._kinds import Ints, Padding
 from weft.ops._native import Native
 from weft.ops._neural import as_ntuple, margins, per_channel
 
@@ -94,19 +94,19 @@ def _bias_gradient(g: Array, bias: Array | None) -> Array | None:
     return None if bias is None else channel_sums(g)
 
 
-def _windows(weight: Array, stride: Ints, padding: Any, dilation: Ints) -> tuple[Sizes, Pads, Sizes]:
+def _windows(weight: Array, stride: Ints, padding: Padding, dilation: Ints) -> tuple[Sizes, Pads, Sizes]:
     n = weight.ndim - 2
     steps, spread = as_ntuple(stride, n, "stride"), as_ntuple(dilation, n, "dilation")
     return steps, margins(padding, weight.shape[2:], steps, spread), spread
 
 
-def _serves_conv(input: Array, weight: Array, bias: Array | None, *options: Any) -> bool:
+def _serves_conv(input: Array, weight: Array, bias: Array | None, *options: Arg) -> bool:
     del options
     return _is_served(input, weight, bias)
 
 
 def _conv(
-    input: Array, weight: Array, bias: Array | None, stride: Ints, padding: Any, dilation: Ints, groups: int
+    input: Array, weight: Array, bias: Array | None, stride: Ints, padding: Padding, dilation: Ints, groups: int
 ) -> Array:
     del groups
     return _plus_bias(conv(input, weight, *_windows(weight, stride, padding, dilation)), bias)
@@ -114,12 +114,12 @@ def _conv(
 
 def _conv_vjp(
     g: Array,
-    out: Any,
+    out: object,
     input: Array,
     weight: Array,
     bias: Array | None,
     stride: Ints,
-    padding: Any,
+    padding: Padding,
     dilation: Ints,
     groups: int,
 ) -> tuple[Array | None, ...]:
@@ -152,7 +152,7 @@ def _transposed_windows(
 
 
 def _serves_transposed(
-    input: Array, weight: Array, bias: Array | None, stride: Ints, padding: Ints, extra: Ints, *options: Any
+    input: Array, weight: Array, bias: Array | None, stride: Ints, padding: Ints, extra: Ints, *options: Arg
 ) -> bool:
     del padding, options
     n = weight.ndim - 2
@@ -178,7 +178,7 @@ def _transposed(
 
 def _transposed_vjp(
     g: Array,
-    out: Any,
+    out: object,
     input: Array,
     weight: Array,
     bias: Array | None,

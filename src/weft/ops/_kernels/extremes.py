@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import jax.ffi
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from weft._base import config
 from weft.errors import DTypeError, ShapeError
@@ -25,7 +25,7 @@ _NAMES = {
 }
 
 
-def serves(shape: Sequence[int], dtype: Any, axes: Sequence[int]) -> bool:
+def serves(shape: Sequence[int], dtype: DTypeLike, axes: Sequence[int]) -> bool:
     """Whether to reduce such an array by the kernel, and whether it is there."""
     worthwhile = math.prod(shape) >= _LEAST and math.prod([shape[axis] for axis in axes]) >= _SHORTEST
     return worthwhile and dtype in _NAMES and config.NATIVE and available()

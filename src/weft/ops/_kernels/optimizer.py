@@ -9,12 +9,12 @@ pass, so no parameter has to be copied before it is overwritten.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax.ffi
 import jax.numpy as jnp
 import numpy as np
 
+from weft._base.types import Arg
 from weft.errors import ShapeError, ValueRangeError
 from weft.ops._kernels.library import Array, is_float32, require_floats, require_shape, struct_like
 from weft.ops._kinds import Arrays, Scalar
@@ -110,7 +110,7 @@ def _factors(*numbers: Scalar) -> Array:
     return jnp.stack([double(number).reshape(()) for number in numbers]).astype(jnp.float32)
 
 
-def _serves_sgd(params: Arrays, grads: Arrays, momentum_buffer: Arrays, *numbers: Scalar, **flags: Any) -> bool:
+def _serves_sgd(params: Arrays, grads: Arrays, momentum_buffer: Arrays, *numbers: Scalar, **flags: Arg) -> bool:
     del flags
     return _serves((params, grads, momentum_buffer), numbers)
 
@@ -139,7 +139,7 @@ def _serves_adam(
     max_exp_avg_sq: Arrays,
     step: Arrays,
     *numbers: Scalar,
-    **flags: Any,
+    **flags: Arg,
 ) -> bool:
     del step, flags
     return _serves((params, grads, exp_avg, exp_avg_sq, max_exp_avg_sq), numbers)

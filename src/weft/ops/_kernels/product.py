@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.ffi
@@ -21,6 +20,7 @@ from weft.ops._kernels.library import (
     require_shape,
     struct_like,
 )
+from weft.ops._kinds import Scalar
 from weft.ops._native import Native
 
 _WORDS = {"float32": "f32", "float64": "f64", "bfloat16": "bf16"}
@@ -100,7 +100,9 @@ def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
     return y.reshape(*input.shape[:-1], weight.shape[0])
 
 
-def _linear_vjp(g: Array, out: Any, input: Array, weight: Array, bias: Array | None = None) -> tuple[Array | None, ...]:
+def _linear_vjp(
+    g: Array, out: object, input: Array, weight: Array, bias: Array | None = None
+) -> tuple[Array | None, ...]:
     del out
     g, x = g.reshape(-1, g.shape[-1]), input.reshape(-1, input.shape[-1])
     g_input = multiplied(g, weight).reshape(input.shape)
@@ -124,7 +126,7 @@ def _product(a: Array, b: Array) -> Array:
     return multiplied(_rows_of(a, b), b).reshape(*a.shape[:-1], b.shape[-1])
 
 
-def _product_vjp(g: Array, out: Any, a: Array, b: Array) -> tuple[Array, Array]:
+def _product_vjp(g: Array, out: object, a: Array, b: Array) -> tuple[Array, Array]:
     del out
     g, rows = _rows_of(g, b), _rows_of(a, b)
     return multiplied(g, b, transpose_b=True).reshape(a.shape), multiplied(rows, g, transpose_a=True)
@@ -133,14 +135,16 @@ def _product_vjp(g: Array, out: Any, a: Array, b: Array) -> tuple[Array, Array]:
 def added(add: Callable[..., Array]) -> Native:
     """The body of a row that computes `add(input, a @ b, beta, alpha)`, which is linear in both arrays."""
 
-    def serves(input: Array, a: Array, b: Array, beta: Any = 1, alpha: Any = 1) -> bool:
+    def serves(input: Array, a: Array, b: Array, beta: Scalar = 1, alpha: Scalar = 1) -> bool:
         del beta, alpha
         return _serves_product(a, b) and input.dtype == a.dtype
 
-    def impl(input: Array, a: Array, b: Array, beta: Any = 1, alpha: Any = 1) -> Array:
+    def impl(input: Array, a: Array, b: Array, beta: Scalar = 1, alpha: Scalar = 1) -> Array:
         return add(input, multiplied(a, b), beta, alpha)
 
-    def vjp(g: Array, out: Any, input: Array, a: Array, b: Array, beta: Any = 1, alpha: Any = 1) -> tuple[Array, ...]:
+    def vjp(
+        g: Array, out: object, input: Array, a: Array, b: Array, beta: Scalar = 1, alpha: Scalar = 1
+    ) -> tuple[Array, ...]:
         del out
         zeros = jnp.zeros_like(input), jnp.zeros_like(g)
         g_input, g_product = jax.vjp(lambda start, product: add(start, product, beta, alpha), *zeros)[1](g)

@@ -10,12 +10,12 @@ states do not change, its outputs and gates are 0, and its cells are the last. I
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.ffi
 import jax.numpy as jnp
 
+from weft._base.types import Arg
 from weft.errors import ShapeError
 from weft.ops._kernels.library import Array, is_float32, require_floats, require_shape, struct_like
 from weft.ops._kernels.product import linear, multiplied
@@ -177,7 +177,7 @@ def _if_present(gradient: Array, parameter: Array | None) -> Array | None:
     return None if parameter is None else gradient
 
 
-def _serves_lstm(input: Array, *rest: Any) -> bool:
+def _serves_lstm(input: Array, *rest: Arg) -> bool:
     *arrays, weight_hr, _, _ = rest
     return weight_hr is None and _serves(input, *arrays)
 
@@ -221,7 +221,7 @@ def _lstm_vjp(
     return dx, dh, dc, g_ih, g_hh, *biases, None, None
 
 
-def _serves_gru(input: Array, *rest: Any) -> bool:
+def _serves_gru(input: Array, *rest: Arg) -> bool:
     return _serves(input, *rest[:-2])
 
 
@@ -258,7 +258,7 @@ def _gru_vjp(
     return dx, dh, g_ih, g_hh, _if_present(g_b_ih, bias_ih), _if_present(g_b_hh, bias_hh), None
 
 
-def _serves_rnn(input: Array, *rest: Any) -> bool:
+def _serves_rnn(input: Array, *rest: Arg) -> bool:
     return _serves(input, *rest[:-3])
 
 

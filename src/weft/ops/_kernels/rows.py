@@ -4,14 +4,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.ffi
 import jax.numpy as jnp
 
 from weft.errors import DTypeError, ShapeError
 from weft.ops._kernels.library import Array, is_float32, require_floats, require_shape, struct_like
-from weft.ops._kinds import Shape
+from weft.ops._kinds import Arrays, Shape
 from weft.ops._native import Native, is_number
 
 _LEAST = 1 << 14  # elements, from which on a call is worth it
@@ -100,7 +98,7 @@ def _layer_norm(
 
 
 def _layer_norm_vjp(
-    g: Array, out: Any, input: Array, normalized_shape: Shape, weight: Array | None, bias: Array | None, eps: float
+    g: Array, out: Arrays, input: Array, normalized_shape: Shape, weight: Array | None, bias: Array | None, eps: float
 ) -> tuple[Array | None, ...]:
     del eps
     _, mean, rstd = out

@@ -1,7 +1,7 @@
 """Learning rate schedules: call `step()` once per epoch, after the optimizer's."""
 
 from weft.optim.lr_scheduler._base import LRScheduler as LRScheduler
-from weft.optim.lr_scheduler._base import _LRScheduler as _LRScheduler
+from weft.optim.lr_scheduler._base import _LRScheduler as _LRScheduler  # pyright: ignore[reportPrivateUsage]  PyTorch's
 from weft.optim.lr_scheduler._combined import ChainedScheduler as ChainedScheduler
 from weft.optim.lr_scheduler._combined import SequentialLR as SequentialLR
 from weft.optim.lr_scheduler._curves import ConstantLR as ConstantLR

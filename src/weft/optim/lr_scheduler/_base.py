@@ -5,7 +5,6 @@ from __future__ import annotations
 import types
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from weft._base.state import using
 from weft._base.types import SavedState
@@ -31,7 +30,7 @@ _TOO_EARLY = (
     "them in the opposite order: `optimizer.step()` before `lr_scheduler.step()`.  Failure to do this will result in "
     f"PyTorch skipping the first value of the learning rate schedule. See more details at {_GUIDE}"
 )
-_EPOCH = (
+EPOCH_WARNING = (
     "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible. Please use "
     "`scheduler.step()` to step the scheduler. During the deprecation, if epoch is different from None, the closed "
     "form is used instead of the new chainable form, where available. Please open an issue if you are unable to "
@@ -53,7 +52,7 @@ class LRScheduler:
 
     _get_lr_called_within_step: bool = False
     _is_initial: bool = False
-    _last_lr: list[Any]
+    _last_lr: list[Rate]
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         require_optimizer(optimizer)
@@ -65,7 +64,7 @@ class LRScheduler:
                 raise KeyError(_NO_INITIAL_RATE.format(at))
         self.base_lrs = [copied(group["initial_lr"]) for group in optimizer.param_groups]
         self.last_epoch = last_epoch
-        optimizer._watch_steps()
+        optimizer.watch_steps()
         self._initial_step()
 
     def _initial_step(self) -> None:
@@ -99,13 +98,13 @@ class LRScheduler:
             self._warn_of_order()
         self._step_count += 1
         if epoch is not None:
-            warnings.warn(_EPOCH, UserWarning, stacklevel=2)
+            warnings.warn(EPOCH_WARNING, UserWarning, stacklevel=2)
         self._update_lr(epoch)
 
     def _warn_of_order(self) -> None:
-        if self.optimizer._is_overridden():
+        if self.optimizer.is_overridden():
             warnings.warn(_OVERRIDDEN, UserWarning, stacklevel=3)
-        elif not self.optimizer._opt_called:
+        elif not self.optimizer.was_stepped():
             warnings.warn(_TOO_EARLY, UserWarning, stacklevel=3)
 
     def _update_lr(self, epoch: int | None = None) -> None:
@@ -140,11 +139,11 @@ class LRScheduler:
         self.__dict__.update(state_dict)
 
 
-class _LRScheduler(LRScheduler):
+class _LRScheduler(LRScheduler):  # pyright: ignore[reportUnusedClass]  users import PyTorch's name
     """The former name of the base class."""
 
 
-def require_optimizer(optimizer: Optimizer) -> None:
+def require_optimizer(optimizer: object) -> None:
     """Raise unless this is an optimizer."""
     if not isinstance(optimizer, Optimizer):
         raise ArgumentError(f"{type(optimizer).__name__} is not an Optimizer{advice(optimizer)}")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from weft._base.types import SavedState
+from weft._base.guards import is_list_or_tuple
+from weft._base.types import Arg, SavedState
 from weft.errors import ArgumentError, ValueRangeError
 from weft.optim._optimizer import Optimizer
 from weft.optim.lr_scheduler._base import LRScheduler, attributes_of
@@ -22,9 +23,7 @@ class LambdaLR(LRScheduler):
     def __init__(self, optimizer: Optimizer, lr_lambda: Lambda | Sequence[Lambda], last_epoch: int = -1) -> None:
         self.optimizer = optimizer
         count = len(optimizer.param_groups)
-        self.lr_lambdas: list[Any] = [lr_lambda] * count
-        if isinstance(lr_lambda, (list, tuple)):
-            self.lr_lambdas = list(lr_lambda)
+        self.lr_lambdas: list[Arg] = [*lr_lambda] if is_list_or_tuple(lr_lambda) else [lr_lambda] * count
         if len(self.lr_lambdas) != count:
             raise ValueRangeError(f"Expected {count} lr_lambdas, but got {len(self.lr_lambdas)}")
         super().__init__(optimizer, last_epoch)
@@ -51,7 +50,7 @@ class MultiplicativeLR(LambdaLR):
     """Multiplies the rate by a function of the epoch every epoch; there may be one function for each group."""
 
     def __init__(self, optimizer: Optimizer, lr_lambda: Lambda | Sequence[Lambda], last_epoch: int = -1) -> None:
-        for function in lr_lambda if isinstance(lr_lambda, (list, tuple)) else [lr_lambda]:
+        for function in lr_lambda if is_list_or_tuple(lr_lambda) else [lr_lambda]:
             if not callable(function):
                 raise ArgumentError(f"lr_lambda should be a function, but got {type(function).__name__}")
         super().__init__(optimizer, lr_lambda, last_epoch)

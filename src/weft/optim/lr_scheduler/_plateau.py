@@ -8,7 +8,7 @@ from typing import Any, Literal, SupportsFloat
 
 from weft.errors import OptionError, ValueRangeError
 from weft.optim._optimizer import Optimizer
-from weft.optim.lr_scheduler._base import _EPOCH, LRScheduler, require_optimizer, set_rate
+from weft.optim.lr_scheduler._base import EPOCH_WARNING, LRScheduler, require_optimizer, set_rate
 
 
 class ReduceLROnPlateau(LRScheduler):
@@ -65,7 +65,7 @@ class ReduceLROnPlateau(LRScheduler):
         """Take the metric of an epoch: a number, or a tensor of one element."""
         current = float(metrics)
         if epoch is not None:
-            warnings.warn(_EPOCH, UserWarning, stacklevel=2)
+            warnings.warn(EPOCH_WARNING, UserWarning, stacklevel=2)
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         if self._is_better(current, self.best):
             self.best = current

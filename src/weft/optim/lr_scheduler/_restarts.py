@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from weft._base.guards import is_a
 from weft.errors import ValueRangeError
 from weft.optim._optimizer import Optimizer
 from weft.optim.lr_scheduler._base import LRScheduler
@@ -22,11 +23,11 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     def __init__(
         self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1
     ) -> None:
-        if not isinstance(T_0, int) or T_0 <= 0:
+        if not is_a(T_0, int) or T_0 <= 0:
             raise ValueRangeError(f"Expected positive integer T_0, but got {T_0}")
-        if not isinstance(T_mult, int) or T_mult < 1:
+        if not is_a(T_mult, int) or T_mult < 1:
             raise ValueRangeError(f"Expected integer T_mult >= 1, but got {T_mult}")
-        if not isinstance(eta_min, (float, int)):
+        if not is_a(eta_min, float, int):
             raise ValueRangeError(f"Expected float or int eta_min, but got {eta_min} of type {type(eta_min)}")
         self.T_0 = T_0
         self.T_i = T_0

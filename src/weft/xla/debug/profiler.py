@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from functools import wraps
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import jax
 
@@ -85,7 +85,7 @@ class StepTrace(jax.profiler.StepTraceAnnotation):
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> Any:
+    ) -> None:
         try:
             mark_step()
         finally:

@@ -6,9 +6,10 @@ import time
 from collections.abc import Mapping
 from datetime import datetime
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weft._base.device import DeviceLike
+from weft._base.types import Arg
 from weft.xla import _metrics
 from weft.xla._replicas import replicas
 
@@ -24,7 +25,7 @@ def now(format: str = "%H:%M:%S") -> str:
 def print_training_update(
     device: DeviceLike | None,
     step: int,
-    loss: Any,
+    loss: Arg,
     rate: float,
     global_rate: float,
     epoch: int | None = None,
@@ -66,7 +67,7 @@ def get_summary_writer(logdir: str | None) -> SummaryWriter | None:
 
 
 def write_to_summary(
-    summary_writer: Any,
+    summary_writer: Arg,
     global_step: int | None = None,
     dict_to_write: Mapping[str, object] | None = None,
     write_xla_metrics: bool = False,
@@ -84,7 +85,7 @@ def write_to_summary(
         summary_writer.add_scalar(name, scalar, global_step)
 
 
-def close_summary_writer(summary_writer: Any) -> None:
+def close_summary_writer(summary_writer: Arg) -> None:
     """Write everything and close a writer, if there is one."""
     if summary_writer is not None:
         summary_writer.flush()

@@ -7,9 +7,9 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from weft._base.types import AnyCallable, Arg, PyTree
+from weft._base.types import AnyCallable, Arg, PyTree, Result
 from weft.errors import SettingError, ShapeError
 from weft.xla._flags import flag
 from weft.xla._lazy_property import LazyProperty as LazyProperty
@@ -72,10 +72,10 @@ class FnDataGenerator:
     def __len__(self) -> int:
         return self._sample_count
 
-    def __next__(self) -> tuple[Any, Any]:
+    def __next__(self) -> tuple[object, Result]:
         return self.next()
 
-    def next(self) -> tuple[Any, Any]:
+    def next(self) -> tuple[object, Result]:
         """One more pair; `StopIteration` after the last one."""
         if self._count >= self._sample_count:
             raise StopIteration
@@ -128,7 +128,7 @@ def list_copy_append(ilist: Iterable[T], item: T) -> list[T]:
 # --- environment, output and time ----------------------------------------------------------------------------------
 
 
-def getenv_as(name: str, type: Callable[[str], object], defval: object = None) -> Any:
+def getenv_as(name: str, type: Callable[[str], object], defval: object = None) -> Arg:
     """An environment variable as a `type`, such as `int`; `defval` if it is not set.
 
     As `bool` it is false for `0`, `false`, `off` and `no`.

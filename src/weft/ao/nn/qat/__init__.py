@@ -4,17 +4,6 @@ from weft._base.exports import on_first_use as _on_first_use
 
 __getattr__, __dir__ = _on_first_use(
     __name__,
-    {
-        "weft.ao.nn.qat.modules.conv": (
-            "Conv1d",
-            "Conv2d",
-            "Conv3d",
-        ),
-        "weft.ao.nn.qat.modules.embedding_ops": (
-            "Embedding",
-            "EmbeddingBag",
-        ),
-        "weft.ao.nn.qat.modules.linear": ("Linear",),
-    },
+    {"weft.ao.nn.qat.modules": "*"},
     ("dynamic", "modules"),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weft._base.dtype import float32, int64
 from weft._base.types import AttributeValue, SavedState
@@ -99,7 +99,7 @@ def observer_of(module: Module) -> Module:
     return module.activation_post_process
 
 
-def require_type(module: Module, allowed: Any, target: type) -> None:
+def require_type(module: Module, allowed: type | tuple[type, ...], target: type) -> None:
     """`AssertionError` unless a module has exactly the type (or one of those) from which another is made."""
     kinds = allowed if isinstance(allowed, tuple) else (allowed,)
     if type(module) not in kinds:

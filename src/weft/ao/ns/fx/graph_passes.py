@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from weft import quantize_per_tensor
 from weft._base.dtype import quint8
-from weft._base.types import PyTree
+from weft._base.guards import is_list_or_tuple
+from weft._base.types import AnyCallable, Args, PyTree
 from weft._tensor.convert import tensor
 from weft._tensor.quantized.encoding import is_quantized
 from weft._tensor.tensor import Tensor
@@ -33,14 +34,15 @@ if TYPE_CHECKING:
     from weft.nn._module import Module
 
 Pairs = dict[str, tuple[Subgraph, Subgraph]]
-MakeLogger = Callable[..., Any]
+MakeLogger = AnyCallable
 
 
 def type_text(node: Node, model: GraphModule) -> str:
     """What a node calls: the name of a class, function or method."""
     if node.op != "call_module":
         return target_text(node.target)
-    kind: Any = type(model.get_submodule(str(node.target)))
+    module: Module = model.get_submodule(str(node.target))
+    kind = type(module)
     return public_name(kind) or f"{kind.__module__}.{kind.__qualname__}"
 
 
@@ -64,7 +66,7 @@ def tensor_inputs(node: Node) -> Iterator[tuple[int, int, Node]]:
     """
     is_scalar = bool(scalar_form(node))
     for at, arg in enumerate((*node.args, *node.kwargs.values())):
-        for within, part in enumerate(arg if isinstance(arg, list | tuple) else (arg,)):
+        for within, part in enumerate(arg if is_list_or_tuple(arg) else (arg,)):
             if isinstance(part, Node) and has_tensor(part) and behind_observer(part).op != "get_attr":
                 yield 0 if is_scalar else at, within, part
 
@@ -123,13 +125,13 @@ def on_grid(x: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
     return x if is_quantized(x) else quantize_per_tensor(x, scale.item(), int(zero_point.item()), quint8)
 
 
-def _grid(node: Node, model: GraphModule) -> tuple[Any, Any] | None:
+def _grid(node: Node, model: GraphModule) -> tuple[PyTree, PyTree] | None:
     """The scale and zero point of a value of a converted model; None if it has floats, or a grid that is not known."""
     while True:
-        arguments: tuple[Any, ...] = ()
+        arguments: Args = ()
         own = operation_of(node, model)
         if node.op == "call_module" and takes_integers(node, model):
-            module: Any = model.get_submodule(str(node.target))
+            module = model.get_submodule(str(node.target))
             arguments = (getattr(module, "scale", None), getattr(module, "zero_point", None))
         elif name_of(node) == "torch.quantize_per_tensor":
             arguments = node.args[1:3]
@@ -204,7 +206,7 @@ class _Shadows:
         """A value of `b` as a shadow takes it."""
         if grid is None:
             return self.b.graph.call_function(numbers_of, (value,))
-        attributes = []
+        attributes: list[Node] = []
         for kind, number in zip(("scale", "zero_point"), grid, strict=True):
             path = numbered(f"{name}_input_{kind}", dir(self.b))
             setattr(self.b, path, number if isinstance(number, Tensor) else tensor(number))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from weft._base.types import AnyCallable, AttributeValue
 from weft._tensor.codegen import op
+from weft.ao._observing.qconfig import AnyQConfig
 from weft.ao.ns.fx.graph_matcher import RECURRENT, Subgraph, subgraphs
 from weft.ao.ns.fx.graph_passes import fqn_of, type_text
 from weft.ao.quantization.fx.qconfigs import Scope, qconfigs_of
@@ -16,9 +18,10 @@ from weft.fx._paths import attribute_at
 from weft.fx.graph import Graph
 from weft.fx.graph_module import GraphModule
 from weft.fx.node import Node
+from weft.nn._lookup import AnyModule
 from weft.nn._module import Module
 
-MakeLogger = Callable[..., Any]
+MakeLogger = AnyCallable
 
 _WRAPPER = "shadow_wrapper_"
 """How the names of prepared operations begin."""
@@ -28,7 +31,7 @@ def _alone(part: Subgraph, model: GraphModule) -> tuple[GraphModule, list[Node]]
     """A model of the operation alone, and the nodes that it takes as inputs. Its weights are copies."""
     graph, inputs = Graph(), list[Node]()
     values: dict[Node, Node] = {}
-    attributes: dict[str, Any] = {}
+    attributes: dict[str, AttributeValue] = {}
     for node in part.nodes:
         for arg in node.all_input_nodes:
             if arg in values:
@@ -55,11 +58,11 @@ class _Shadows:
         with self.model.graph.inserting_after(after):
             return self.model.graph.call_module(name, args)
 
-    def add(self, at: int, part: Subgraph, qconfigs: dict[int, Any]) -> None:
+    def add(self, at: int, part: Subgraph, qconfigs: dict[int, AnyQConfig]) -> None:
         """Add to an operation a logger, and for each number a shadow that is prepared, with a logger that compares."""
         kinds = (type_text(part.end, self.model), type_text(part.start, self.model))
 
-        def new_logger(make: MakeLogger, number: int, text: str) -> Any:
+        def new_logger(make: MakeLogger, number: int, text: str) -> AnyModule:
             names = (part.start.name, part.end.name, f"subgraph_{at}_{number}", "model")
             logger = make(*names, *kinds, "node_output", 0, 0, fqn_of(part.start), text)
             logger.enabled = False  # until the shadows are converted

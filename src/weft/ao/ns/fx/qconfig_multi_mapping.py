@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 
+from weft._base.guards import is_tuple
 from weft.ao._observing.qconfig import QConfigAny, qconfig_equals
 from weft.ao.quantization.qconfig_mapping import STYLES, QConfigMapping
 
@@ -74,7 +75,7 @@ class QConfigMultiMapping:
                 held = [
                     getattr(mapping, name)[key] for mapping in qconfig_mapping_list if key in getattr(mapping, name)
                 ]
-                result._set(f"set_{style}", key if isinstance(key, tuple) else (key,), held)
+                result._set(f"set_{style}", key if is_tuple(key) else (key,), held)
         return result
 
     def __repr__(self) -> str:

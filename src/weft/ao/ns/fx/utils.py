@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
 
-from weft._base.types import PyTree
+from weft._base.guards import is_list_or_tuple
+from weft._base.types import AnyCallable, PyTree
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.nn import functional as F
@@ -14,12 +14,12 @@ from weft.nn import functional as F
 Measure = Callable[[Tensor, Tensor], Tensor]
 
 
-def _of_numbers(measure: Measure) -> Callable[[Any, Any], Any]:
+def _of_numbers(measure: Measure) -> AnyCallable:
     """The measure of quantized tensors by their numbers, and of each pair of two tuples."""
 
     @wraps(measure)
     def measured(x: PyTree, y: PyTree) -> PyTree:
-        if isinstance(x, tuple | list):
+        if is_list_or_tuple(x):
             return tuple([measured(a, b) for a, b in zip(x, y, strict=True)])
         return measure(*(t.dequantize() if t.is_quantized else t for t in (x, y)))
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from weft._base.types import AttributeValue
 from weft._tensor.tensor import Tensor
-from weft.ao.nn.intrinsic.modules.fused import _FusedModule
+from weft.ao.nn.intrinsic.modules.fused import FusedModule
 from weft.ao.ns.fx.graph_matcher import Subgraph
 from weft.ao.ns.fx.graph_passes import behind_observer
 from weft.fx._paths import attribute_at
@@ -24,10 +25,10 @@ def weights_of(part: Subgraph, model: GraphModule) -> list[Tensor]:
         return []
     node = part.start
     if node.op == "call_module":
-        module: Any = model.get_submodule(str(node.target))
+        module = model.get_submodule(str(node.target))
         if part.base == "LSTM":
             return _of_lstm(module)
-        weight: Any = (module[0] if isinstance(module, _FusedModule) else module).weight
+        weight: AttributeValue = (module[0] if isinstance(module, FusedModule) else module).weight
         return [weight.detach() if isinstance(weight, Tensor) else weight()]
     weight = node.args[1] if len(node.args) > 1 else node.kwargs["weight"]
     source = behind_observer(weight) if isinstance(weight, Node) else None
@@ -39,6 +40,6 @@ def weights_of(part: Subgraph, model: GraphModule) -> list[Tensor]:
 def _of_lstm(module: Module) -> list[Tensor]:
     """The weights of the input and of the state, layer by layer."""
     own: list[Tensor] = [x.detach() for name, x in module.named_parameters() if name.startswith("weight")]
-    states: Any = module.state_dict()
-    entries: list[Any] = [x for key, entry in states.items() if key.endswith(".param") for x in entry[:2]]
+    states = module.state_dict()
+    entries: list[Tensor] = [x for key, entry in states.items() if key.endswith(".param") for x in entry[:2]]
     return own or entries

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weft import quantize_per_tensor
 from weft._base.dtype import float32, int64, qint8
+from weft._base.guards import is_list_or_tuple
+from weft._base.types import Arg, AttributeValue
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
 from weft.ao._observing.qconfig import qconfig_equals
@@ -50,11 +52,12 @@ from weft.ao.quantization.quantization_mappings import (
 )
 from weft.errors import PreconditionError
 from weft.fx._paths import attribute_at
-from weft.fx.graph import Graph
+from weft.fx.graph import Graph, codegen_of
 from weft.fx.graph_module import GraphModule
 from weft.fx.node import Node, map_arg
 from weft.nn._activation import Softmax
 from weft.nn._linear import Linear
+from weft.nn._lookup import AnyModule
 from weft.nn._module import Module
 from weft.nn._parameter import Parameter
 from weft.nn.utils.parametrize import type_before_parametrizations
@@ -97,8 +100,8 @@ class _Conversion:
         self.custom = custom
         self.users = {kind for kinds in custom.observed_to_quantized_mapping.values() for kind in kinds}
         self.graph = Graph()
-        self.graph.set_codegen(copy.deepcopy(model.graph._codegen))
-        self.attributes: dict[str, Any] = {}
+        self.graph.set_codegen(copy.deepcopy(codegen_of(model.graph)))
+        self.attributes: dict[str, AttributeValue] = {}
         self.values: dict[Node, _Value] = {}
         self.weights: dict[Node, str] = {}
         self.steps = {
@@ -175,7 +178,7 @@ class _Conversion:
         self.values[node] = _Value(floats=self.graph.node_copy(node))
 
     def _output(self, node: Node) -> None:
-        results = node.args[0] if isinstance(node.args[0], tuple | list) else (node.args[0],)
+        results = node.args[0] if is_list_or_tuple(node.args[0]) else (node.args[0],)
         kept: set[Node] = set()
         for at in self.plan.outputs:
             map_arg(results[at], kept.add)
@@ -188,7 +191,7 @@ class _Conversion:
     def _on_floats(self, node: Node) -> None:
         """Copy a node that computes with numbers; its results are put on a grid by whoever needs that."""
         if node.op == "call_module":
-            module: Any = self.model.get_submodule(str(node.target))
+            module = self.model.get_submodule(str(node.target))
             is_rounding = type_before_parametrizations(module) in _QAT
             self.attributes[str(node.target)] = module.to_float() if is_rounding else module
         self.values[node] = _Value(floats=self.graph.node_copy(node, self._floats))
@@ -243,7 +246,7 @@ class _Conversion:
     def _part(self, node: Node, part: InsertionPlan) -> None:
         """A call of a standalone module."""
         path = str(node.target)
-        module: Any = self.model.get_submodule(path)
+        module = self.model.get_submodule(path)
         if path not in self.attributes:
             self.attributes[path] = convert(module, self.custom)
         quantized = {arg for at, arg in enumerate(node.args) if at in part.inputs}
@@ -276,7 +279,7 @@ class _Conversion:
             module = copy.deepcopy(module)
             module.activation_post_process = self._observer(observer)
         module.qconfig = qconfig
-        form: Any = users or mappings[kind]
+        form: AnyModule = users or mappings[kind]
         result: Module = form.from_observed(module) if users else form.from_float(module)
         if path in self.attributes:  # called before, with results on another grid
             path = self._new_name(path)
@@ -327,7 +330,7 @@ class _Conversion:
             self.attributes[self.weights[observer]] = quantized_weight(numbers, looks)
         return self.graph.get_attr(self.weights[observer])
 
-    def _dynamic_linear(self, node: Node, weight: Tensor, bias: Any) -> None:
+    def _dynamic_linear(self, node: Node, weight: Tensor, bias: Arg) -> None:
         """`F.linear` as a layer, which has the quantized weight."""
         layer = Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
         layer.weight = Parameter(weight.detach(), requires_grad=False)

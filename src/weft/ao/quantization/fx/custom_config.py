@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from weft._base.guards import is_mapping
 from weft._base.types import Arg, Args, Kwargs
 from weft.ao._observing.quant_type import QuantType
 from weft.ao.quantization.qconfig_mapping import QConfigMapping
 from weft.errors import UnsupportedError, ValueRangeError
 
-_ByMode = dict[QuantType, dict[type, type]]
+_ByMode = dict[QuantType, dict[type, Arg]]
 
 
-def _quant_type(name: Any) -> QuantType:
+def _quant_type(name: QuantType | str) -> QuantType:
     """The kind of quantization that a dict names, such as "static"."""
     if isinstance(name, QuantType):
         return name
@@ -24,9 +24,9 @@ def _quant_type(name: Any) -> QuantType:
     return kinds[name]
 
 
-def config_of(entry: Any, kind: Any) -> Arg:
+def config_of(entry: object, kind: Arg) -> Arg:
     """A configuration of a kind, or the one that a dict describes; `ValueError` for anything else."""
-    if isinstance(entry, Mapping):
+    if is_mapping(entry):
         return kind.from_dict(dict(entry))
     if not isinstance(entry, kind):
         raise ValueRangeError(f"expected a {kind.__name__} or a dict, but got a {type(entry).__name__}")
@@ -80,7 +80,7 @@ class _CustomConfig:
         return {key: self._written(name) for name, key in self._KEYS.items() if getattr(self, name)}
 
     def _written(self, name: str) -> Arg:
-        value: Any = getattr(self, name)
+        value = getattr(self, name)
         return {kind.name.lower(): dict(pairs) for kind, pairs in value.items()} if name.endswith("_mapping") else value
 
 

@@ -10,6 +10,7 @@ from weft.ao.quantization.fx.operations import name_of
 from weft.ao.quantization.fx.prepare import InsertionPlan, is_observer
 from weft.fx.graph_module import GraphModule
 from weft.fx.node import Node
+from weft.nn._tables import buffers_of, children_of, parameters_of
 
 if TYPE_CHECKING:
     from weft.nn._module import Module
@@ -47,7 +48,7 @@ def grid_names(model: GraphModule, plan: InsertionPlan) -> dict[Node, tuple[str,
     All are numbered in the order of the graph, also those that the converted model does not read.
     """
     names: dict[Node, tuple[str, str]] = {}
-    others = {*dir(model), *model._parameters, *model._buffers, *model._modules}
+    others = {*dir(model), *parameters_of(model), *buffers_of(model), *children_of(model)}
     for node in model.graph.nodes:
         if is_observer(node) and is_static(model.get_submodule(str(node.target))):
             prefix = _prefix(node, plan).replace(".", "_")

@@ -13,6 +13,7 @@ from typing import Any
 import weft.ao.nn.intrinsic.modules.fused as nni
 from weft import nn
 from weft._base.dtype import DType, float16, float32, qint8, quint8
+from weft._base.types import Arg
 from weft.ao._observing.fake_quantize import FixedQParamsFakeQuantize
 from weft.ao._observing.observer import FixedQParamsObserver
 from weft.ao._observing.quant_type import QuantType
@@ -27,7 +28,8 @@ from weft.ao.quantization.quantization_mappings import (
     DEFAULT_STATIC_QUANT_MODULE_MAPPINGS,
     get_embedding_qat_module_mappings,
 )
-from weft.fx.node import Node, _get_qualified_name
+from weft.fx._names import qualified_name
+from weft.fx.node import Node
 from weft.nn._module import Module
 from weft.nn.utils.parametrize import type_before_parametrizations
 
@@ -52,7 +54,7 @@ _QUANT_TYPES = {
 }
 
 
-def users_forms(by_type: dict[QuantType, dict[type, type]], mode: QuantizationMode | None) -> dict[type, type]:
+def users_forms(by_type: dict[QuantType, dict[type, Arg]], mode: QuantizationMode | None) -> dict[type, Arg]:
     """What users' modules become if they are quantized in a mode."""
     return by_type.get(_QUANT_TYPES[mode], {}) if mode is not None else {}
 
@@ -170,7 +172,7 @@ _TO_SCALARS = {"_operator.add": "add", "torch.add": "add", "_operator.mul": "mul
 
 def name_of(node: Node) -> str:
     """The name of the function that a node calls, as its code has it; "" for other nodes."""
-    return _get_qualified_name(node.target) if node.op == "call_function" else ""
+    return qualified_name(node.target) if node.op == "call_function" else ""
 
 
 def base_of(node: Node, root: Module) -> str:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from weft._base.guards import is_list_or_tuple
 from weft._base.layout import per_tensor_affine
-from weft._base.types import AnyCallable, Kwargs
+from weft._base.types import AnyCallable, Arg, Kwargs
 from weft.ao._observing.observer import ReuseInputObserver
-from weft.ao._observing.qconfig import _same
+from weft.ao._observing.qconfig import are_same
 from weft.ao._observing.utils import AnyQConfig, is_per_channel
 from weft.ao.nn.qat.dynamic.modules.linear import Linear as DynamicQatLinear
 from weft.ao.quantization.fx.custom_config import PrepareCustomConfig, StandaloneModuleConfigEntry
@@ -58,12 +59,12 @@ class InsertionPlan:
     calls      the names of all calls, in order: a graph that comes from a file may have others
     """
 
-    modes: dict[str, QuantizationMode] = field(default_factory=dict)
-    qconfigs: dict[str, Any] = field(default_factory=dict)
-    scopes: dict[str, str] = field(default_factory=dict)
-    inputs: list[int] = field(default_factory=list)
-    outputs: list[int] = field(default_factory=list)
-    calls: list[str] = field(default_factory=list)
+    modes: dict[str, QuantizationMode] = field(default_factory=dict[str, QuantizationMode])
+    qconfigs: dict[str, AnyQConfig] = field(default_factory=dict[str, AnyQConfig])
+    scopes: dict[str, str] = field(default_factory=dict[str, str])
+    inputs: list[int] = field(default_factory=list[int])
+    outputs: list[int] = field(default_factory=list[int])
+    calls: list[str] = field(default_factory=list[str])
 
     def of(self, graph: Graph) -> InsertionPlan:
         """The plan by the names that the graph of the prepared model has now. `AssertionError` if it has changed."""
@@ -109,12 +110,8 @@ def _observers_before(node: Node) -> list[Node]:
     Where these have none, it is that of the first argument of what has computed them, and so on, as in PyTorch: parts
     (`x.chunk(2)[0]`) are on the grid of the whole.
     """
-    first: Any = next(
-        (arg for arg in (*node.args, *node.kwargs.values()) if isinstance(arg, list | tuple) or is_tensor(arg)), ()
-    )
-    return [
-        observer for arg in (first if isinstance(first, list | tuple) else (first,)) if (observer := _observer_of(arg))
-    ]
+    first = next((arg for arg in (*node.args, *node.kwargs.values()) if is_list_or_tuple(arg) or is_tensor(arg)), ())
+    return [observer for arg in (first if is_list_or_tuple(first) else (first,)) if (observer := _observer_of(arg))]
 
 
 def _observer_of(value: object) -> Node | None:
@@ -132,7 +129,7 @@ class _Preparation:
     def __init__(self, model: GraphModule, plan: InsertionPlan, custom: PrepareCustomConfig) -> None:
         self.model, self.plan = model, plan
         self.users = {kind for kinds in custom.float_to_observed_mapping.values() for kind in kinds}
-        self.observers: dict[Node, list[tuple[Node, Any]]] = {}
+        self.observers: dict[Node, list[tuple[Node, AnyCallable]]] = {}
         self.quantized: set[Node] = set()
         self.count = 0
 
@@ -155,7 +152,7 @@ class _Preparation:
         if is_observer(value) or value in self.quantized or not has_tensor(value):
             return value
         for node, other_make in self.observers.get(value, ()):
-            if _same(other_make, make):
+            if are_same(other_make, make):
                 return node
         return self._observe(value, make)
 
@@ -168,7 +165,7 @@ class _Preparation:
             return
         names = ("input", "weight", "bias") if own.weight is not None else ("input", "running_mean", "running_var")
 
-        def one(at: object, arg: Any) -> Any:
+        def one(at: object, arg: Arg) -> Arg:
             position = names.index(at) if at in names else at
             if own.weight is not None and position == own.weight:
                 return map_arg(arg, lambda value: self._observed_input(value, qconfig.weight))
@@ -189,7 +186,7 @@ class _Preparation:
 
     def visit(self, node: Node) -> None:
         """Add the observers of one node."""
-        qconfig: Any = self.plan.qconfigs.get(node.name)
+        qconfig: AnyQConfig = self.plan.qconfigs.get(node.name)
         if part := plan_of_part(node, self.model):
             self._visit_part(node, part, qconfig)
             return
@@ -281,7 +278,7 @@ def _prepare_standalone(
     node: Node, model: GraphModule, custom: PrepareCustomConfig, prepare_part: PreparePart, qconfig: AnyQConfig
 ) -> None:
     """Prepare the module that a node calls by itself, if it is a standalone one."""
-    module = model.get_submodule(str(node.target)) if node.op == "call_module" else None
+    module: Module | None = model.get_submodule(str(node.target)) if node.op == "call_module" else None
     entry = custom.standalone_module_classes.get(type(module)) if module is not None else None
     entry = custom.standalone_module_names.get(str(node.target), entry)
     if module is not None and entry is not None:

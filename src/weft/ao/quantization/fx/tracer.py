@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from weft.ao.nn.intrinsic.modules.fused import _FusedModule
+from weft.ao.nn.intrinsic.modules.fused import FusedModule
 from weft.fx._tracer import Tracer
 from weft.nn._module import Module
 
@@ -20,7 +20,7 @@ class QuantizationTracer(Tracer):
     def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
         """Whether calls of a module are single nodes."""
         return (
-            isinstance(m, _FusedModule)
+            isinstance(m, FusedModule)
             or module_qualified_name in self.skipped_module_names
             or type(m) in self.skipped_module_classes
             or super().is_leaf_module(m, module_qualified_name)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
+from weft._base.guards import is_dict, is_list_or_tuple
 from weft._base.types import AttributeValue, PyTree
 from weft.errors import PreconditionError, ValueRangeError
 from weft.fx._paths import attribute_at, has_attribute_at
@@ -148,17 +149,12 @@ class SubgraphMatcher:
             return _is_same(match.nodes_map.setdefault(ours, theirs), theirs)
         if isinstance(theirs, Node):
             return False
-        if isinstance(ours, tuple | list):
-            return (
-                isinstance(theirs, tuple | list)
-                and len(cast("Any", ours)) == len(cast("Any", theirs))
-                and self._match_all(cast("Any", ours), cast("Any", theirs), match)
-            )
-        if isinstance(ours, dict):
-            if not isinstance(theirs, dict) or set(cast("Any", ours)) != set(cast("Any", theirs)):
+        if is_list_or_tuple(ours):
+            return is_list_or_tuple(theirs) and len(ours) == len(theirs) and self._match_all(ours, theirs, match)
+        if is_dict(ours):
+            if not is_dict(theirs) or set(ours) != set(theirs):
                 return False
-            mine, other = cast("dict[Any, Any]", ours), cast("dict[Any, Any]", theirs)
-            return self._match_all(mine.values(), [other[key] for key in mine], match)
+            return self._match_all(ours.values(), [theirs[key] for key in ours], match)
         if isinstance(ours, slice) and isinstance(theirs, slice):
             return self._match_all((ours.start, ours.stop, ours.step), (theirs.start, theirs.stop, theirs.step), match)
         return self.ignore_literals or _is_same(ours, theirs)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, cast
 
+from weft._base.guards import is_dict, is_list_or_tuple
 from weft.errors import PreconditionError
 from weft.fx.graph import Graph
 from weft.fx.graph_module import GraphModule
@@ -29,17 +29,13 @@ class SubgraphMatcherWithNameNodeMap(SubgraphMatcher):
     ) -> None:
         pattern = copy.deepcopy(pattern_gm.graph)
         output = pattern.output_node()
-        returned: Any = pattern.process_outputs(output.args[0])
-        if (
-            not isinstance(returned, tuple | list)
-            or len(cast("Any", returned)) < 2
-            or not isinstance(returned[-1], dict)
-        ):
+        returned = pattern.process_outputs(output.args[0])
+        if not is_list_or_tuple(returned) or len(returned) < 2 or not is_dict(returned[-1]):
             raise PreconditionError(
                 "SubgraphMatcherWithNameNodeMap: the pattern must return its results and then a dict from names to "
                 f"nodes, got {returned}"
             )
-        *results, names = cast("Any", returned)
+        *results, names = returned
         self.name_node_map: dict[str, Node] = dict(names)
         output.args = (results[0] if len(results) == 1 else tuple(results),)
         super().__init__(pattern, match_output, match_placeholder, remove_overlapping_matches, ignore_literals)

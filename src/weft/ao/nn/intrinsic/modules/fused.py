@@ -31,6 +31,9 @@ class _FusedModule(Sequential):
         super().__init__(*layers)
 
 
+FusedModule = _FusedModule  # for other modules: PyTorch has it as a private class
+
+
 def _fused(name: str, *parts: type) -> type[_FusedModule]:
     names = ", ".join(kind.__name__ for kind in parts)
     return type(name, (_FusedModule,), {"_PARTS": parts, "__doc__": f"{names}.", "__module__": __name__})

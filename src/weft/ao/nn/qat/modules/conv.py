@@ -56,7 +56,7 @@ class _Conv(FakeQuantized):
         device: DeviceLike | None = None,
         dtype: DType | None = None,
     ) -> None:
-        layer: Any = super()
+        layer: AnyModule = super()
         layer.__init__(
             in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, device, dtype
         )
@@ -64,7 +64,7 @@ class _Conv(FakeQuantized):
 
     def forward(self, input: Tensor) -> Tensor:
         """(batch, in_channels, ...) to (batch, out_channels, ...)."""
-        own: Any = self
+        own: AnyModule = self
         return own._conv_forward(input, self.weight_fake_quant(own.weight), own.bias)
 
     @classmethod
@@ -73,13 +73,13 @@ class _Conv(FakeQuantized):
         del use_precomputed_fake_quant
         qconfig = require_qconfig(mod, (cls._FLOAT_MODULE, cls._FUSED), cls)
         conv = mod[0] if type_before_parametrizations(mod) is cls._FUSED else mod
-        result: Any = cls(**options_of(conv), qconfig=qconfig)
+        result: AnyModule = cls(**options_of(conv), qconfig=qconfig)
         result.weight, result.bias = conv.weight, conv.bias
         return result
 
     def to_float(self) -> Module:
         """A float layer with the same parameters."""
-        own: Any = self
+        own: AnyModule = self
         result = self._FLOAT_MODULE(**options_of(own))
         result.weight = Parameter(own.weight.detach())
         if own.bias is not None:

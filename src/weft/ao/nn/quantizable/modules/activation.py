@@ -18,6 +18,7 @@ from weft.errors import PreconditionError, UnsupportedError
 from weft.nn import functional as F
 from weft.nn._attention import MultiheadAttention as FloatAttention
 from weft.nn._linear import Linear
+from weft.nn._lookup import AnyModule
 from weft.nn._parameter import Parameter
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class MultiheadAttention(FloatAttention):
         self.linear_Q = Linear(embed_dim, embed_dim, bias, device, dtype)
         self.linear_K = Linear(self.kdim, embed_dim, bias, device, dtype)
         self.linear_V = Linear(self.vdim, embed_dim, bias, device, dtype)
-        self.out_proj: Any = Linear(embed_dim, embed_dim, bias, device, dtype)
+        self.out_proj: AnyModule = Linear(embed_dim, embed_dim, bias, device, dtype)
         self.q_scaling_product = FloatFunctional()
         self.quant_attn_output, self.quant_attn_output_weights = QuantStub(), QuantStub()
         self.dequant_q, self.dequant_k, self.dequant_v = DeQuantStub(), DeQuantStub(), DeQuantStub()

@@ -108,7 +108,7 @@ class _LSTMSingleLayer(Module):
 
     def forward(self, x: Tensor, hidden: States) -> tuple[Tensor, States]:
         """(length, batch, features) and the first states to (length, batch, hidden_size) and the last states."""
-        outputs = []
+        outputs: list[Tensor] = []
         for at in range(x.shape[0]):
             hidden = self.cell(x[at], hidden)
             outputs.append(hidden[0])
@@ -178,7 +178,7 @@ class LSTM(Module):
             zeros = _zeros((self.num_layers * count, *size), x.device, x.dtype if x.is_quantized else None, _GRID)
             hidden = (zeros, zeros)
         starts = [op.reshape(state, (self.num_layers, count, *size)) for state in hidden]
-        ends = []
+        ends: list[States] = []
         for at, layer in enumerate(self.layers):
             x, last = layer(x, (starts[0][at], starts[1][at]))
             ends.append(last)

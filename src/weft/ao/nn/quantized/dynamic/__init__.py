@@ -4,15 +4,6 @@ from weft._base.exports import on_first_use as _on_first_use
 
 __getattr__, __dir__ = _on_first_use(
     __name__,
-    {
-        "weft.ao.nn.quantized.dynamic.modules.linear": ("Linear",),
-        "weft.ao.nn.quantized.dynamic.modules.rnn": (
-            "GRU",
-            "LSTM",
-            "GRUCell",
-            "LSTMCell",
-            "RNNCell",
-        ),
-    },
+    {"weft.ao.nn.quantized.dynamic.modules": "*"},
     ("modules",),
 )

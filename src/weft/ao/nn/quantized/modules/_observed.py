@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from weft.ao.quantization.quantize import convert
 from weft.errors import PreconditionError, UnsupportedError
+from weft.nn._lookup import AnyModule
 
 if TYPE_CHECKING:
     from weft.ao._observing.qconfig import QConfigAny
@@ -34,6 +35,6 @@ class FromObserved:
         """The quantized form of an observed layer; `AssertionError` for any other module."""
         if not isinstance(other, cls._FLOAT_MODULE):
             raise PreconditionError(f"Expected a nn.quantizable.{cls.__name__}, got {type(other).__name__}")
-        result: Any = convert(other, inplace=False)
+        result: AnyModule = convert(other, inplace=False)
         result.__class__ = cls
         return result

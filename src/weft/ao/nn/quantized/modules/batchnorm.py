@@ -30,12 +30,12 @@ class _BatchNorm(Requantized):
         device: DeviceLike | None = None,
         dtype: DType | None = None,
     ) -> None:
-        layer: Any = super()
+        layer: AnyModule = super()
         layer.__init__(num_features, eps, momentum, device=device, dtype=dtype)
         self._set_grid(1.0, 0)
 
     def _float(self, numbers: Tensor) -> Tensor:
-        own: Any = self
+        own: AnyModule = self
         return F.batch_norm(
             numbers, own.running_mean, own.running_var, own.weight, own.bias, False, own.momentum, own.eps
         )
@@ -46,7 +46,7 @@ class _BatchNorm(Requantized):
         del use_precomputed_fake_quant
         grid = grid_of(observer_of(mod))
         mod = mod[0] if isinstance(mod, cls._FUSED) else mod
-        result: Any = cls(mod.num_features, mod.eps)
+        result: AnyModule = cls(mod.num_features, mod.eps)
         for name in ("weight", "bias", "running_mean", "running_var"):
             setattr(result, name, getattr(mod, name))
         result._set_grid(*grid)

@@ -131,7 +131,7 @@ class _ConvNd(WeightedQuantizedModule):
             require_type(mod, cls._QAT_MODULES, cls)
             observer = mod.weight_fake_quant
             # In training the normalisation was beside the weights; a quantized layer has none.
-            if isinstance(mod, conv_fused._ConvBnNd):
+            if isinstance(mod, conv_fused.ConvBnNd):
                 mod.weight, mod.bias = fuse_conv_bn_weights(
                     mod.weight,
                     mod.bias,
@@ -144,7 +144,7 @@ class _ConvNd(WeightedQuantizedModule):
         else:
             require_type(mod, cls._FLOAT_MODULE, cls)
             observer = mod.qconfig.weight()
-            mod = mod[0] if isinstance(mod, fused._FusedModule) else mod
+            mod = mod[0] if isinstance(mod, fused.FusedModule) else mod
         result = cls._like(mod)
         result.set_weight_bias(observed_weight(mod, observer), mod.bias)
         if activation.dtype is not float32:
@@ -164,6 +164,9 @@ class _ConvNd(WeightedQuantizedModule):
             mod.bias is not None,
             mod.padding_mode,
         )
+
+
+ConvNd = _ConvNd  # for other modules: PyTorch has it as a private class
 
 
 class _Conv(_ConvNd):

@@ -21,6 +21,7 @@ from weft.errors import PreconditionError, UnsupportedError
 from weft.nn import Embedding as FloatEmbedding
 from weft.nn import EmbeddingBag as FloatEmbeddingBag
 from weft.nn import functional as F
+from weft.nn._lookup import AnyModule
 
 if TYPE_CHECKING:
     from weft.nn._module import Module
@@ -46,6 +47,8 @@ class EmbeddingPackedParams(QuantizedModule):
 
     def _weight(self) -> Tensor:
         return self._packed_weight
+
+    weight = _weight
 
     def forward(self, x: Tensor) -> Tensor:
         """The input: this module only keeps the weight."""
@@ -115,7 +118,7 @@ class Embedding(HidesState, QuantizedModule):
 
     def weight(self) -> Tensor:
         """The table, (num_embeddings, embedding_dim)."""
-        return self._packed_params._weight()
+        return self._packed_params.weight()
 
     def _vectors(self, indices: Tensor) -> Tensor:
         """The float vectors of numbers (...): (..., embedding_dim)."""
@@ -129,7 +132,7 @@ class Embedding(HidesState, QuantizedModule):
         return self._vectors(indices)
 
     @classmethod
-    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+    def from_float(cls, mod: AnyModule, use_precomputed_fake_quant: bool = False) -> AnyModule:
         """The quantized encoding of a table whose `qconfig` has an observer for each row, of float zero points."""
         del use_precomputed_fake_quant
         if hasattr(mod, "weight_fake_quant"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from weft._base.dtype import float64, from_numpy, int32, int64
 from weft._base.limits import iinfo
@@ -18,6 +18,7 @@ from weft.errors import ModuleError
 from weft.fx._wrapping import as_one_node
 from weft.nn import functional as F
 from weft.nn._linear import Identity
+from weft.nn._lookup import AnyModule
 from weft.nn._module import Module
 
 
@@ -69,7 +70,7 @@ class FloatFunctional(_Functional):
 
     def __init__(self) -> None:
         super().__init__()
-        self.activation_post_process: Any = Identity()
+        self.activation_post_process: AnyModule = Identity()
 
     def _observed(self, x: Tensor) -> Tensor:
         return self.activation_post_process(x)
@@ -89,7 +90,7 @@ class QFunctional(_Functional, OnGrid):
         super().__init__()
         self.scale = 1.0
         self.zero_point = 0
-        self.activation_post_process: Any = Identity()
+        self.activation_post_process: AnyModule = Identity()
 
     def _get_name(self) -> str:
         return "QFunctional"
@@ -135,7 +136,7 @@ class QFunctional(_Functional, OnGrid):
         return mul_scalar(x, y)
 
     @classmethod
-    def from_float(cls, mod: Any, use_precomputed_fake_quant: bool = False) -> Any:
+    def from_float(cls, mod: AnyModule, use_precomputed_fake_quant: bool = False) -> AnyModule:
         """The quantized encoding of an observed `FloatFunctional`."""
         del use_precomputed_fake_quant
         require_type(mod, FloatFunctional, cls)

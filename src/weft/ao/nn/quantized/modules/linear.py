@@ -108,7 +108,7 @@ class Linear(HidesState, WeightedQuantizedModule):
         return onto(self._numbers(x), self.scale, self.zero_point, x.dtype)
 
     def _weight_bias(self) -> tuple[Tensor, Tensor | None]:
-        return self._packed_params._packed_params
+        return self._packed_params.packed.weight, self._packed_params.packed.bias
 
     def weight(self) -> Tensor:
         """The weight, (out_features, in_features)."""

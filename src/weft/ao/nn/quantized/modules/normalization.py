@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weft._base.device import DeviceLike
 from weft._base.dtype import DType
 from weft.ao.nn.quantized._module import grid_of, observer_of
 from weft.ao.nn.quantized.modules._float_layers import Requantized
+from weft.nn._lookup import AnyModule
 from weft.nn._norm import GroupNorm as FloatGroupNorm
 from weft.nn._norm import InstanceNorm1d as FloatInstanceNorm1d
 from weft.nn._norm import InstanceNorm2d as FloatInstanceNorm2d
@@ -89,7 +90,7 @@ class _InstanceNorm(Requantized):
         device: DeviceLike | None = None,
         dtype: DType | None = None,
     ) -> None:
-        layer: Any = super()
+        layer: AnyModule = super()
         layer.__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
         self.weight, self.bias = weight, bias
         self._set_grid(scale, zero_point)

@@ -19,9 +19,10 @@ class Quantize(Module):
 
     def __init__(self, scale: float, zero_point: int, dtype: DType, factory_kwargs: Kwargs | None = None) -> None:
         super().__init__()
-        options = factory_kwargs or {}
+        options: Kwargs = factory_kwargs or {}
+        of_integers: Kwargs = {**options, "dtype": int64}
         self.register_buffer("scale", tensor([scale], **options))
-        self.register_buffer("zero_point", tensor([zero_point], **{**options, "dtype": int64}))
+        self.register_buffer("zero_point", tensor([zero_point], **of_integers))
         self.dtype = dtype
 
     def forward(self, X: Tensor) -> Tensor:

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
-from weft.ao.nn.intrinsic.modules.fused import _FusedModule
+from weft.ao.nn.intrinsic.modules.fused import FusedModule
 from weft.nn import init
+from weft.nn._lookup import AnyModule
 
 if TYPE_CHECKING:
     from weft.nn._module import Module
 
 
-class WithNorm(_FusedModule):
+class WithNorm(FusedModule):
     """Mixed in before a float layer: its weight is scaled as by the running statistics, rounded, and scaled back.
 
     `bn` is the normalisation. `_linear(input, weight)` is the layer without a bias.
@@ -58,7 +59,7 @@ class WithNorm(_FusedModule):
         return self
 
     def _normalised(self, input: Tensor) -> Tensor:
-        own: Any = self
+        own: AnyModule = self
         factor = self.bn.weight / op.sqrt(self.bn.running_var + self.bn.eps)
         per_row = (-1, *(1,) * (own.weight.ndim - 1))
         weight = own.weight_fake_quant(own.weight * op.reshape(factor, per_row))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft._tensor.tensor import Tensor
 from weft.ao.nn.intrinsic.modules import fused
-from weft.ao.nn.intrinsic.modules.fused import _FusedModule
+from weft.ao.nn.intrinsic.modules.fused import FusedModule
 from weft.ao.nn.intrinsic.qat.modules._with_norm import WithNorm
 from weft.ao.nn.qat._module import FakeQuantized, require_qconfig
 from weft.ao.nn.qat.modules import conv as qat
@@ -51,7 +51,7 @@ class _ConvBnNd(WithNorm, FakeQuantized):
         freeze_bn: bool = False,
         qconfig: QConfigAny = None,
     ) -> None:
-        own: Any = self
+        own: AnyModule = self
         self._FLOAT_CONV_MODULE.__init__(
             own, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bool(bias), padding_mode
         )
@@ -59,7 +59,7 @@ class _ConvBnNd(WithNorm, FakeQuantized):
         self._set_fake_quant(qconfig)
 
     def _linear(self, input: Tensor, weight: Tensor) -> Tensor:
-        own: Any = self
+        own: AnyModule = self
         return own._conv_forward(input, weight, None)
 
     @classmethod
@@ -68,7 +68,7 @@ class _ConvBnNd(WithNorm, FakeQuantized):
         del use_precomputed_fake_quant
         qconfig = require_qconfig(mod, (cls._FLOAT_MODULE,), cls)
         conv, norm = mod[0], mod[1]
-        result: Any = cls(**qat.options_of(conv), eps=norm.eps, momentum=norm.momentum, qconfig=qconfig)
+        result: AnyModule = cls(**qat.options_of(conv), eps=norm.eps, momentum=norm.momentum, qconfig=qconfig)
         result.weight, result.bias = conv.weight, conv.bias
         for name in _STATE:
             setattr(result.bn, name, getattr(norm, name))
@@ -76,11 +76,14 @@ class _ConvBnNd(WithNorm, FakeQuantized):
 
     def to_float(self) -> Module:
         """One float convolution with the normalisation folded in, and the ReLU after it."""
-        own: Any = self
+        own: AnyModule = self
         conv = self._FLOAT_CONV_MODULE(**qat.options_of(own))
         conv.weight, conv.bias = own.weight, own.bias
         whole = fuse_conv_bn_eval(conv.eval(), self.bn.eval())
         return self._FUSED_FLOAT_MODULE(whole, ReLU()) if self._FLOAT_RELU_MODULE else whole
+
+
+ConvBnNd = _ConvBnNd  # for other modules: PyTorch has it as a private class
 
 
 class _ConvBnReLU(_ConvBnNd):
@@ -130,12 +133,12 @@ class ConvBnReLU3d(_ConvBnReLU, _conv.Conv3d):
     _FUSED_FLOAT_MODULE = fused.ConvReLU3d
 
 
-class _ConvReLU(_FusedModule):
+class _ConvReLU(FusedModule):
     _fuses_relu = True
 
     def forward(self, input: Tensor) -> Tensor:
         """The positive part of the results."""
-        own: Any = self
+        own: AnyModule = self
         return F.relu(own._conv_forward(input, own.weight_fake_quant(own.weight), own.bias))
 
 

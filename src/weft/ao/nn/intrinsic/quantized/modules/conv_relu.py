@@ -9,7 +9,7 @@ from weft.ao.nn.quantized.modules import conv
 from weft.nn import functional as F
 
 
-class _ReLU(conv._ConvNd):
+class _ReLU(conv.ConvNd):
     def _get_name(self) -> str:
         return f"QuantizedConvReLU{self._dims}d"
 

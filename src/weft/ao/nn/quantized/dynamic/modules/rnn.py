@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from weft._base.dtype import DType, float16, float32, int64, qint8
-from weft._base.types import Arg, AttributeValue, Result
+from weft._base.types import AnyCallable, Arg, AttributeValue, Result
 from weft._tensor import packing
 from weft._tensor.codegen import op
 from weft._tensor.composite.quantized import quantize_per_tensor
@@ -17,6 +17,7 @@ from weft.ao.nn.quantized._module import HidesState, QuantizedModule, require_ty
 from weft.errors import ShapeError, UnsupportedError
 from weft.nn import functional as F
 from weft.nn._containers import ModuleList
+from weft.nn._lookup import AnyModule
 from weft.nn._rnn import GRU as FloatGRU
 from weft.nn._rnn import LSTM as FloatLSTM
 from weft.nn._rnn_cell import GRUCell as FloatGRUCell
@@ -36,7 +37,7 @@ class CellWeights(NamedTuple):
     ih: Weights
     hh: Weights
 
-    def entries(self) -> tuple[Any, ...]:
+    def entries(self) -> tuple[Tensor | None, ...]:
         """What is saved."""
         return self.ih.weight, self.hh.weight, self.ih.bias, self.hh.bias
 
@@ -97,7 +98,7 @@ class _Holder(NamedTuple):
     weight: Tensor
 
 
-def _quantized(weight: Tensor, make_observer: Any) -> Tensor:
+def _quantized(weight: Tensor, make_observer: AnyCallable) -> Tensor:
     """A weight of 8 bits, or rounded to float16, as its observer says."""
     observer = make_observer()
     if observer.dtype is float16:
@@ -162,11 +163,13 @@ class RNNBase(HidesState):
                 f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {x.shape[-1]}"
             )
 
-    def _layer(self, weights: CellWeights, x: Tensor, states: States, lengths: Tensor | None, reverse: bool) -> Any:
+    def _layer(
+        self, weights: CellWeights, x: Tensor, states: States, lengths: Tensor | None, reverse: bool
+    ) -> tuple[Tensor, States]:
         """All steps of one layer in one direction: outputs (length, batch, hidden), and the last states."""
-        step: Any = _STEPS[self.mode]
+        step = _STEPS[self.mode]
         of_input, length = weights.ih.linear_of_floats(x), x.shape[0]
-        outputs: list[Any] = [None] * length
+        outputs: list[Tensor] = [x] * length  # all are replaced
         for t in reversed(range(length)) if reverse else range(length):
             alive = None if lengths is None else op.unsqueeze(lengths > t, -1)
             h = states[0] if alive is None else op.where(alive, states[0], 0.0)  # what has ended widens no grid
@@ -185,10 +188,10 @@ class RNNBase(HidesState):
             raise ShapeError("Expected sequence length to be larger than 0 in RNN")
         ends: list[States] = []
         for layer in range(self.num_layers):
-            outputs = []
+            outputs: list[Tensor] = []
             for direction in range(self._directions):
                 at = layer * self._directions + direction
-                values: Any = self._all_weight_values[at]
+                values: AnyModule = self._all_weight_values[at]
                 own = tuple([state[at] for state in states])
                 y, last = self._layer(values.param, x, own, lengths, direction == 1)
                 outputs.append(y)
@@ -218,7 +221,7 @@ class RNNBase(HidesState):
         y, states = self._run(x, self._start(x, hx, x.shape[1]), None)
         return op.transpose(y, 0, 1) if self.batch_first else y, states if self._STATES > 1 else states[0]
 
-    def _of_packed(self, packed: PackedSequence, hx: Arg) -> Any:
+    def _of_packed(self, packed: PackedSequence, hx: Arg) -> Result:
         data, batch_sizes, order, back = packed
         self._check_input(data, 2)
         states = self._start(data, hx, int(batch_sizes._host()[0]))
@@ -241,11 +244,11 @@ class RNNBase(HidesState):
         """The biases by the names that they have in the float layer."""
         return {name: value for name, value in self._named() if name.startswith("bias")}
 
-    def _named(self) -> Any:
+    def _named(self) -> Iterator[tuple[str, Tensor]]:
         for at, values in enumerate(self._all_weight_values):
             layer, direction = divmod(at, self._directions)
             suffix = f"_l{layer}" + ("_reverse" if direction else "")
-            held: Any = values
+            held: AnyModule = values
             for name, value in zip(("weight_ih", "weight_hh", "bias_ih", "bias_hh"), held.param.entries(), strict=True):
                 yield name + suffix, value
 
@@ -257,7 +260,7 @@ class RNNBase(HidesState):
         if getattr(mod, "proj_size", 0):
             raise UnsupportedError("dynamic quantization of an LSTM with proj_size is not supported")
         observer = _observer_for(mod)
-        make: Any = cls
+        make: AnyModule = cls
         result = make(
             mod.input_size,
             mod.hidden_size,
@@ -351,7 +354,7 @@ class RNNCellBase(QuantizedModule):
         require_type(mod, cls._FLOAT_MODULE, cls)
         observer = _observer_for(mod)
         more = {"nonlinearity": mod.nonlinearity} if cls._FLOAT_MODULE is FloatRNNCell else {}
-        make: Any = cls
+        make: AnyModule = cls
         result = make(mod.input_size, mod.hidden_size, mod.bias, dtype=observer().dtype, **more)
         weights = [_quantized(w, observer) for w in (mod.weight_ih, mod.weight_hh)]
         result._cell = _cell_weights(weights[0], weights[1], mod.bias_ih, mod.bias_hh)
