@@ -95,7 +95,7 @@ class StorageTable:
 
     def of_storage(self, storage: TypedStorage | UntypedStorage) -> StorageRecord:
         """The record of a storage that is saved by itself."""
-        owner = storage.untyped()._owner  # pyright: ignore[reportPrivateUsage]  users have this class, and their names no underscore
+        owner = storage.untyped().owner
         self._kept.append(owner)
         self._require_no_part(id(owner))
         if not isinstance(storage, TypedStorage):

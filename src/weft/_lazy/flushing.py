@@ -18,6 +18,7 @@ from weft._base import config
 from weft._base.collector import collector_paused
 from weft._base.device import CPU, META
 from weft._base.forks import hold_over_forks
+from weft._base.guards import ARRAY
 from weft._base.interrupts import uninterrupted
 from weft._base.pending import LEAST_LIMIT, Pending
 from weft._base.state import ambient
@@ -49,8 +50,8 @@ hold_over_forks(_planning)
 
 def array_of(value: Value) -> AnyArray:
     """The jax array of a value, computed now if necessary. Execution is asynchronous; this does not wait."""
-    array = value.read()
-    if not isinstance(array, np.ndarray):
+    array: AnyArray = value.read()
+    if not isinstance(array, ARRAY):
         return array
     if isinstance(value.content, StandIn):  # of external memory, which the value goes on showing
         return placed(array, value.aval.device)

@@ -8,7 +8,6 @@ of the type set in the capsule.
 from __future__ import annotations
 
 import ctypes
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +16,11 @@ import numpy as np
 from weft._base import dtype as dtypes
 from weft._base.device import CPU, DeviceLike, canonical
 from weft._base.dtype import DType
+from weft._base.guards import is_a
+from weft._base.types import Arg
 from weft._lazy.external import pointed
 from weft._tensor.alias import shows_changed
+from weft._tensor.codegen import op
 from weft._tensor.convert import from_jax_array, resolve_device, tensor_over
 from weft._tensor.tensor import Tensor
 from weft.errors import DTypeError, ExportError, PreconditionError, ValueRangeError
@@ -45,11 +47,11 @@ _INVALID = (
 def exported(
     self: Tensor,
     *,
-    stream: Any = None,
+    stream: Arg = None,
     max_version: tuple[int, int] | None = None,
-    dl_device: tuple[Any, int] | None = None,
+    dl_device: tuple[Arg, int] | None = None,
     copy: bool | None = None,
-) -> Any:
+) -> Arg:
     """A capsule for another library; it shares the elements unless `copy`. `BufferError` where that is not possible."""
     if self.requires_grad:
         raise ExportError("Can't export tensors that require gradient, use tensor.detach()")
@@ -59,21 +61,20 @@ def exported(
         return self._array().__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
     if stream not in (None, -1):
         raise PreconditionError("stream should be None on cpu.")
-    options = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
     code = _CODES.get(self.dtype)
-    if code is None:
-        return self.numpy().__dlpack__(**options)
-    capsule = self.view(_BITS[self.itemsize]).numpy().__dlpack__(**options)
-    _Capsule(capsule).code = code
+    array = (self if code is None else self.view(_BITS[self.itemsize])).numpy()
+    capsule = array.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
+    if code is not None:
+        _Capsule(capsule).code = code
     return capsule
 
 
-def device_of_export(self: Tensor) -> tuple[Any, int]:
+def device_of_export(self: Tensor) -> tuple[Arg, int]:
     """The device of the capsule that `__dlpack__` gives."""
     return _CPU if self.device is CPU else self._array().__dlpack_device__()
 
 
-def from_dlpack(ext_tensor: Any, *, device: DeviceLike | None = None, copy: bool | None = None) -> Tensor:
+def from_dlpack(ext_tensor: Arg, *, device: DeviceLike | None = None, copy: bool | None = None) -> Tensor:
     """A tensor over the memory of an object that supports DLPack, or of a capsule; copied only if necessary.
 
     With `copy` it is always copied; with `copy=False`, a move to another `device` is refused. What is written to the
@@ -84,19 +85,19 @@ def from_dlpack(ext_tensor: Any, *, device: DeviceLike | None = None, copy: bool
         if copy is False:
             raise ValueRangeError(f"cannot move the tensor from {result.device} to {device} without copying")
         return result.to(canonical(device))
-    return result.clone() if copy else result
+    return op.clone(result) if copy else result
 
 
-def to_dlpack(tensor: Tensor) -> Any:
+def to_dlpack(tensor: Tensor) -> Arg:
     """A DLPack capsule, which `from_dlpack` can consume once. Newer code passes the tensor itself."""
     return tensor.__dlpack__()
 
 
-def _shown(source: Any) -> Tensor:
+def _shown(source: Arg) -> Tensor:
     if isinstance(source, Tensor):
-        source.__dlpack__()  # raises for what cannot be shared
+        exported(source)  # raises for what cannot be shared
         return source.detach()
-    if isinstance(source, np.ndarray):
+    if is_a(source, np.ndarray):
         return tensor_over(source)
     if isinstance(source, jax.Array):
         return from_jax_array(jnp.from_dlpack(source), owner=source)
@@ -134,7 +135,7 @@ _pointer.argtypes, _pointer.restype = [ctypes.py_object, ctypes.c_char_p], ctype
 class _Capsule:
     """A capsule as an object that supports DLPack. `RuntimeError` for one that has been consumed."""
 
-    def __init__(self, capsule: Any) -> None:
+    def __init__(self, capsule: Arg) -> None:
         name = next((name for name in _NAMES if _is_valid(capsule, name)), None)
         if name is None:
             raise DTypeError(_INVALID)
@@ -151,7 +152,7 @@ class _Capsule:
     def code(self, code: int) -> None:
         ctypes.c_uint8.from_address(self._tensor + _CODE).value = code
 
-    def __dlpack__(self, **_: Any) -> Any:
+    def __dlpack__(self, **_: Arg) -> Arg:
         return self._capsule
 
     def __dlpack_device__(self) -> tuple[int, int]:

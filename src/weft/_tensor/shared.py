@@ -44,7 +44,8 @@ class MappedFile(NamedTuple):
 def shared_by(tensor: Tensor) -> Segment | MappedFile | None:
     """By what processes share the elements of a tensor; None if they do not."""
     memory = external_memory_of(owner_of(tensor))
-    return None if memory is None else memory.shared
+    by = None if memory is None else memory.shared
+    return by if isinstance(by, (Segment, MappedFile)) else None
 
 
 def file_tensor(filename: str, count: int, dtype: DType, *, shared: bool) -> Tensor:

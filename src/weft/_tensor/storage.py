@@ -17,6 +17,7 @@ from weft._base.device import CPU, META, device
 from weft._base.dtype import DType, uint8
 from weft._base.site import warn_user
 from weft._base.state import default_dtype, using
+from weft._base.types import Arg
 from weft._lazy.runtime import telling_of_memory
 from weft._tensor.alias import owner_of
 from weft._tensor.base import Alias, TensorBase, new_handle
@@ -58,7 +59,7 @@ def _new_storage(owner: Tensor) -> UntypedStorage:
     handle._value = None  # it is only asked who the owner is
     attach(handle, Alias(owner, (), False))
     result: UntypedStorage = object.__new__(UntypedStorage)
-    result._handle = handle
+    result.handle = handle
     owner._storage = weakref.ref(result)
     return result
 
@@ -66,9 +67,9 @@ def _new_storage(owner: Tensor) -> UntypedStorage:
 class _Storage:
     """What storages of bytes and of elements have in common: a sequence of numbers that tensors share."""
 
-    _dtype: DType
+    element_type: DType
 
-    def _elements(self) -> Tensor:
+    def elements(self) -> Tensor:
         """All elements, as a view."""
         raise NotImplementedError
 
@@ -79,23 +80,23 @@ class _Storage:
     @property
     def device(self) -> device:
         """The device of the storage."""
-        return self.untyped()._owner.device
+        return self.untyped().owner.device
 
     @property
     def _cdata(self) -> int:
-        return memory_of(self.untyped()._owner).start
+        return memory_of(self.untyped().owner).start
 
     def element_size(self) -> int:
         """Bytes of one element."""
-        return self._dtype.itemsize
+        return self.element_type.itemsize
 
     def nbytes(self) -> int:
         """The number of bytes."""
-        return self.untyped()._owner.nbytes
+        return self.untyped().owner.nbytes
 
     def size(self) -> int:
         """The number of elements."""
-        return self.nbytes() // self._dtype.itemsize
+        return self.nbytes() // self.element_type.itemsize
 
     __len__ = size
 
@@ -105,12 +106,14 @@ class _Storage:
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            raise OutOfRangeError(f"slices are only supported in UntypedStorage.__getitem__, not for {self._dtype}")
-        return self._elements()[self._place(index)].item()
+            raise OutOfRangeError(
+                f"slices are only supported in UntypedStorage.__getitem__, not for {self.element_type}"
+            )
+        return self.elements()[self._place(index)].item()
 
     def __setitem__(self, index: Any, value: Any) -> None:
         with using(grad=False):
-            self._elements()[index if isinstance(index, slice) else self._place(index)] = value
+            self.elements()[index if isinstance(index, slice) else self._place(index)] = value
 
     def _place(self, index: Any) -> int:
         if not isinstance(index, int):
@@ -124,12 +127,12 @@ class _Storage:
 
     def tolist(self) -> list[Any]:
         """The elements as Python numbers."""
-        return self._elements().tolist()
+        return self.elements().tolist()
 
     def fill_(self, value: Any) -> Self:
         """Write a number everywhere."""
         with using(grad=False):
-            self._elements().fill_(value)
+            self.elements().fill_(value)
         return self
 
     def copy_(self, source: _Storage, non_blocking: bool = False) -> Self:
@@ -138,11 +141,11 @@ class _Storage:
         if source.size() != self.size():
             raise ShapeError(f"size mismatch, got {source.size()} elements for a storage of {self.size()}")
         with using(grad=False):
-            self._elements().copy_(source._elements())
+            self.elements().copy_(source.elements())
         return self
 
     def _resize(self, nbytes: int) -> None:
-        owner = self.untyped()._owner
+        owner = self.untyped().owner
         count, rest = divmod(nbytes, owner.itemsize)
         if rest or nbytes < 0:
             raise ValueRangeError(
@@ -158,12 +161,12 @@ class _Storage:
 
     def clone(self) -> Self:
         """A copy."""
-        return self._like(self._elements().detach().clone())
+        return self._like(self.elements().detach().clone())
 
     def to(self, *, device: Any, non_blocking: bool = False) -> Self:
         """The storage on a device: itself if it is there."""
         del non_blocking
-        moved = self._elements().detach().to(device)
+        moved = self.elements().detach().to(device)
         return self if moved.device == self.device else self._like(moved)
 
     def cpu(self) -> Self:
@@ -178,7 +181,7 @@ class _Storage:
         return self.clone()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        copy = self._like(self.untyped()._handle.__deepcopy__(memo))
+        copy = self._like(self.untyped().handle.__deepcopy__(memo))
         memo[id(self)] = copy
         return copy
 
@@ -201,7 +204,7 @@ class _Storage:
     @property
     def filename(self) -> str | None:
         """The path of the file whose bytes these are; None for all other storages."""
-        by = shared_by(self.untyped()._owner)
+        by = shared_by(self.untyped().owner)
         return by.filename if isinstance(by, MappedFile) else None
 
     def resizable(self) -> bool:
@@ -210,11 +213,11 @@ class _Storage:
 
     def is_shared(self) -> bool:
         """Whether other processes may see it, as `Tensor.is_shared` says."""
-        return shared_by(self.untyped()._owner) is not None
+        return shared_by(self.untyped().owner) is not None
 
     def share_memory_(self) -> Self:
         """Move the elements to memory that processes share, as `Tensor.share_memory_` does."""
-        move_to_segment(self.untyped()._owner)
+        move_to_segment(self.untyped().owner)
         return self
 
     def is_pinned(self, device: Any = None) -> bool:
@@ -234,8 +237,8 @@ class UntypedStorage(_Storage):
     Tensors are made on it by `Tensor.set_`, and find it by `Tensor.untyped_storage()`.
     """
 
-    _dtype = uint8
-    _handle: Tensor  # a view of all elements, which finds their owner
+    element_type = uint8
+    handle: Tensor  # a view of all elements, which finds their owner
 
     def __init__(self, size: int | Sequence[int] = 0, *, device: Any = None) -> None:
         if isinstance(size, int):
@@ -244,7 +247,7 @@ class UntypedStorage(_Storage):
             whole = from_host(zeros, device)
         else:
             whole = tensor(size, dtype=uint8, device=device)
-        self._handle = storage_of(whole)._handle
+        self.handle = storage_of(whole).handle
         whole._storage = weakref.ref(self)
 
     @staticmethod
@@ -264,10 +267,10 @@ class UntypedStorage(_Storage):
         return storage_of(file_tensor(os.fspath(filename), nbytes, uint8, shared=shared))
 
     @property
-    def _owner(self) -> Tensor:
-        return owner_of(self._handle)
+    def owner(self) -> Tensor:
+        return owner_of(self.handle)
 
-    def _elements(self) -> Tensor:
+    def elements(self) -> Tensor:
         return elements_of(self, uint8)
 
     def untyped(self) -> UntypedStorage:
@@ -278,7 +281,7 @@ class UntypedStorage(_Storage):
         return storage_of(elements)
 
     def __getitem__(self, index: Any) -> Any:
-        return storage_of(self._elements()[index].clone()) if isinstance(index, slice) else super().__getitem__(index)
+        return storage_of(self.elements()[index].clone()) if isinstance(index, slice) else super().__getitem__(index)
 
     def resize_(self, size: int) -> UntypedStorage:
         """Change the number of bytes, in place. New bytes are 0.
@@ -292,7 +295,7 @@ class UntypedStorage(_Storage):
     def byteswap(self, dtype: DType) -> None:
         """Reverse the bytes of each element of type `dtype`, in place."""
         with using(grad=False):
-            rows = self._elements().view(-1, dtype.itemsize)
+            rows = self.elements().view(-1, dtype.itemsize)
             write(rows, rows.flip(1)._read())
 
     def new(self) -> UntypedStorage:
@@ -310,11 +313,11 @@ class UntypedStorage(_Storage):
         return f"[torch.storage.UntypedStorage(device={self.device}) of size {self.nbytes()}]"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return storage_of, (self._owner.detach(),)
+        return storage_of, (self.owner.detach(),)
 
 
 def _sent_storage(storage: UntypedStorage) -> tuple[Any, ...]:
-    return _received_storage, (move_to_segment(storage._handle).sent(), storage._owner.dtype)
+    return _received_storage, (move_to_segment(storage.handle).sent(), storage.owner.dtype)
 
 
 def _received_storage(sent: Handle, dtype: DType) -> UntypedStorage:
@@ -337,68 +340,68 @@ class TypedStorage(_Storage):
         self,
         size: int | Sequence[Any] = 0,
         *,
-        wrap_storage: UntypedStorage | None = None,
+        wrap_storage: object = None,
         dtype: DType | None = None,
         device: Any = None,
     ) -> None:
         warn_user(_WARNING)
-        self._dtype = default_dtype() if dtype is None else dtype
+        self.element_type = default_dtype() if dtype is None else dtype
         if wrap_storage is not None:
             if not isinstance(wrap_storage, UntypedStorage):
                 raise ArgumentError(f"wrap_storage must be UntypedStorage, not {type(wrap_storage).__name__}")
-            self._untyped = wrap_storage
+            self.wrapped = wrap_storage
         elif isinstance(size, int):
-            self._untyped = UntypedStorage(size * self._dtype.itemsize, device=device)
+            self.wrapped = UntypedStorage(size * self.element_type.itemsize, device=device)
         else:
-            self._untyped = storage_of(tensor(size, dtype=self._dtype, device=device))
+            self.wrapped = storage_of(tensor(size, dtype=self.element_type, device=device))
 
     @property
     def dtype(self) -> DType:
         """Type of the elements."""
-        return self._dtype
+        return self.element_type
 
     @classmethod
     def from_buffer(cls, buffer: Any, *, dtype: DType, byte_order: str = "native", **place: int) -> TypedStorage:
         """A copy of a buffer's elements of this type, as `UntypedStorage.from_buffer`."""
         return typed(UntypedStorage.from_buffer(buffer, byte_order=byte_order, dtype=dtype, **place), dtype)
 
-    def _elements(self) -> Tensor:
-        return elements_of(self._untyped, self._dtype)
+    def elements(self) -> Tensor:
+        return elements_of(self.wrapped, self.element_type)
 
     def untyped(self) -> UntypedStorage:
         """The storage as bytes."""
-        return self._untyped
+        return self.wrapped
 
     def _like(self, elements: Tensor) -> TypedStorage:
-        return typed(storage_of(elements), self._dtype)
+        return typed(storage_of(elements), self.element_type)
 
     def resize_(self, size: int) -> TypedStorage:
         """Change the number of elements, in place, as `UntypedStorage.resize_`."""
-        self._resize(size * self._dtype.itemsize)
+        self._resize(size * self.element_type.itemsize)
         return self
 
     def type(self, dtype: DType | str | None = None, non_blocking: bool = False) -> Any:
         """The elements as another type; without it, the name of the class of storages of this type."""
         del non_blocking
         if dtype is None:
-            return f"torch.{scalar_name(self._dtype)}Storage"
+            return f"torch.{scalar_name(self.element_type)}Storage"
         return _cast(self, CLASSES[dtype.removeprefix("torch.")].dtype if isinstance(dtype, str) else dtype)
 
     def pickle_storage_type(self) -> str:
         """The name by which PyTorch's files call storages of this type."""
-        return f"{scalar_name(self._dtype)}Storage"
+        return f"{scalar_name(self.element_type)}Storage"
 
     def _summary(self) -> str:
-        return f"[torch.storage.TypedStorage(dtype={self._dtype}, device={self.device}) of size {self.size()}]"
+        return f"[torch.storage.TypedStorage(dtype={self.element_type}, device={self.device}) of size {self.size()}]"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return typed, (self._untyped, self._dtype)
+        return typed, (self.wrapped, self.element_type)
 
 
 def typed(storage: UntypedStorage, dtype: DType) -> TypedStorage:
     """A storage as elements of a type, without a warning."""
     result: TypedStorage = object.__new__(TypedStorage)
-    result._untyped, result._dtype = storage, dtype
+    result.wrapped, result.element_type = storage, dtype
     return result
 
 
@@ -406,12 +409,12 @@ def elements_of(storage: UntypedStorage, dtype: DType, size: builtins.int | None
     """The elements of a storage as a view outside the tape, by default all."""
     count = storage.nbytes() // dtype.itemsize if size is None else size
     with using(grad=False):
-        return strided_view(storage._owner, (count,), (1,), 0, dtype=dtype)
+        return strided_view(storage.owner, (count,), (1,), 0, dtype=dtype)
 
 
 def _cast(storage: _Storage, dtype: DType) -> TypedStorage:
     """A copy of the elements as another type."""
-    elements = storage._elements().detach()
+    elements = storage.elements().detach()
     return typed(storage_of(elements.clone() if dtype is elements.dtype else elements.to(dtype)), dtype)
 
 
@@ -456,6 +459,9 @@ for _word, _dtype in _TYPES.items():
 # --- PyTorch's older classes ------------------------------------------------------------------------------------
 
 
+_INT_OR_SEQUENCE: tuple[type, ...] = (builtins.int, Sequence)
+
+
 class _LegacyType(type):
     """A class whose instances are the typed storages of one element type."""
 
@@ -464,8 +470,8 @@ class _LegacyType(type):
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, TypedStorage) and instance.dtype is cls.dtype
 
-    def __call__(cls, size: builtins.int | Sequence[Any] = 0) -> TypedStorage:
-        if not isinstance(size, (builtins.int, Sequence)):
+    def __call__(cls, size: Arg = 0) -> TypedStorage:
+        if not isinstance(size, _INT_OR_SEQUENCE):
             raise ArgumentError(f"{cls.__name__}() takes a size or a sequence of numbers, not {type(size).__name__}")
         return TypedStorage(size, dtype=cls.dtype)
 

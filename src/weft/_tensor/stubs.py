@@ -291,6 +291,8 @@ _SPECIAL = {
     "__setitem__": "self, index: Any, values: Any) -> None: ...",
     "__delitem__": "self, index: Any) -> None: ...",
     "__contains__": "self, element: Any) -> bool: ...",
+    "__dlpack__": "self, **options: Any) -> Any: ...",
+    "__dlpack_device__": "self) -> tuple[Any, int]: ...",
     "__repr__": "self) -> str: ...",
     "__format__": "self, spec: str) -> str: ...",
     "__deepcopy__": "self, memo: dict[int, Any]) -> Tensor: ...",

@@ -177,7 +177,7 @@ def _on_storage(
     if prod(shape) and needed > storage.nbytes():
         storage.resize_(needed)
     with using(grad=False):
-        owner = storage._owner  # pyright: ignore[reportPrivateUsage]  users have this class, and their names no underscore
+        owner = storage.owner
         return strided_view(owner, shape, strides, offset, dtype=input.dtype)
 
 
