@@ -134,14 +134,14 @@ def _rebuilt(
     own_dtype, sizes, strides, offset = place
     handle: Tensor = new_handle(kind)
     with using(grad=False):
-        owner = owner_on(sent.opened(), dtype)
+        owner = _owner_on(sent.opened(), dtype)
         share(handle, strided_view(owner, sizes, strides, offset, dtype=own_dtype))
     handle.requires_grad_(requires_grad)
     set_extras(handle, extras)
     return handle
 
 
-def owner_on(segment: Segment, dtype: DType) -> Tensor:
+def _owner_on(segment: Segment, dtype: DType) -> Tensor:
     """The tensor that owns the storage on a segment in this process."""
     known = _owners.get(segment)
     owner = None if known is None else known()

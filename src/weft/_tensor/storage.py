@@ -23,7 +23,7 @@ from weft._tensor.alias import owner_of
 from weft._tensor.base import Alias, TensorBase, new_handle
 from weft._tensor.convert import from_host, tensor
 from weft._tensor.memory import Memory
-from weft._tensor.shared import MappedFile, file_tensor, move_to_segment, owner_on, shared_by
+from weft._tensor.shared import MappedFile, file_tensor, move_to_segment, shared_by
 from weft._tensor.sharing import resize_storage
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
@@ -35,7 +35,6 @@ from weft.errors import (
     ShapeError,
     ValueRangeError,
 )
-from weft.multiprocessing._segments import Handle
 from weft.ops._type_names import scalar_name
 
 
@@ -316,15 +315,7 @@ class UntypedStorage(_Storage):
         return storage_of, (self.owner.detach(),)
 
 
-def _sent_storage(storage: UntypedStorage) -> tuple[Any, ...]:
-    return _received_storage, (move_to_segment(storage.handle).sent(), storage.owner.dtype)
-
-
-def _received_storage(sent: Handle, dtype: DType) -> UntypedStorage:
-    return storage_of(owner_on(sent.opened(), dtype))
-
-
-ForkingPickler.register(UntypedStorage, _sent_storage)
+ForkingPickler.register(UntypedStorage, UntypedStorage.__reduce__)
 
 _WARNING = (
     "TypedStorage is deprecated. It will be removed in the future and UntypedStorage will be the only storage class. "
