@@ -132,8 +132,8 @@ def test_storages_of_files(tmp_path):
     assert weft.asarray(storage[4:8]).tolist() == [0, 0, 128, 63]
     storage.fill_(0)
     assert np.fromfile(path, np.float32).tolist() == [0, 1, 2, 3]
-    with pytest.raises(NotImplementedError, match=r"from_file: .* use shared=False"):
-        weft.UntypedStorage.from_file(path, shared=True, nbytes=16)
+    weft.UntypedStorage.from_file(path, shared=True, nbytes=16).fill_(255)
+    assert np.isnan(np.fromfile(path, np.float32)).all()
 
 
 def test_published_checkpoints_are_written_by_parts(tmp_path):

@@ -296,16 +296,6 @@ def test_dlpack_capsules():
             dlpack.from_dlpack(used)
 
 
-def test_dlpack_copies_when_asked():
-    x = weft.zeros(3)
-    shared, own = weft.from_dlpack(x, device="cpu"), weft.from_dlpack(x, copy=True)
-    pointer = x._array().unsafe_buffer_pointer()
-    assert shared._array().unsafe_buffer_pointer() == pointer
-    assert own._array().unsafe_buffer_pointer() != pointer
-    assert weft.from_dlpack(np.arange(6).reshape(2, 3).T).tolist() == [[0, 3], [1, 4], [2, 5]]
-    assert np.from_dlpack(x > 0).dtype == np.bool_
-
-
 @pytest.mark.parametrize(
     ("seed", "initial"), [(2**63, 2**63), (-1, 2**64 - 1), (2**64 - 1, 2**64 - 1), (-(2**63), 2**63), (5, 5)]
 )

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, TypeGuard, TypeVar
 
-import numpy as np
-
 from weft._base.types import Arg
 
 if TYPE_CHECKING:
@@ -26,8 +24,6 @@ DICT: type = dict
 SLICE: type = slice
 SEQUENCE: type = Sequence
 ITERABLE: type = Iterable
-ARRAY: type = np.ndarray
-NUMPY_NUMBER: type = np.generic
 """For `isinstance` of an `Arg`, where each operator asks: type checkers do not look into them, so it stays an `Arg`."""
 
 

@@ -30,7 +30,7 @@ from weft._lazy.flushing import host_array
 from weft._lazy.infer import Call, signature_of
 from weft._lazy.layouts import layout_after
 from weft._lazy.runtime import telling_of_memory
-from weft._lazy.value import StandIn, Value, tick
+from weft._lazy.value import Doubt, StandIn, Value, tick
 from weft.ops._strides import Layout
 
 Array = np.ndarray[Any, Any]
@@ -135,6 +135,8 @@ class ExternalMemory:
 
     def part(self, layout: Layout, start: int = 0) -> Array:
         """The elements at a layout, which is counted from the byte `start` on, as an array of Weft's."""
+        if 0 in layout.sizes:  # whose offset may be behind the end
+            return np.empty(layout.sizes, layout.dtype.numpy).view(_Inside)
         content = self.whole.reshape(-1).view(np.uint8)
         width = layout.dtype.itemsize
         strides = tuple([step * width for step in layout.strides])
@@ -179,24 +181,34 @@ class External(StandIn):
     """The content of a value whose elements are in memory that others may write to.
 
     memory  where they are
-    array   the elements there, as they are now
+    part    the elements there, as they are now
+    doubts  none: a program that reads the value all the same, past the path of calls, has a copy of the elements
     _copy   the last copy that was taken in, as long as somebody refers to it
     """
 
-    __slots__ = ("_copy", "array", "memory")
+    __slots__ = ("_copy", "memory", "part")
+    doubts: tuple[Doubt, ...] = ()
 
-    def __init__(self, memory: ExternalMemory, array: Array) -> None:
+    def __init__(self, memory: ExternalMemory, part: Array) -> None:
         self.memory = memory
-        self.array: Array = array
+        self.part: Array = part
         self._copy: weakref.ref[Value] | None = None
+
+    @property
+    def array(self) -> Array:  # pyright: ignore[reportIncompatibleVariableOverride]  it is another one at each time
+        """A copy of the elements."""
+        return copied(self.part)
 
     @property
     def start(self) -> int:
         """The first byte in the memory."""
-        return _address(self.array) - _address(self.memory.whole)
+        return _address(self.part) - _address(self.memory.whole)
 
     def wait(self, value: Value, /) -> Any:
         return taken_in(value).content
+
+    def shared(self) -> External:
+        return self
 
     def copied(self, value: Value) -> Value:
         """A plain value with the present elements.
@@ -206,9 +218,9 @@ class External(StandIn):
         """
         aval = in_memory(value.aval, False)
         last = None if self._copy is None else self._copy()
-        if last is not None and last.aval is aval and last.role is value.role and _equal(last.content, self.array):
+        if last is not None and last.aval is aval and last.role is value.role and _equal(last.content, self.part):
             return last
-        copy = Value(aval, copied(self.array))
+        copy = Value(aval, copied(self.part))
         copy.role = value.role
         copy.time = tick()
         self._copy = weakref.ref(copy)
@@ -236,7 +248,7 @@ def taken_in(value: Value) -> Value:
     content: External = value.content
     if not content.memory.becomes_private():
         return content.copied(value)
-    array = content.array.view(np.ndarray)
+    array = content.part.view(np.ndarray)
     value.aval = in_memory(value.aval, False)
     value.owner = content.memory  # so that XLA does not overwrite a part of what other values show, too
     value.content = array
@@ -256,12 +268,17 @@ def view_of(call: Call, inputs: tuple[Value, ...], state: Ambient) -> Value | No
     So where gradients flow or a program is recorded, views have the elements that are there when they are made.
     """
     source, *others = inputs
-    if call.op.view is None or not source.aval.external or state.capture is not None:
-        return None
+    if (
+        call.op.view is None
+        or call.op.types.result is not None
+        or not source.aval.external
+        or state.capture is not None
+    ):
+        return None  # the second are views that give an owner, which would take over calls on them
     if (state.grad and source.role is not None) or not all(x.aval.weak for x in others):
         return None
     content: External = source.content
-    memory, array, dtype = content.memory, content.array, source.aval.dtype
+    memory, array, dtype = content.memory, content.part, source.aval.dtype
     signature = signature_of(call, (in_memory(source.aval, False), *[x.aval for x in others]))
     if memory.private or signature.requirement is not None:
         return None

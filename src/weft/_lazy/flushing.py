@@ -18,8 +18,8 @@ from weft._base import config
 from weft._base.collector import collector_paused
 from weft._base.device import CPU, META
 from weft._base.forks import hold_over_forks
-from weft._base.guards import ARRAY
 from weft._base.interrupts import uninterrupted
+from weft._base.numpy_guards import ARRAY
 from weft._base.pending import LEAST_LIMIT, Pending
 from weft._base.state import ambient
 from weft._base.timeline import Listeners, Phase, spanned, tell

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from sys import getrefcount
 
-from weft._base.guards import ARRAY
+from weft._base.numpy_guards import ARRAY
 from weft._base.types import AnyArray, Arg
 from weft._lazy import refcounts
 from weft._lazy.program import Graph, Program, program_of

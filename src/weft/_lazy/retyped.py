@@ -5,7 +5,8 @@ from __future__ import annotations
 import jax
 
 from weft._base.state import ambient
-from weft._lazy.aval import AnyOwner, Aval, owned, plain_type
+from weft._lazy.aval import AnyOwner, Aval, in_memory, owned, plain_type
+from weft._lazy.external import taken_in
 from weft._lazy.record import record
 from weft._lazy.signature import Signature
 from weft._lazy.value import Value
@@ -18,6 +19,7 @@ def retyped(value: Value, aval: Aval) -> Value:
     """The same array as a value of another type, which differs in names or owner. Gradients pass unchanged."""
     if value.aval is aval:
         return value
+    value, aval = taken_in(value), in_memory(aval, False)
     key = (plain_type(value.aval), aval)
     signature = _signatures.get(key)
     if signature is None:

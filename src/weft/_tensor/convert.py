@@ -29,8 +29,9 @@ from weft._base.dtype import (
     promote_types,
     uint64,
 )
-from weft._base.guards import ARRAY, NUMPY_NUMBER, is_list
+from weft._base.guards import is_list
 from weft._base.limits import limits
+from weft._base.numpy_guards import ARRAY, NUMPY_NUMBER
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user, warn_user
 from weft._base.state import ambient, default_dtype

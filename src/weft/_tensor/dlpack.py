@@ -80,7 +80,7 @@ def from_dlpack(ext_tensor: Arg, *, device: DeviceLike | None = None, copy: bool
     With `copy` it is always copied; with `copy=False`, a move to another `device` is refused. What is written to the
     tensor is written to the memory, and the reverse, unless the object says that it is read-only, as jax's arrays are.
     """
-    result = _shown(ext_tensor)
+    result = _sharing(ext_tensor)
     if device is not None and result.device != resolve_device(device):
         if copy is False:
             raise ValueRangeError(f"cannot move the tensor from {result.device} to {device} without copying")
@@ -93,7 +93,7 @@ def to_dlpack(tensor: Tensor) -> Arg:
     return tensor.__dlpack__()
 
 
-def _shown(source: Arg) -> Tensor:
+def _sharing(source: Arg) -> Tensor:
     if isinstance(source, Tensor):
         exported(source)  # raises for what cannot be shared
         return source.detach()

@@ -8,7 +8,7 @@ from types import FunctionType
 import numpy as np
 
 from weft._base.device import CPU
-from weft._base.guards import ARRAY
+from weft._base.numpy_guards import ARRAY
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user
 from weft._base.types import AnyCallable, Arg

@@ -13,7 +13,7 @@ from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user, warn_user
 from weft._base.state import ambient, using
 from weft._base.types import Arg
-from weft._lazy.aval import Aval, owned
+from weft._lazy.aval import Aval, in_memory, owned
 from weft._lazy.role import Leaf, Retained
 from weft._lazy.runtime import filled_array as _filled
 from weft._lazy.value import Value
@@ -315,7 +315,7 @@ def _one(aval: Aval) -> Value:
         )
     if aval.dtype.is_complex:
         raise GradientError(f"grad can be implicitly created only for real scalar outputs but got {aval.dtype}")
-    plain = owned(aval, None)
+    plain = in_memory(owned(aval, None), False)
     seed = leaf(plain, _filled(plain, 1))
     if aval.owner is None:
         return seed

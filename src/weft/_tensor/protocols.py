@@ -10,8 +10,8 @@ import numpy as np
 
 from weft._base.device import DeviceLike
 from weft._base.dtype import DType, as_dtype
-from weft._base.guards import ARRAY
 from weft._base.layout import layout
+from weft._base.numpy_guards import ARRAY
 from weft._base.state import default_dtype
 from weft._base.types import Arg
 from weft._tensor.convert import (

@@ -10,6 +10,7 @@ from weft._autograd.saving import save_apart
 from weft._base.capture import active_capture
 from weft._base.state import ambient, using
 from weft._base.types import Arg
+from weft._lazy.external import taken_in
 from weft._lazy.role import Leaf, Role
 from weft._lazy.value import Value
 from weft._tensor.kind_names import kind_of
@@ -82,10 +83,10 @@ class SavedTensor:
         """Replace the value by what the hooks make of it; `place` is as in `unpack`."""
         active_capture().needs_value("to pack a saved tensor")
         tensor = self.unpack(place)
-        value = tensor._read()
+        version = tensor._version
         with using(grad=False):
             packed = packing.pack(tensor)
-        if tensor._value is not value:
+        if tensor._version != version:
             raise GradientError(
                 "A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook "
                 "cannot be modified by in-place operations as this can lead to unexpected side-effects. Please open an "
@@ -124,7 +125,7 @@ class SavedTensor:
                 f"saved tensor unpack_hook returned a tensor of shape {list(tensor.shape)} for a saved tensor of shape "
                 f"{list(aval.size)}; it must return what pack_hook got"
             )
-        return operand(tensor.to(aval.device, aval.dtype))
+        return taken_in(operand(tensor.to(aval.device, aval.dtype)))
 
     def _at(self, place: Location | None, value: Value) -> Value:
         if place is None:

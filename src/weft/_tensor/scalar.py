@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft._base.dtype import BOOL, COMPLEX, INTEGER, DType, bool_, complex128, float64, int64, uint64
-from weft._base.guards import NUMPY_NUMBER
 from weft._base.limits import INT64, limits
+from weft._base.numpy_guards import NUMPY_NUMBER
 from weft._base.types import AnyCallable, Arg
 from weft._lazy.aval import aval_of
 from weft._lazy.value import Value

@@ -143,8 +143,8 @@ def _rebuilt(
 
 def _owner_on(segment: Segment, dtype: DType) -> Tensor:
     """The tensor that owns the storage on a segment in this process."""
-    known = _owners.get(segment)
-    owner = None if known is None else known()
+    reference = _owners.get(segment)
+    owner = None if reference is None else reference()
     if owner is None:
         array = np.ndarray((segment.size // dtype.itemsize,), dtype.numpy, segment.bytes)
         memory = ExternalMemory(array, shared=segment)

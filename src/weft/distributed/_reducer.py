@@ -21,6 +21,7 @@ from weft._base.interrupts import uninterrupted
 from weft._base.state import using
 from weft._base.types import Arg, Result
 from weft._comm.stores import keys
+from weft._lazy.aval import in_memory
 from weft._lazy.flushing import flush_pending
 from weft._lazy.role import Interior
 from weft._lazy.value import Value, inputs_first
@@ -82,7 +83,7 @@ class Reducer:
         self.uneven = False
         self.hook: Hook | None = None
         self.hook_state: Arg = None
-        self._avals = [p._read().aval for p in self.parameters]
+        self._avals = [in_memory(p._read().aval, False) for p in self.parameters]
         self.sizes = [aval.nbytes for aval in self._avals]
         self._all = frozenset(range(len(self.parameters)))
         self._order = list(reversed(range(len(self.parameters))))
@@ -146,7 +147,7 @@ class Reducer:
     def require_unchanged(self) -> None:
         """`RuntimeError` if a parameter's type, shape or device has changed since buckets were planned."""
         for name, parameter, aval in zip(self.names, self.parameters, self._avals, strict=True):
-            now = parameter._read().aval
+            now = in_memory(parameter._read().aval, False)
             if now is not aval:
                 raise self._recorded(
                     OptionError(

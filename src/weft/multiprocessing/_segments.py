@@ -93,11 +93,11 @@ class _DescriptorHandle(Handle):
 
     def opened(self) -> Segment:
         file = self._descriptor.detach()
-        known = _known(file)
-        if known is None:
+        segment = _mapped_here(file)
+        if segment is None:
             return _ByDescriptor(file, self.size)
         os.close(file)
-        return known
+        return segment
 
 
 class _NameHandle(Handle):
@@ -107,12 +107,12 @@ class _NameHandle(Handle):
 
     def opened(self) -> Segment:
         file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
-        known = _known(file)
-        if known is None:
+        segment = _mapped_here(file)
+        if segment is None:
             return _ByName(file, self.size, self._path)
         os.close(file)
         _remove(self._path, os.getpid())
-        return known
+        return segment
 
 
 def new_segment(size: int) -> Segment:
@@ -128,7 +128,7 @@ def new_segment(size: int) -> Segment:
     return _ByName(file, size, path)
 
 
-def _known(file: int) -> Segment | None:
+def _mapped_here(file: int) -> Segment | None:
     status = os.fstat(file)
     return _mapped.get((status.st_dev, status.st_ino))
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import jax
 import jax.numpy as jnp
 
 from weft.errors import ShapeError
 from weft.ops._dims import Factors, Sizes, Static, given_names, pointwise
 from weft.ops._float8 import converted
 from weft.ops._kinds import Array, Arrays
+from weft.ops._reduce import is_complex
 from weft.ops._strides import same
 from weft.ops._table import INTERNAL, NO_ARITHMETIC, NO_DERIVATIVE, Derivative, Shards, View, defop
 from weft.ops._type_names import scalar_name
@@ -35,6 +37,18 @@ def renamed(input: Array, names: tuple[str | None, ...]) -> Array:
     return input
 
 
+@jax.custom_jvp
+def _complex_carried(old: Array, new: Array) -> Array:
+    """`carry` of complex numbers, for which derivatives of rows are those that jax makes of their bodies."""
+    del old
+    return new
+
+
+@_complex_carried.defjvp
+def _complex_carried_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    return primals[1], tangents[0]
+
+
 def _carry_vjp(g: Array, out: Array, old: Array, new: Array) -> tuple[Array, None]:
     del out, old, new
     return g, None
@@ -45,8 +59,7 @@ def _carry_vjp(g: Array, out: Array, old: Array, new: Array) -> tuple[Array, Non
 )
 def carry(old: Array, new: Array) -> Array:
     """`new`, whose gradient goes to `old`. For data that is replaced without recording on the tape."""
-    del old
-    return new
+    return _complex_carried(old, new) if is_complex(new.dtype) else new
 
 
 @defop(types=NO_ARITHMETIC, derivative=Derivative(name="CopyBackwards"), public=INTERNAL, dims=pointwise)

@@ -18,6 +18,7 @@ import jax
 from weft._base.site import user_site
 from weft._base.state import ambient, using
 from weft._lazy.aval import aval_of
+from weft._lazy.external import taken_in
 from weft._lazy.record import record
 from weft._lazy.role import Interior
 from weft._lazy.runtime import filled_array
@@ -51,6 +52,7 @@ class Transfer:
 
 def transferred(value: Value, transfer: Transfer, past: Value | None = None) -> Value:
     """The result of a transfer on a plain value. Unless it was in the `past`, it is computed now: others take part."""
+    value = taken_in(value)
     is_linked = value.role is not None and ambient().grad
     if transfer.run is None and not is_linked:
         return value

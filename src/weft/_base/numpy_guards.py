@@ -1,0 +1,8 @@
+"""NumPy's classes for `isinstance` of an `Arg`: apart from `guards.py`, since the launcher does not load NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+ARRAY: type = np.ndarray
+NUMPY_NUMBER: type = np.generic
