@@ -45,6 +45,7 @@ from weft.errors import (
     ValueRangeError,
 )
 from weft.ops._kinds import Scalar
+from weft.ops._type_names import scalar_name
 
 N = TypeVar("N", int, float, complex)
 Results: TypeAlias = Any
@@ -365,14 +366,22 @@ class Tensor(TensorBase):
     def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
         """The elements as a NumPy array; on the CPU, whoever writes to one of the two writes to the other.
 
-        A tensor that requires a gradient is refused where gradients are recorded, unless `force`. So is, with
-        `TypeError`, one of another device, of which `force` gives a copy. A program that keeps the array while it
-        computes with the tensor pays a copy of the elements for each use.
+        A tensor that requires a gradient is refused where gradients are recorded, and one whose elements are shown
+        conjugated or negated; `force` gives the array of `detach().resolve_conj().resolve_neg()`. `TypeError` for
+        types that NumPy has not. A program that keeps the array while it computes with the tensor pays a copy of the
+        elements for each use.
         """
-        if self.requires_grad and not force and ambient().grad:
+        if force:
+            return self.detach().resolve_conj().resolve_neg().numpy()
+        if self.requires_grad and ambient().grad:
             raise GradientError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
         if self.device is META:
             raise ArgumentError("can't convert meta device type tensor to numpy: it has no elements")
+        if self.dtype.numpy.isbuiltin != 1:  # one of ml_dtypes
+            raise ArgumentError(
+                f"Got unsupported ScalarType {scalar_name(self.dtype)}: NumPy has no such type. Use x.float().numpy(), "
+                "or view the bits as those of an integer type"
+            )
         if self.device is not CPU or owner_of(self)._read().aval.owner is not None:
             return self._host()  # a copy, as the elements are no single array on the CPU
         active_capture().needs_elements(self._read())
