@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import calls, checkpoints, first, kernels, launches, measure, ranks
+from bench import calls, checkpoints, first, kernels, launches, loading, measure, ranks
 from bench.measure import Side
 from bench.planning import planning
 from bench.programs import drop_in
@@ -111,9 +111,10 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
         *_simple("rec_plain", "`a + b` on 4×4, recorded", 1.0),
         *_simple("rec_grad", "`a + b` on 4×4, recorded with gradient", 1.0),
     ],
-    "role": lambda: _simple("role", "10 × (matmul, tanh) on 4×4, forward and backward", 1.0),
+    "tape": lambda: _simple("tape", "10 × (matmul, tanh) on 4×4, forward and backward", 1.0),
     "chain": lambda: _simple("chain", "`tanh(x * 0.5 + 1) * x`, 10 M float32", 4.0),
     "mlp": lambda: _training("mlp", "MLP training step", 1.25),
+    "numpy": lambda: _simple("numpy_step", "MLP training step, from an array that is filled again to an array", 1.0),
     "names": _names,
     "callbacks": _callbacks,
     "gpt": lambda: _training("gpt", "GPT training step", 1.3),
@@ -139,6 +140,7 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
     "first-step": first.first_step,
     "drop-in": drop_in,
     "special": special,
+    "loader": loading.loader,
     "save": checkpoints.save,
     "load": checkpoints.load,
     "allreduce": ranks.allreduce,

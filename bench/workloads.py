@@ -6,9 +6,12 @@ They are written once, in PyTorch's API; `sync` waits for the result, where a fr
 from __future__ import annotations
 
 import importlib
+import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 Run = Callable[[], Any]
 
@@ -18,8 +21,10 @@ GPT2 = 50304, 768, 12, 12, 1024, 16
 
 def sync(framework: Any, tensor: Any) -> None:
     """Wait until a tensor is computed."""
-    if framework.__name__ == "weft" or tensor.is_cuda:
-        tensor.detach().cpu().numpy()
+    if tensor.is_cuda:
+        tensor.detach().cpu().tolist()
+    else:
+        sync_all(framework)
 
 
 def sync_all(framework: Any) -> None:
@@ -78,7 +83,7 @@ def _watched(torch: Any, step: Run, count: int) -> dict[str, Run]:
     return {"sampled": sampled, "plain": plain}
 
 
-def role(torch: Any) -> Run:
+def tape(torch: Any) -> Run:
     """10 × (matmul, tanh) on 4×4, forward and backward; the gradient is computed in every round."""
     w, x = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4)
 
@@ -87,8 +92,7 @@ def role(torch: Any) -> Run:
         for _ in range(10):
             h = torch.tanh(h @ x)
         h.sum().backward()
-        if torch.__name__ == "weft":
-            w.grad.numpy()
+        sync(torch, w.grad)
         w.grad = None
 
     return run
@@ -119,6 +123,28 @@ def mlp(torch: Any, *, compiled: bool = False, named: bool = False) -> Run:
     model = nn.Sequential(*layers)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     return training_step(torch, model, optimizer, lambda out: nn.functional.mse_loss(out, y), (x,), compiled)
+
+
+def numpy_step(torch: Any) -> Run:
+    """A training step whose batch is an array that the program keeps, and whose loss is read as an array."""
+    nn = torch.nn
+    torch.manual_seed(0)
+    model = nn.Sequential(*[layer for _ in range(8) for layer in (nn.Linear(256, 256), nn.Tanh())])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    batches = [np.random.default_rng(n).normal(size=(32, 256)).astype(np.float32) for n in range(4)]
+    buffer = np.zeros((32, 256), np.float32)
+    turns = itertools.cycle(batches)
+
+    def run() -> Any:
+        np.copyto(buffer, next(turns))  # as environments do, which fill one buffer again and again
+        x = torch.from_numpy(buffer)
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(x), x)
+        loss.backward()
+        optimizer.step()
+        return loss.detach().numpy()
+
+    return run
 
 
 def _blocks(torch: Any, d: int, heads: int, layers: int, *, causal: bool, gelu: str = "none") -> Any:

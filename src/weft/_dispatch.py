@@ -6,7 +6,7 @@ from weft._base.device import CPU, device
 from weft._base.state import ambient
 from weft._lazy.autocast import cast_inputs
 from weft._lazy.aval import Aval
-from weft._lazy.external import taken_in, view_of
+from weft._lazy.external import computed_at_once, taken_in, view_of
 from weft._lazy.infer import Call, signature_of
 from weft._lazy.moving import moved_value
 from weft._lazy.record import record
@@ -26,7 +26,9 @@ def apply(call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
         # External memory is never an input. What is marked so has no signature either, so the common call does not ask.
         if any(aval.external for aval in avals):
             view = view_of(call, inputs, state)
-            return (view,) if view is not None else apply(call, tuple(map(taken_in, inputs)))
+            if view is not None:
+                return (view,)
+            return computed_at_once(call, inputs, state) or apply(call, tuple(map(taken_in, inputs)))
         # Owners are asked here alone: for their types there is no signature, unless one has kept it. Rows that give a
         # value an owner, or take it, are not theirs.
         for aval in avals:

@@ -4,6 +4,7 @@ import copy
 import gc
 import pickle
 import threading
+import tracemalloc
 import weakref
 
 import numpy as np
@@ -61,6 +62,33 @@ def test_an_unchanged_array_is_one_input_however_often_it_is_used():
     assert first._read().inputs[0] is second._read().inputs[0]
     kept[0] = 2
     assert (x + 1)._read().inputs[0] is not first._read().inputs[0]
+
+
+@pytest.mark.parametrize(
+    "reduced",
+    [
+        lambda x: x[torch.tensor([3, 999, -1])],
+        lambda x: x.index_select(0, torch.tensor([3, 999])),
+        lambda x: x.sum(0),
+        lambda x: x[17],
+        lambda x: x.argmax(),
+    ],
+)
+def test_what_reads_much_and_gives_little_copies_nothing(reduced):
+    array = np.arange(1_000_000.0).reshape(1000, 1000)
+    x = torch.from_numpy(array)
+    reduced(x)
+    tracemalloc.start()
+    result = reduced(x)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    before = result.clone()
+    array[:] = 0
+    assert peak < array.nbytes / 20
+    assert before.any()
+    assert torch.equal(result, before) or result.untyped_storage().nbytes() == array.nbytes  # a view shows the zeros
+    with pytest.raises(IndexError, match="index 1000 is out of bounds"):
+        x[torch.tensor([1000])].tolist()
 
 
 def test_an_array_that_its_user_drops_is_not_copied():

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -110,13 +111,25 @@ def test_types_and_sizes(dtype):
     assert meta.is_meta
 
 
-def test_nothing_is_left_of_thousands_of_shared_tensors(strategy):
+def resident():
+    """Pages of memory of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1])
+
+
+@pytest.mark.parametrize("count", [1000, pytest.param(100_000, marks=pytest.mark.soak)])
+def test_nothing_is_left_of_thousands_of_shared_tensors(count, strategy):
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    descriptors = len(os.listdir("/proc/self/fd"))
-    for number in range(2000):
-        sender.send(torch.full((100,), number))
-        assert receiver.recv()[0] == number
+
+    def send(count):
+        for number in range(count):
+            sender.send(torch.full((5000,), number))
+            assert receiver.recv()[0] == number
+
+    send(count // 10)
+    descriptors, pages = len(os.listdir("/proc/self/fd")), resident()
+    send(count)
     assert len(os.listdir("/proc/self/fd")) < descriptors + 10
+    assert (resident() - pages) * os.sysconf("SC_PAGE_SIZE") < count * 20_000 / 4
 
 
 def test_nothing_is_left_after_kills(strategy):

@@ -28,7 +28,10 @@ from weft._lazy import refcounts
 from weft._lazy.aval import Aval, in_memory
 from weft._lazy.flushing import host_array
 from weft._lazy.infer import Call, signature_of
+from weft._lazy.interpreted import evaluated
+from weft._lazy.interpreter import quiet
 from weft._lazy.layouts import layout_after
+from weft._lazy.record import record
 from weft._lazy.runtime import telling_of_memory
 from weft._lazy.value import Doubt, StandIn, Value, tick
 from weft.ops._strides import Layout
@@ -260,6 +263,42 @@ def external_value(memory: ExternalMemory, array: Array, aval: Aval) -> Value:
     value = Value(in_memory(aval, True), External(memory, array))
     value.time = tick()
     return value
+
+
+_LEAST_READ = 1 << 16  # bytes of a part from which on it may be worth not to copy it
+_LARGER = 8  # how many times larger it has to be than what is computed of it
+
+
+def computed_at_once(call: Call, inputs: tuple[Value, ...], state: Ambient) -> tuple[Value, ...] | None:
+    """The results of a call that reads much and gives little, computed now, so that nothing has to be copied.
+
+    So a program that keeps an array and takes batches of its tensor by index (`x[permutation[:32]]`) does not copy or
+    compare the whole for each. None for other calls, and where a derivative would read the elements later.
+    """
+    largest = max([x.aval.nbytes for x in inputs if x.aval.external])
+    if largest < _LEAST_READ or state.watched or (state.grad and any(x.role is not None for x in inputs)):
+        return None
+    signature = signature_of(call, tuple([in_memory(x.aval, False) for x in inputs]))
+    if len(signature.outputs) > 1 or signature.outputs[0].aval.nbytes * _LARGER > largest:
+        return None
+    for x in inputs:
+        if not x.aval.external:
+            x.read()
+    results = record(signature, tuple(map(_as_it_is, inputs)), state)
+    with quiet():  # by NumPy, since XLA would copy what does not lie as it wants
+        array = evaluated(signature.outputs[0], results[0].inputs)
+    if array is None:
+        array = np.asarray(results[0].read())
+    results[0].content = array.copy() if array.base is not None else array  # it may be a part of the memory
+    return results
+
+
+def _as_it_is(value: Value) -> Value:
+    """A plain value that shows the memory itself, for a program that is run at once."""
+    if not value.aval.external:
+        return value
+    content: External = value.content
+    return Value(in_memory(value.aval, False), content.part.view(np.ndarray), owner=content.memory)
 
 
 def view_of(call: Call, inputs: tuple[Value, ...], state: Ambient) -> Value | None:
