@@ -198,7 +198,7 @@ class External(StandIn):
         self._copy: weakref.ref[Value] | None = None
 
     @property
-    def array(self) -> Array:  # pyright: ignore[reportIncompatibleVariableOverride]  it is another one at each time
+    def array(self) -> Array:
         """A copy of the elements."""
         return copied(self.part)
 
@@ -278,19 +278,21 @@ def computed_at_once(call: Call, inputs: tuple[Value, ...], state: Ambient) -> t
     largest = max([x.aval.nbytes for x in inputs if x.aval.external])
     if largest < _LEAST_READ or state.watched or (state.grad and any(x.role is not None for x in inputs)):
         return None
+    if any(x.aval.owner is not None or x.aval.device is not CPU for x in inputs):
+        return None
     signature = signature_of(call, tuple([in_memory(x.aval, False) for x in inputs]))
     if len(signature.outputs) > 1 or signature.outputs[0].aval.nbytes * _LARGER > largest:
         return None
     for x in inputs:
         if not x.aval.external:
             x.read()
-    results = record(signature, tuple(map(_as_it_is, inputs)), state)
+    (result,) = record(signature, tuple(map(_as_it_is, inputs)), state)
     with quiet():  # by NumPy, since XLA would copy what does not lie as it wants
-        array = evaluated(signature.outputs[0], results[0].inputs)
+        array = evaluated(signature.outputs[0], result.inputs)
     if array is None:
-        array = np.asarray(results[0].read())
-    results[0].content = array.copy() if array.base is not None else array  # it may be a part of the memory
-    return results
+        array = np.asarray(result.read())
+    result.content = array.copy() if array.base is not None else array  # it may be a part of the memory
+    return (result,)
 
 
 def _as_it_is(value: Value) -> Value:

@@ -13,6 +13,7 @@ from weft._base.types import Arg
 from weft._lazy.external import taken_in
 from weft._lazy.role import Leaf, Role
 from weft._lazy.value import Value
+from weft._tensor.alias import owner_of
 from weft._tensor.kind_names import kind_of
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import own, placed
@@ -83,10 +84,10 @@ class SavedTensor:
         """Replace the value by what the hooks make of it; `place` is as in `unpack`."""
         active_capture().needs_value("to pack a saved tensor")
         tensor = self.unpack(place)
-        version = tensor._version
+        writes = owner_of(tensor)._writes
         with using(grad=False):
             packed = packing.pack(tensor)
-        if tensor._version != version:
+        if owner_of(tensor)._writes != writes:
             raise GradientError(
                 "A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack hook "
                 "cannot be modified by in-place operations as this can lead to unexpected side-effects. Please open an "
