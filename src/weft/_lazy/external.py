@@ -281,14 +281,15 @@ def computed_at_once(call: Call, inputs: tuple[Value, ...], state: Ambient) -> t
     if any(x.aval.owner is not None or x.aval.device is not CPU for x in inputs):
         return None
     signature = signature_of(call, tuple([in_memory(x.aval, False) for x in inputs]))
-    if len(signature.outputs) > 1 or signature.outputs[0].aval.nbytes * _LARGER > largest:
+    output, *others = signature.outputs
+    if others or output.aval.nbytes * _LARGER > largest:
         return None
     for x in inputs:
         if not x.aval.external:
             x.read()
     (result,) = record(signature, tuple(map(_as_it_is, inputs)), state)
     with quiet():  # by NumPy, since XLA would copy what does not lie as it wants
-        array = evaluated(signature.outputs[0], result.inputs)
+        array = evaluated(output, result.inputs)
     if array is None:
         array = np.asarray(result.read())
     result.content = array.copy() if array.base is not None else array  # it may be a part of the memory
