@@ -1,6 +1,7 @@
 """NumPy arrays and tensors over the same elements. NumPy itself is the oracle: its views share as tensors have to."""
 
 import copy
+import ctypes
 import gc
 import pickle
 import threading
@@ -187,6 +188,17 @@ def test_types_that_numpy_has_not(dtype):
         x.numpy()
     x.view(getattr(torch, f"uint{8 * x.itemsize}")).numpy()[0] = 0
     assert x.float().tolist() == [0, 1, 1]
+
+
+def test_the_address_is_that_of_the_array():
+    array = np.zeros((3, 4))
+    x = torch.from_numpy(array)
+    assert x.data_ptr() == x.untyped_storage().data_ptr() == array.ctypes.data
+    assert x[1:, 2].data_ptr() == array[1:, 2].ctypes.data
+    y = torch.ones(5)
+    kept = y.numpy()
+    ctypes.c_float.from_address(y.data_ptr()).value = 7
+    assert y[0] == kept[0] == 7
 
 
 def test_force_gives_an_array_of_everything():

@@ -112,6 +112,11 @@ class ExternalMemory:
         self.private = False
         self.shared = shared
 
+    @property
+    def address(self) -> int:
+        """The address of the first byte."""
+        return _address(self.whole)
+
     def becomes_private(self) -> bool:
         """Whether nobody else refers to the memory; then it is Weft's own from now on."""
         if self.private:
@@ -205,7 +210,7 @@ class External(StandIn):
     @property
     def start(self) -> int:
         """The first byte in the memory."""
-        return _address(self.part) - _address(self.memory.whole)
+        return _address(self.part) - self.memory.address
 
     def wait(self, value: Value, /) -> Any:
         return taken_in(value).content

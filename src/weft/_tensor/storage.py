@@ -27,7 +27,7 @@ from weft._tensor.shared import MappedFile, file_tensor, move_to_segment, shared
 from weft._tensor.sharing import resize_storage
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
-from weft._tensor.view import attach, write
+from weft._tensor.view import attach, external_memory_of, write
 from weft.errors import (
     ArgumentError,
     IndexRangeError,
@@ -44,6 +44,12 @@ def memory_of(owner: TensorBase) -> Memory:
     if owner._address is None or size > len(owner._address):
         owner._address = Memory(size)
     return owner._address
+
+
+def start_of(owner: TensorBase) -> int:
+    """The address of the first byte of a storage: where others write to it, or where `memory_of` shows it."""
+    external = external_memory_of(owner)
+    return memory_of(owner).start if external is None else external.address
 
 
 def storage_of(tensor: Tensor) -> UntypedStorage:
@@ -83,7 +89,7 @@ class _Storage:
 
     @property
     def _cdata(self) -> int:
-        return memory_of(self.untyped().owner).start
+        return start_of(self.untyped().owner)
 
     def element_size(self) -> int:
         """Bytes of one element."""

@@ -28,7 +28,7 @@ from weft._tensor.sharing import set_data
 from weft._tensor.storage import TypedStorage, UntypedStorage, elements_of, memory_of, storage_class, storage_of
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor, wrap
-from weft._tensor.view import check_writable, write
+from weft._tensor.view import check_writable, external_memory_of, write
 from weft.errors import ArgumentError, DeviceError, DTypeError, GradientError, OutOfRangeError, ShapeError
 from weft.ops._kinds import Scalar
 from weft.ops._strides import Layout, row_major
@@ -113,13 +113,17 @@ def clone(input: Tensor, *, memory_format: memory_format = preserve_format) -> T
 def data_ptr(input: Tensor) -> int:
     """The address of the first element: equal for aliases, and unchanged by writes.
 
-    For tensors of the CPU, their elements can be read there until the tensor is written, and after a write once this
-    was called again. They are a copy: what is written there, no tensor shows. Nothing can be read while a function is
-    captured, or for other devices. 0 without elements, and on the meta device.
+    Where the elements are also those of an array, a file or another process, the address is that of the memory that is
+    shared. For other tensors of the CPU, elements can be read there until the tensor is written, and after a write once
+    this was called again. They are a copy: what is written there, no tensor shows. Nothing can be read while a function
+    is captured, or for other devices. 0 without elements, and on the meta device.
     """
     owner = owner_of(input)
     if not input.numel() or not owner.nbytes or input.device is META:
         return 0
+    external = external_memory_of(owner)
+    if external is not None:
+        return external.address + storage_offset(input) * input.element_size()
     memory, value = memory_of(owner), owner._read()
     if input.device.type == "cpu" and ambient().capture is None and not memory.shows(value):
         distributed = value.aval.distributed
