@@ -72,7 +72,7 @@ def operands(seed, dtype):
 
 
 def bits(tensors):
-    return [np.asarray(t.detach()).astype(np.float64).tolist() if t is not None else None for t in tensors]
+    return [t.double().tolist() if t is not None else None for t in tensors]
 
 
 def same(first, second):
