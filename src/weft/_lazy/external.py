@@ -189,34 +189,29 @@ class External(StandIn):
     """The content of a value whose elements are in memory that others may write to.
 
     memory  where they are
-    part    the elements there, as they are now
-    doubts  none: a program that reads the value all the same, past the path of calls, has a copy of the elements
+    array   the elements there, as they are now
+    doubts  none, for a program that reads the value past the path of calls: it gets a copy (`for_program`)
     _copy   the last copy that was taken in, as long as somebody refers to it
     """
 
-    __slots__ = ("_copy", "memory", "part")
+    __slots__ = ("_copy", "array", "memory")
     doubts: tuple[Doubt, ...] = ()
 
-    def __init__(self, memory: ExternalMemory, part: Array) -> None:
+    def __init__(self, memory: ExternalMemory, array: Array) -> None:
         self.memory = memory
-        self.part: Array = part
+        self.array: Array = array
         self._copy: weakref.ref[Value] | None = None
-
-    @property
-    def array(self) -> Array:
-        """A copy of the elements."""
-        return copied(self.part)
 
     @property
     def start(self) -> int:
         """The first byte in the memory."""
-        return _address(self.part) - self.memory.address
+        return _address(self.array) - self.memory.address
 
     def wait(self, value: Value, /) -> Any:
         return taken_in(value).content
 
-    def shared(self) -> External:
-        return self
+    def for_program(self) -> Array:
+        return copied(self.array)
 
     def copied(self, value: Value) -> Value:
         """A plain value with the present elements.
@@ -226,9 +221,9 @@ class External(StandIn):
         """
         aval = in_memory(value.aval, False)
         last = None if self._copy is None else self._copy()
-        if last is not None and last.aval is aval and last.role is value.role and _equal(last.content, self.part):
+        if last is not None and last.aval is aval and last.role is value.role and _equal(last.content, self.array):
             return last
-        copy = Value(aval, copied(self.part))
+        copy = Value(aval, copied(self.array))
         copy.role = value.role
         copy.time = tick()
         self._copy = weakref.ref(copy)
@@ -256,7 +251,7 @@ def taken_in(value: Value) -> Value:
     content: External = value.content
     if not content.memory.becomes_private():
         return content.copied(value)
-    array = content.part.view(np.ndarray)
+    array = content.array.view(np.ndarray)
     value.aval = in_memory(value.aval, False)
     value.owner = content.memory  # so that XLA does not overwrite a part of what other values show, too
     value.content = array
@@ -306,7 +301,7 @@ def _as_it_is(value: Value) -> Value:
     if not value.aval.external:
         return value
     content: External = value.content
-    return Value(in_memory(value.aval, False), content.part.view(np.ndarray), owner=content.memory)
+    return Value(in_memory(value.aval, False), content.array.view(np.ndarray), owner=content.memory)
 
 
 def view_of(call: Call, inputs: tuple[Value, ...], state: Ambient) -> Value | None:
@@ -325,7 +320,7 @@ def view_of(call: Call, inputs: tuple[Value, ...], state: Ambient) -> Value | No
     if (state.grad and source.role is not None) or not all(x.aval.weak for x in others):
         return None
     content: External = source.content
-    memory, array, dtype = content.memory, content.part, source.aval.dtype
+    memory, array, dtype = content.memory, content.array, source.aval.dtype
     signature = signature_of(call, (in_memory(source.aval, False), *[x.aval for x in others]))
     if memory.private or signature.requirement is not None:
         return None

@@ -41,14 +41,14 @@ class LiveBlock(NamedTuple):
 def array_in_memory(value: Value) -> AnyArray:
     """The array of a value: jax's, or NumPy's where it has not gone to its device; None if there is none."""
     array = value.available
-    if type(array) is np.ndarray:
+    if isinstance(array, np.ndarray):
         return array
     return array if isinstance(array, jax.Array) and not array.is_deleted() else None
 
 
 def owner_of(array: object) -> AnyArray:
     """The array that has the memory of a NumPy array, which may be a part of it; a jax array itself."""
-    while type(array) is np.ndarray and isinstance(array.base, (np.ndarray, jax.Array)):
+    while isinstance(array, np.ndarray) and isinstance(array.base, (np.ndarray, jax.Array)):
         array = array.base
     return array
 

@@ -103,7 +103,8 @@ def _batch(graph: _Numbering) -> Batch | None:
     batch.arrays = [leaf.content for leaf in leaves if not leaf.aval.weak]
     batch.doubts = {}
     if graph.unconfirmed:
-        batch.arrays = [leaf.available for leaf in leaves if not leaf.aval.weak]
+        contents = [leaf.content for leaf in leaves if not leaf.aval.weak]
+        batch.arrays = [x.for_program() if isinstance(x, StandIn) else x for x in contents]
     batch.graph = Graph(
         # A derivative may read leaves to which nothing but the tape refers, which counting takes for unused.
         graph.steps,

@@ -43,7 +43,7 @@ def _part(tensor: TensorBase, memory: ExternalMemory) -> Array:
     if value.aval.external:
         content: External = value.content
         if content.memory is memory:
-            return content.part
+            return content.array
     layout = layout_of(tensor, exact=True)
     if layout.changed:
         raise ConversionError(

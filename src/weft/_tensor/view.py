@@ -305,7 +305,7 @@ def _write_external(base: TensorBase, old: Value, value: Value) -> bool:
     memory: ExternalMemory = old.content.memory
     if memory.becomes_private():
         return False
-    if not memory.write(old.content.part, value):
+    if not memory.write(old.content.array, value):
         return False
     base._writes += 1
     if isinstance(value.role, Interior):
@@ -319,7 +319,7 @@ def _write_external(base: TensorBase, old: Value, value: Value) -> bool:
 def _write_part(view: TensorBase, value: Value) -> bool:
     """Write to the external memory of a view; False if that is not possible, and for values with gradients."""
     content: External = view._read().content
-    if value.role is not None or content.memory.becomes_private() or not content.memory.write(content.part, value):
+    if value.role is not None or content.memory.becomes_private() or not content.memory.write(content.array, value):
         return False
     owner = owner_of(view)
     owner._writes += 1
@@ -332,7 +332,7 @@ def set_apart(base: TensorBase, place: Value) -> None:
     held = base._value
     assert held is not None, "a tensor with external memory has a value"
     hidden: TensorBase = new_handle(type(base))
-    hidden._value = external_value(held.content.memory, held.content.part, held.aval)
+    hidden._value = external_value(held.content.memory, held.content.array, held.aval)
     move_storage(base, hidden)
     alias = Alias(hidden, (), False)
     alias.place = place
