@@ -13,6 +13,8 @@ import jax
 import numpy as np
 
 from weft._base.device import device
+from weft._base.guards import is_a
+from weft._base.numpy_guards import ARRAY
 from weft._base.types import AnyArray
 from weft._lazy.sites import site_of
 from weft._lazy.value import Value
@@ -41,14 +43,14 @@ class LiveBlock(NamedTuple):
 def array_in_memory(value: Value) -> AnyArray:
     """The array of a value: jax's, or NumPy's where it has not gone to its device; None if there is none."""
     array = value.available
-    if isinstance(array, np.ndarray):
+    if isinstance(array, ARRAY):
         return array
     return array if isinstance(array, jax.Array) and not array.is_deleted() else None
 
 
 def owner_of(array: object) -> AnyArray:
     """The array that has the memory of a NumPy array, which may be a part of it; a jax array itself."""
-    while isinstance(array, np.ndarray) and isinstance(array.base, (np.ndarray, jax.Array)):
+    while is_a(array, np.ndarray) and isinstance(array.base, (np.ndarray, jax.Array)):
         array = array.base
     return array
 
