@@ -43,11 +43,11 @@ ALIGNMENT = 64
 
 _LEAST_ALIGNED = 1 << 12  # elements from which on a second copy costs more than aligned memory
 
-giving = threading.RLock()
+ownership_lock = threading.RLock()
 """Held while memory is given to Weft or to a user, so that one thread cannot do the one while another does the other.
 
 It is reentrant, since finalizers may run within."""
-hold_over_forks(giving)
+hold_over_forks(ownership_lock)
 
 
 def room(size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -59,7 +59,7 @@ def room(size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 
 def room_like(shape: Sequence[int], dtype: Any) -> Array:
-    """ExternalMemory for an array of this shape and NumPy type; aligned by `room` if that pays."""
+    """Memory for an array of this shape and NumPy type; aligned by `room` if that pays."""
     count = prod(shape)
     if count < _LEAST_ALIGNED:
         return np.empty(shape, dtype)
@@ -73,7 +73,7 @@ def copied(array: Array) -> Array:
     return result
 
 
-class _Inside(np.ndarray[Any, Any]):
+class _InternalView(np.ndarray[Any, Any]):
     """Weft's own views of memory.
 
     NumPy lets a view refer to the array that owns the memory, past all views between, but not past an array of another
@@ -82,7 +82,7 @@ class _Inside(np.ndarray[Any, Any]):
     """
 
 
-class _Seen:
+class _ArrayInterface:
     """A part of an array, by the protocol of arrays: NumPy lets what it makes of it refer to this, and so to `base`."""
 
     __slots__ = ("__array_interface__", "base")
@@ -92,13 +92,13 @@ class _Seen:
         self.base = base
 
 
-def seen(part: Array, base: Array) -> Array:
+def user_view(part: Array, base: Array) -> Array:
     """`part` as an array of NumPy's own class that refers to `base`, which has the memory."""
-    return np.asarray(_Seen(part, base)).view(part.dtype)  # the protocol has no names for types of extensions
+    return np.asarray(_ArrayInterface(part, base)).view(part.dtype)  # the protocol has no names for types of extensions
 
 
 class ExternalMemory:
-    """ExternalMemory to which Weft and others have access.
+    """Memory to which Weft and others have access.
 
     whole    all of it, as a dense array of Weft's
     private  whether it is Weft's own by now
@@ -108,7 +108,7 @@ class ExternalMemory:
     __slots__ = ("private", "shared", "whole")
 
     def __init__(self, array: Array, *, shared: object = None) -> None:
-        self.whole: Array = np.ndarray.view(array, _Inside)
+        self.whole: Array = np.ndarray.view(array, _InternalView)
         self.private = False
         self.shared = shared
 
@@ -121,7 +121,7 @@ class ExternalMemory:
         """Whether nobody else refers to the memory; then it is Weft's own from now on."""
         if self.private:
             return True
-        with giving:
+        with ownership_lock:
             self.private = self.shared is None and _is_unreferenced(self.whole)
         return self.private
 
@@ -133,29 +133,29 @@ class ExternalMemory:
         part[...] = host_array(value)  # which may raise what checks have found: before anything is written
         return True
 
-    def seen_by_user(self, part: Array) -> Array | None:
+    def for_user(self, part: Array) -> Array | None:
         """A part of the memory as an array for a user; None if the memory is Weft's own by now."""
-        with giving:
+        with ownership_lock:
             if self.private:
                 return None
             outside: Any = self.whole.base
-            return np.ndarray.view(outside, np.ndarray) if part is self.whole else seen(part, outside)
+            return np.ndarray.view(outside, np.ndarray) if part is self.whole else user_view(part, outside)
 
     def part(self, layout: Layout, start: int = 0) -> Array:
         """The elements at a layout, which is counted from the byte `start` on, as an array of Weft's."""
         if 0 in layout.sizes:  # whose offset may be behind the end
-            return np.empty(layout.sizes, layout.dtype.numpy).view(_Inside)
+            return np.empty(layout.sizes, layout.dtype.numpy).view(_InternalView)
         content = self.whole.reshape(-1).view(np.uint8)
         width = layout.dtype.itemsize
         strides = tuple([step * width for step in layout.strides])
         return np.ndarray.__new__(
-            _Inside, layout.sizes, layout.dtype.numpy, content, start + int(layout.offset) * width, strides
+            _InternalView, layout.sizes, layout.dtype.numpy, content, start + int(layout.offset) * width, strides
         )
 
 
-def pointed(array: Array) -> Array:
+def writable(array: Array) -> Array:
     """An array with the same memory that may be written to, where NumPy does not know whether it may."""
-    whole = _Seen(array, array)
+    whole = _ArrayInterface(array, array)
     address, _ = whole.__array_interface__["data"]
     whole.__array_interface__ = {**whole.__array_interface__, "data": (address, False)}
     return np.asarray(whole).view(array.dtype)
@@ -176,7 +176,7 @@ def _is_unreferenced(whole: Array) -> bool:
             if here.base is None:
                 return here.flags.owndata
             here = here.base
-        elif type(here) is _Seen:
+        elif type(here) is _ArrayInterface:
             here = here.base
         elif type(here) is memoryview:
             here = here.obj

@@ -18,7 +18,7 @@ from weft._base.device import CPU, DeviceLike, canonical
 from weft._base.dtype import DType
 from weft._base.guards import is_a
 from weft._base.types import Arg
-from weft._lazy.external import pointed
+from weft._lazy.external import writable
 from weft._tensor.alias import shows_changed
 from weft._tensor.codegen import op
 from weft._tensor.convert import from_jax_array, resolve_device, tensor_over
@@ -118,7 +118,7 @@ def _sharing(source: Arg) -> Tensor:
         capsule.code = _UNSIGNED
     array = np.from_dlpack(capsule)
     if not capsule.is_versioned:  # NumPy cannot know whether it may write, and the users of such capsules do
-        array = pointed(array)
+        array = writable(array)
     return tensor_over(array if dtype is None else array.view(dtype.numpy))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft._base.state import ambient
-from weft._lazy.external import External, ExternalMemory, copied, external_value, giving, seen
+from weft._lazy.external import External, ExternalMemory, copied, external_value, ownership_lock, user_view
 from weft._lazy.flushing import host_array, report
 from weft._lazy.role import Interior
 from weft._tensor.alias import layout_of, owner_of
@@ -31,7 +31,7 @@ def array_over(tensor: TensorBase) -> Array:
             move_outside(owner, _copied_memory)
             continue
         outside = memory.whole.base  # so that nobody finds the memory unreferenced while its part is looked for
-        array = memory.seen_by_user(_part(tensor, memory))
+        array = memory.for_user(_part(tensor, memory))
         del outside
         if array is not None:
             return array
@@ -62,7 +62,7 @@ def move_outside(owner: TensorBase, place: Callable[[Array], ExternalMemory]) ->
     elements = host_array(value)
     report(ambient().pending)
     memory = place(elements)
-    with giving:
+    with ownership_lock:
         if owner._value is not value:
             return
         owner._value = held = external_value(memory, memory.whole, value.aval)
@@ -89,4 +89,4 @@ def strided_memory(array: Array) -> ExternalMemory:
             "memory."
         )
     count = 1 + sum([(size - 1) * step // width for size, step in zip(array.shape, array.strides, strict=True)])
-    return ExternalMemory(seen(np.lib.stride_tricks.as_strided(array, (count,), (width,)), array))
+    return ExternalMemory(user_view(np.lib.stride_tricks.as_strided(array, (count,), (width,)), array))
