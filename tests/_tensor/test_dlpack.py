@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import weft as torch
+from weft.utils.dlpack import DLDeviceType
 
 TYPES = ["bool", "uint8", "int8", "int16", "int64", "float16", "float64", "complex64"]
 
@@ -97,6 +98,35 @@ def test_what_cannot_be_shared_is_refused():
         torch.ones(1, dtype=torch.complex64).conj().__dlpack__()
     with pytest.raises(AssertionError, match="stream should be None on cpu"):
         torch.ones(1).__dlpack__(stream=1)
+    with pytest.raises(TypeError, match="stream must be int or none"):
+        torch.ones(1).__dlpack__(stream="1")
+    with pytest.raises(BufferError, match=r"layout other than torch\.strided"):
+        torch.eye(2).to_sparse().__dlpack__()
+    with pytest.raises(BufferError, match="types are not supported by dlpack"):
+        torch.from_dlpack(torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8))
+    with pytest.raises(BufferError, match="Unsupported device_type: 16"):
+        torch.ones(1).__dlpack__(max_version=(1, 0), dl_device=(DLDeviceType.kDLHexagon, 0))
+
+
+class Exporter:
+    """An object that supports DLPack and nothing else."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __dlpack__(self, **options):
+        return self.tensor.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.tensor.__dlpack_device__()
+
+
+def test_a_tensor_of_an_exporter_is_a_copy():
+    x = torch.arange(4.0)
+    y = torch.tensor(Exporter(x), dtype=torch.float64)
+    x += 1
+    assert (y.tolist(), y.dtype) == ([0, 1, 2, 3], torch.float64)
+    assert torch.from_dlpack(Exporter(x[::3][:1])).stride() == (3,)
 
 
 @pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")

@@ -13,25 +13,27 @@ from __future__ import annotations
 import gc
 import os
 import threading
-import time
 
 _PATIENCE = 60.0  # seconds that a fork waits at most: longer than XLA compiles any program
-_POLLING = 0.001
 
 
 class _Pause:
     """What `collector_paused` is the only one of. Threads may overlap: the collector runs again when all have left."""
 
-    __slots__ = ("_depths", "_lock", "_was_enabled")
+    __slots__ = ("_changed", "_depths", "_forks", "_lock", "_was_enabled")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._depths: dict[int, int] = {}  # for each thread within, how many stretches it is in
+        self._forks = False  # whether a thread waits to fork: others do not begin meanwhile, or it might wait for ever
         self._was_enabled = False
 
     def __enter__(self) -> None:
         thread = threading.get_ident()
         with self._lock:
+            if self._forks and thread not in self._depths:
+                self._changed.wait_for(lambda: not self._forks, _PATIENCE)
             if not self._depths:
                 self._was_enabled = gc.isenabled()
                 gc.disable()
@@ -43,6 +45,8 @@ class _Pause:
             depth = self._depths[thread] = self._depths[thread] - 1
             if not depth:
                 del self._depths[thread]
+                if self._forks:
+                    self._changed.notify_all()
             if not self._was_enabled:
                 return
             if not self._depths:
@@ -57,15 +61,15 @@ class _Pause:
 
     def before_fork(self) -> None:
         """Wait until no other thread is within, and let none begin."""
-        thread, end = threading.get_ident(), time.monotonic() + _PATIENCE
+        thread = threading.get_ident()
         self._lock.acquire()
-        while self._depths.keys() - {thread} and time.monotonic() < end:
-            self._lock.release()
-            time.sleep(_POLLING)
-            self._lock.acquire()
+        self._forks = True
+        self._changed.wait_for(lambda: not self._depths.keys() - {thread}, _PATIENCE)
 
     def after_fork_here(self) -> None:
         """Let threads go on."""
+        self._forks = False
+        self._changed.notify_all()
         self._lock.release()
 
     def after_fork_in_child(self) -> None:
@@ -74,7 +78,8 @@ class _Pause:
         self._depths = {own: depth for own, depth in self._depths.items() if own == thread}
         if not self._depths and self._was_enabled:
             gc.enable()
-        self._lock.release()
+        self._lock = threading.Lock()  # others may have waited at the former ones
+        self._changed, self._forks = threading.Condition(self._lock), False
 
 
 # no cell: results do not depend on when garbage is collected

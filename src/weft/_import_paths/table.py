@@ -269,7 +269,7 @@ TABLE = {
     "utils.benchmark.utils.compare": "utils.benchmark: Colorize Compare",
     "utils.benchmark.utils.fuzzer": "utils.benchmark: FuzzedParameter FuzzedTensor Fuzzer ParameterAlias",
     "utils.benchmark.utils.timer": "utils.benchmark: Language Timer timer",
-    "utils.dlpack": "_tensor.dlpack: from_dlpack to_dlpack",
+    "utils.dlpack": "_tensor.dlpack: DLDeviceType from_dlpack to_dlpack",
     "utils.model_zoo": "hub: load_url=load_state_dict_from_url tqdm",
     "xla.core.xla_model": (
         "xla._arena: ToXlaTensorArena; xla._buckets: CoalescingBuckets; xla._collectives: REDUCE_AND REDUCE_MAX "

@@ -103,8 +103,7 @@ def _batch(graph: _Numbering) -> Batch | None:
     batch.arrays = [leaf.content for leaf in leaves if not leaf.aval.weak]
     batch.doubts = {}
     if graph.unconfirmed:
-        contents = [leaf.content for leaf in leaves if not leaf.aval.weak]
-        batch.arrays = [x.for_program() if isinstance(x, StandIn) else x for x in contents]
+        batch.arrays = [_for_program(leaf) for leaf in leaves if not leaf.aval.weak]
     batch.graph = Graph(
         # A derivative may read leaves to which nothing but the tape refers, which counting takes for unused.
         graph.steps,
@@ -121,6 +120,12 @@ def _batch(graph: _Numbering) -> Batch | None:
     for value in chosen:
         value.content = batch.computing
     return batch
+
+
+def _for_program(leaf: Value) -> AnyArray:
+    """The array of a leaf that may be in doubt. No list of contents is kept: `_donated` counts references to them."""
+    content = leaf.content
+    return content.for_program() if isinstance(content, StandIn) else content
 
 
 class _Numbering:

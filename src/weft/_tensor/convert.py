@@ -32,6 +32,7 @@ from weft._base.dtype import (
 from weft._base.guards import is_list
 from weft._base.limits import limits
 from weft._base.numpy_guards import ARRAY, NUMPY_NUMBER
+from weft._base.of_pytorch import is_of_pytorch
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user, warn_user
 from weft._base.state import ambient, default_dtype
@@ -50,7 +51,7 @@ from weft._tensor.overriding import dispatched, require_not_overridden
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import attach, check_names, own
 from weft.errors import ArgumentError, DTypeError, IntegerRangeError, ValueRangeError
-from weft.ops._strides import Layout
+from weft.ops._strides import Layout, row_major
 
 
 def resolve_device(device: Arg) -> device_class:
@@ -152,6 +153,8 @@ def _host_array(data: Arg, dtype: DType | None) -> np.ndarray:
     elif not isinstance(data, NUMPY_NUMBER) and not hasattr(data, "__array__"):
         if isinstance(data, bytes):
             raise ArgumentError("new(): invalid data type 'bytes'")
+        if hasattr(data, "__dlpack__") and not is_of_pytorch(data.__class__):
+            return _host_array(np.from_dlpack(data), dtype)
         if _is_sequence(data):
             return _nested(_as_list(data), wanted)
         require_not_overridden(data)
@@ -328,7 +331,7 @@ def tensor_over(array: np.ndarray[Any, Any]) -> Tensor:
     if not array.flags.writeable:
         warn_user(_READ_ONLY)
     aval = marked(aval_of(array.shape, dtype), state.inference)
-    if array.flags.c_contiguous:
+    if array.flags.c_contiguous and (1 not in array.shape or _lies_in_order(array)):
         memory = ExternalMemory(array)
         return wrap(external_value(memory, memory.whole, aval))
     memory = strided_memory(array)
@@ -336,6 +339,11 @@ def tensor_over(array: np.ndarray[Any, Any]) -> Tensor:
     layout = Layout(array.shape, tuple([width // array.itemsize for width in array.strides]), 0, dtype)
     alias = Alias(owner, (strided_step(layout.sizes, layout.strides, 0),), False)
     return attach(wrap(external_value(memory, memory.part(layout), aval)), alias)
+
+
+def _lies_in_order(array: np.ndarray) -> bool:
+    """Whether the strides of dims of size 1, which NumPy does not look at, are those that a new tensor has, too."""
+    return array.strides == tuple([step * array.itemsize for step in row_major(array.shape)])
 
 
 _READ_ONLY = (

@@ -8,6 +8,7 @@ of the type set in the capsule.
 from __future__ import annotations
 
 import ctypes
+from enum import IntEnum
 
 import jax
 import jax.numpy as jnp
@@ -17,15 +18,38 @@ from weft._base import dtype as dtypes
 from weft._base.device import CPU, DeviceLike, canonical
 from weft._base.dtype import DType
 from weft._base.guards import is_a
+from weft._base.layout import strided
 from weft._base.types import Arg
 from weft._lazy.external import writable
 from weft._tensor.alias import shows_changed
 from weft._tensor.codegen import op
 from weft._tensor.convert import from_jax_array, resolve_device, tensor_over
+from weft._tensor.kind_names import kind_of
 from weft._tensor.tensor import Tensor
-from weft.errors import DTypeError, ExportError, PreconditionError, ValueRangeError
+from weft.errors import ArgumentError, DTypeError, ExportError, PreconditionError, ValueRangeError
 
-_CPU = (1, 0)  # the device of capsules
+
+class DLDeviceType(IntEnum):
+    """The kinds of devices that capsules name."""
+
+    kDLCPU = 1
+    kDLCUDA = 2
+    kDLCUDAHost = 3
+    kDLOpenCL = 4
+    kDLVulkan = 7
+    kDLMetal = 8
+    kDLVPI = 9
+    kDLROCM = 10
+    kDLROCMHost = 11
+    kDLExtDev = 12
+    kDLCUDAManaged = 13
+    kDLOneAPI = 14
+    kDLWebGPU = 15
+    kDLHexagon = 16
+    kDLMAIA = 17
+
+
+_CPU = (DLDeviceType.kDLCPU, 0)  # the device of capsules
 _UNSIGNED = 1  # the code of unsigned integers
 _CODES: dict[DType, int] = {
     dtypes.bfloat16: 4,
@@ -57,10 +81,18 @@ def exported(
         raise ExportError("Can't export tensors that require gradient, use tensor.detach()")
     if shows_changed(self):
         raise ExportError("Can't export tensors with the conjugate or negative bit set, use resolve_conj()")
+    if self.dtype.is_quantized:
+        raise ExportError(f"{self.dtype} types are not supported by dlpack: export x.dequantize(), or x.int_repr()")
+    if self.layout is not strided:
+        raise ExportError(f"Can't export tensors with layout other than torch.strided, this has {self.layout}")
+    if stream is not None and not isinstance(stream, int):
+        raise ArgumentError(f"stream must be int or none, got {kind_of(stream)}")
     if self.device is not CPU:
         return self._array().__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
     if stream not in (None, -1):
         raise PreconditionError("stream should be None on cpu.")
+    if dl_device is not None and dl_device[0] != DLDeviceType.kDLCPU:
+        raise ExportError(f"Unsupported device_type: {int(dl_device[0])}; a tensor of the CPU is exported there")
     code = _CODES.get(self.dtype)
     array = (self if code is None else self.view(_BITS[self.itemsize])).numpy()
     capsule = array.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
