@@ -82,9 +82,7 @@ def test_states_of_generators():
     assert torch.random.thread_safe_generator() is None
     with pytest.raises(TypeError, match=r"^expected a torch.ByteTensor, but got int$"):
         generator.set_state(3)
-    with pytest.raises(
-        TypeError, match=r"^RNG state must be a torch.ByteTensor of 16 elements, got torch.float32\[3\]$"
-    ):
+    with pytest.raises(TypeError, match=r"^RNG state must be a torch.ByteTensor, got torch.float32\[3\]$"):
         generator.set_state(torch.zeros(3))
     with pytest.raises(ValueError, match="must not be negative, got -1"):
         generator.set_offset(-1)

@@ -9,7 +9,7 @@ from typing import IO, TypeGuard
 
 from weft._base.dtype import DTYPES, QUANTIZED, from_numpy
 from weft._base.guards import is_dict, is_list, is_plain_dict, is_plain_list, is_plain_tuple
-from weft._base.layout import SCHEMES
+from weft._base.layout import FORMATS, SCHEMES
 from weft._base.types import PyTree
 from weft._checkpoint.archive import Reader, filled
 from weft._checkpoint.buffers import Bytes
@@ -46,7 +46,7 @@ class _NameResolver:
         self.storages: dict[str, Storage] = {}
         rebuild = tensors.table() if tensors is not None else {name: Global(name, _nothing) for name in FUNCTIONS}
         self._tensors = rebuild | {f"torch.{dtype.name}": dtype for dtype in (*DTYPES, *QUANTIZED)}
-        self._tensors |= {repr(scheme): scheme for scheme in SCHEMES}
+        self._tensors |= {repr(constant): constant for constant in (*SCHEMES, *FORMATS)}
         self._table = self._plain.table() | self._tensors
 
     def tensors_and_types(self, name: str) -> Unpickled:

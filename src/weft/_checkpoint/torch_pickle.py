@@ -16,7 +16,7 @@ from types import ModuleType
 from weft._base.device import META, device
 from weft._base.dtype import DType
 from weft._base.guards import is_dict, is_list_or_tuple
-from weft._base.layout import layout, qscheme
+from weft._base.layout import layout, memory_format, qscheme
 from weft._base.of_pytorch import is_of_pytorch
 from weft._base.size import Size
 from weft._base.types import AnyCallable, Arg, Args, PyTree
@@ -130,7 +130,7 @@ def _as_ordered(state: StateDict) -> Reduced:
 
 _REDUCERS: tuple[tuple[type, Callable[[Arg], Reduced]], ...] = (
     (DType, lambda dtype: dtype.name),
-    (qscheme, lambda scheme: repr(scheme).removeprefix("torch.")),
+    *((kind, lambda constant: repr(constant).removeprefix("torch.")) for kind in (qscheme, memory_format)),
     (layout, lambda target: (GET_LAYOUT, (repr(target),))),
     (device, lambda place: (device, (place.type,) if place.index is None else (place.type, place.index))),
     (Size, lambda size: (Size, (tuple(size),))),
