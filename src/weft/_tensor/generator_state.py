@@ -1,7 +1,7 @@
 """The bytes of generators' states, in the forms that PyTorch gives them.
 
-A CPU generator's are 5056: the seed, a state of the Mersenne twister and fields that PyTorch leaves unread, of which one
-holds the number of draws here. From these PyTorch draws its own numbers, but goes on. A device's are 16 in both
+A CPU generator's are 5056: the seed, a state of the Mersenne twister, and fields that PyTorch leaves unread, one of
+which holds the number of draws here. PyTorch takes them, and draws its own numbers. A device's are 16 in both
 packages: the seed and an offset.
 """
 
@@ -69,10 +69,11 @@ def unpacked(raw: np.ndarray) -> tuple[int, int]:
         return int(state["seed"]), int(state["draws"])
     if state["seeded"] != 1 or not 0 < state["left"] <= _WORDS or state["next"] > _WORDS:
         raise SettingError("Invalid mt19937 state: the RNG state has the size of PyTorch's, but was made otherwise")
+    first = int(state["seed"]) % 2**64
     seed = int.from_bytes(hashlib.sha256(content).digest()[:8], "little", signed=True)
     warn_user(
-        f"this RNG state is that of PyTorch's mt19937 generator (started with the seed {int(state['seed']) % 2**64}), whose "
-        f"numbers Weft does not draw: it goes on from the seed {seed % 2**64}, which is derived from the state and so "
+        f"this RNG state is that of PyTorch's mt19937 generator (started with the seed {first}), whose numbers "
+        f"Weft does not draw: it goes on from the seed {seed % 2**64}, which is derived from the state and so "
         "the same in each process and each run. States that Weft saves are continued exactly."
     )
     return seed, 0

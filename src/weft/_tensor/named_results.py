@@ -56,8 +56,11 @@ def named_result(name: str, fields: Sequence[str]) -> AnyCallable:
         return type(self), (tuple(self), {})
 
     members = {
-        **{"__slots__": (), "__module__": "weft.return_types"},
-        **{"__new__": new, "__repr__": show, "__reduce__": reduce},
+        "__slots__": (),
+        "__module__": "weft.return_types",
+        "__new__": new,
+        "__repr__": show,
+        "__reduce__": reduce,
     }
     kind = _by_name[name] = type(name, (namedtuple(name, fields),), members)  # pyright: ignore[reportUntypedNamedTuple]  the names come from a row
     return kind
