@@ -97,8 +97,8 @@ class Generator:
         """The state: a `uint8` tensor of the size that PyTorch's has, 5056 on the CPU and 16 on other devices."""
         return from_host(packed(*self.state(), for_cpu=self.device.type == "cpu"))
 
-    def set_state(self, new_state: object) -> None:
-        """Set a state that `get_state` returned on any device; `TypeError` for anything else.
+    def set_state(self, new_state: object) -> Generator:
+        """Set a state that `get_state` returned on any device, and return the generator; `TypeError` for anything else.
 
         A state of PyTorch's CPU generator cannot be continued: a seed is derived from it, with a warning.
         """
@@ -108,6 +108,7 @@ class Generator:
         if raw.dtype != np.uint8:
             raise ArgumentError(f"RNG state must be a torch.ByteTensor, got {new_state.dtype}{list(raw.shape)}")
         self.restore(unpacked(raw))
+        return self
 
     def clone_state(self) -> Generator:
         """Another generator with this state."""
