@@ -56,7 +56,7 @@ class PyTorchFileReader:
 
 class _Functions(type):
     def __getattr__(cls, name: str) -> Any:
-        return getattr(sys.modules[__package__], name)
+        return getattr(sys.modules["weft"], name)
 
 
 class _VariableFunctionsClass(metaclass=_Functions):

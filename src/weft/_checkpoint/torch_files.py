@@ -129,6 +129,8 @@ class _StorageSearch:
         """What stands in the place of `x`, which is put among those that wait if it is a container."""
         if isinstance(x, Storage):
             return self._build(x)
+        if isinstance(x, Global) and x.trusted is not None:
+            return x.trusted
         if isinstance(x, Global):
             raise PickleError(f"it holds {x.name} by itself; classes and functions are not loaded")
         if not _is_container(x):

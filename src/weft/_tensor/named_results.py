@@ -43,17 +43,18 @@ def named_result(name: str, fields: Sequence[str]) -> AnyCallable:
         inner = ",\n".join(f"{field}={value!r}" for field, value in zip(fields, self, strict=True))
         return f"torch.return_types.{name}(\n{inner})"
 
-    def new(kind: type[tuple[object, ...]], *results: Any) -> tuple[object, ...]:
+    def new(kind: Any, *results: Any) -> Any:
         if len(results) == 1 or is_dict(results[-1]):  # the dict is for further fields, which no type has
             results = tuple(results[0])
         if len(results) != len(fields):
             raise ArgumentError(
                 f"torch.return_types.{name}() takes a {len(fields)}-sequence ({len(results)}-sequence given)"
             )
-        return tuple.__new__(kind, results)
+        return kind._make(results)
 
     def reduce(self: tuple[object, ...]) -> tuple[object, ...]:
-        return type(self), (tuple(self), {})
+        further: dict[str, object] = {}
+        return type(self), (tuple(self), further)
 
     members = {
         "__slots__": (),
