@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import nullcontext
 from enum import Enum, auto
 from typing import Any
@@ -51,6 +52,15 @@ class PyTorchFileReader:
         raise UnsupportedCallError(
             "PyTorchFileReader: read files of PyTorch's with weft.load; their entries as a zipfile"
         )
+
+
+class _Functions(type):
+    def __getattr__(cls, name: str) -> Any:
+        return getattr(sys.modules["weft"], name)
+
+
+class _VariableFunctionsClass(metaclass=_Functions):
+    """Has PyTorch's functions as its methods, by which its pickles name them, such as `torch.tanh` in a module."""
 
 
 # --- keys of PyTorch's dispatcher, which there is none of: sets of them can be made, and mean nothing ---------------

@@ -31,12 +31,15 @@ def initial_seed() -> int:
 
 
 def get_rng_state() -> Tensor:
-    """The default generator's state: a `uint8` tensor of 16 elements (seed and number of draws)."""
+    """The default generator's state: a `uint8` tensor, of the size that PyTorch's has."""
     return default_generator.get_state()
 
 
 def set_rng_state(new_state: Tensor) -> None:
-    """Set a state that `get_rng_state` returned; `TypeError` for anything else."""
+    """Set a state that `get_rng_state` returned; `TypeError` for anything else.
+
+    A state of PyTorch's CPU generator cannot be continued: a seed is derived from it, with a warning.
+    """
     default_generator.set_state(new_state)
 
 

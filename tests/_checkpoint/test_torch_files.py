@@ -8,7 +8,7 @@ import pickle
 import struct
 import tracemalloc
 from argparse import Namespace
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from fractions import Fraction
 
 import numpy as np
@@ -282,6 +282,26 @@ def test_what_the_program_trusts_is_loaded(trusted):
     assert serialization.get_safe_globals() == []
     with pytest.raises(TypeError, match=r"^'int' object is not iterable$"), serialization.safe_globals(5):
         pass
+
+
+class Slotted:
+    __slots__ = ("kind",)
+
+
+@pytest.mark.usefixtures("trusted")
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_trusted_classes_are_loaded_themselves(protocol):
+    slotted = Slotted()
+    slotted.kind = Fraction
+    content = archive(pickle.dumps([slotted, Fraction, defaultdict(list, a=[1]), range(3)], protocol))
+    refused(
+        content, f"Weights only load failed. Unsupported global: GLOBAL {__name__}.Slotted was not an allowed global"
+    )
+    with serialization.safe_globals([Slotted, Fraction, defaultdict, list, range]):
+        found, *others = loaded(content)
+    assert (type(found), found.kind) == (Slotted, Fraction)
+    assert others == [Fraction, {"a": [1]}, range(3)]
+    assert others[1].default_factory is list
 
 
 @pytest.mark.parametrize("protocol", [2, 5])

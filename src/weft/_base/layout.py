@@ -77,3 +77,5 @@ SCHEMES = (
     per_channel_symmetric,
     per_channel_affine_float_qparams,
 )
+
+FORMATS = (contiguous_format, preserve_format, channels_last, channels_last_3d)

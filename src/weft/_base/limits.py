@@ -8,7 +8,7 @@ from typing import Any, Protocol, SupportsFloat, cast
 import ml_dtypes
 import numpy as np
 
-from weft._base.dtype import BOOL, COMPLEX, INTEGER, DType, as_dtype, float64
+from weft._base.dtype import BOOL, COMPLEX, INTEGER, DType, as_dtype, dtype_named, float64
 from weft._base.state import default_dtype
 from weft.errors import ArgumentError
 
@@ -52,6 +52,9 @@ class _Info:
     def __init__(self, bits: int, dtype: DType) -> None:
         self.bits = bits
         self.dtype = dtype.name
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (dtype_named(self.dtype),)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and other.dtype == self.dtype

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import jax
 import numpy as np
 
-from weft._base.device import META, device
+from weft._base.device import CPU, META, device
 from weft._base.dtype import DType, bool_
 from weft._base.state import ambient
 from weft._lazy.aval import aval_of
@@ -51,21 +51,22 @@ def bytes_of(array: jax.Array | np.ndarray) -> memoryview:
 
 def array_on(
     target: device, dtype: DType, shape: tuple[int, ...], content: Bytes, *, big: bool = False
-) -> jax.Array | Absent:
+) -> jax.Array | np.ndarray | Absent:
     """An array of the elements in `content`, which are little-endian, or big-endian if `big`.
 
-    On the CPU the array uses `content` itself if that is aligned, so nobody else may write to it. Nothing is needed of
-    it for the meta device.
+    On the CPU it is a NumPy array that uses `content` itself, so nobody else may write to that: a program that needs it
+    takes it in. Nothing is needed of `content` for the meta device.
     """
     if target is META:
         return NO_DATA
     host: np.ndarray = content.view(dtype.numpy.newbyteorder(">" if big else "<"))
     if dtype is bool_:
         host = content != 0  # bytes other than 0 and 1 would not be valid booleans
-    return device_put(host.astype(dtype.numpy, copy=False).reshape(shape), jax_device(target), may_alias=True)
+    host = host.astype(dtype.numpy, copy=False).reshape(shape)
+    return np.asarray(host) if target is CPU else device_put(host, jax_device(target))
 
 
-def tensor_of(array: jax.Array | Absent, shape: tuple[int, ...], dtype: DType, target: device) -> Tensor:
+def tensor_of(array: jax.Array | np.ndarray | Absent, shape: tuple[int, ...], dtype: DType, target: device) -> Tensor:
     """A new leaf that holds an array of this shape."""
     return wrap(noted(Value(aval_of(shape, dtype, device=target), array)))
 

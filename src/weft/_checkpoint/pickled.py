@@ -6,13 +6,14 @@ are proportional to the size of any pickle: copies are counted, and keys are che
 
 from __future__ import annotations
 
+from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pickletools import genops
 from typing import IO, ClassVar
 
 from weft._base.dtype import DType
-from weft._base.guards import is_plain_list
+from weft._base.guards import is_plain_list, is_plain_tuple
 from weft._base.types import AnyCallable, Arg
 from weft._checkpoint.keys import KeyChecker, Unpickled
 from weft.errors import CheckpointError, PickleError
@@ -29,19 +30,27 @@ _DAMAGES = (
     Warning,  # pickletools may warn, and a program may turn warnings into errors
 )  # fmt: skip
 _DICTS = (dict, OrderedDict, Counter, defaultdict)
-_MODULES_OF_PYTHON_2 = {"__builtin__": "builtins", "copy_reg": "copyreg"}
 
 
 class Global:
     """A global that a pickle names: `build(*args)` stands for calling it, `new(*args)` for making an object of it.
 
-    `build` is None if both are refused. Without `new`, `build` is used for both.
+    `build` is None if both are refused. Without `new`, `build` is used for both. `trusted` is the class or function
+    itself, if the program trusts it.
     """
 
-    def __init__(self, name: str, build: AnyCallable | None, new: AnyCallable | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        build: AnyCallable | None,
+        new: AnyCallable | None = None,
+        *,
+        trusted: AnyCallable | None = None,
+    ) -> None:
         self.name = name
         self.build = build
         self.new = build if new is None else new
+        self.trusted = trusted
 
     def __call__(self, *args: Unpickled) -> Unpickled:
         """What a call stands for, for Python's own reader of pickles."""
@@ -202,7 +211,7 @@ class Unpickler:
 
     def _global(self, arg: str) -> None:
         module, _, name = arg.partition(" ")
-        self._stack.append(self._find(f"{_MODULES_OF_PYTHON_2.get(module, module)}.{name}"))
+        self._stack.append(self._find(_name_today(module, name)))
 
     def _stack_global(self, _: object) -> None:
         name, module = self._stack.pop(), self._stack.pop()
@@ -254,9 +263,21 @@ def short_repr(x: object) -> str:
 def _called(function: Unpickled, args: Unpickled, how: str) -> Unpickled:
     if type(function) is not Global or getattr(function, how) is None:
         raise PickleError(f"its pickle calls {short_repr(function)}, which is nothing to call")
-    if type(args) is not tuple:
+    if not is_plain_tuple(args):
         raise PickleError(f"its pickle calls {function.name} with a {type(args).__name__} instead of arguments")
-    return getattr(function, how)(*args)
+    arguments: Sequence[Unpickled] = args if function.trusted is None else [itself(arg) for arg in args]
+    return getattr(function, how)(*arguments)
+
+
+def itself(x: Unpickled) -> Unpickled:
+    """The class or function that the program trusts, in place of what stands for it; all else as it is."""
+    return x.trusted if isinstance(x, Global) and x.trusted is not None else x
+
+
+def _name_today(module: str, name: str) -> str:
+    """The name of a global, which protocols before 3 give as Python 2 had it."""
+    module, name = NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
+    return f"{module}.{name}"
 
 
 def globals_named(file: IO[bytes]) -> set[str]:
@@ -271,6 +292,6 @@ def globals_named(file: IO[bytes]) -> set[str]:
             continue
         if name == "GLOBAL" or name == "STACK_GLOBAL":
             module, _, called = arg.partition(" ") if arg is not None else (last[0], "", last[1])
-            names.add(f"{_MODULES_OF_PYTHON_2.get(module, module)}.{called}")
+            names.add(_name_today(module, called))
         last = [last[1], memo.get(int(arg or 0)) if name in ("GET", "BINGET", "LONG_BINGET") else arg]
     return names

@@ -16,7 +16,7 @@ from weft._base.guards import is_a, is_plain_dict, is_plain_tuple, is_tuple
 from weft._base.size import Size
 from weft._base.types import AnyCallable
 from weft._checkpoint.keys import KeyChecker, Unpickled
-from weft._checkpoint.pickled import Global, short_repr
+from weft._checkpoint.pickled import Global, itself, short_repr
 from weft._checkpoint.torch_names import name_in_torch
 from weft.errors import ArgumentError, PickleError, ValueRangeError
 
@@ -105,7 +105,8 @@ def trusted_global(name: str) -> Global:
             f"within `torch.serialization.safe_globals([{short}])`. If you trust the source of the file, whose code is "
             "then run, load it with `weights_only=False`."
         )
-    return Global(name, trusted, partial(trusted.__new__, trusted) if isinstance(trusted, type) else None)
+    new = partial(trusted.__new__, trusted) if isinstance(trusted, type) else None
+    return Global(name, trusted, new, trusted=trusted)
 
 
 def _trusted(name: str) -> AnyCallable | None:
@@ -126,13 +127,17 @@ def set_trusted_state(x: Unpickled, state: Unpickled) -> Unpickled:
     if hasattr(x, "__setstate__"):
         x.__setstate__(state)
         return x
-    slots: dict[str, Unpickled] | None = None
-    if is_tuple(state) and len(state) == 2:
-        state, slots = state
-    x.__dict__.update(state or {})
-    for name, value in (slots or {}).items():
+    parts: tuple[Unpickled, ...] = state if is_tuple(state) and len(state) == 2 else (state, None)
+    attributes, in_slots = [_resolved(part or {}) for part in parts]
+    if attributes:  # an object of a class with slots alone has no `__dict__`
+        x.__dict__.update(attributes)
+    for name, value in in_slots.items():
         setattr(x, name, value)
     return x
+
+
+def _resolved(attributes: dict[str, Unpickled]) -> dict[str, Unpickled]:
+    return {name: itself(value) for name, value in attributes.items()}
 
 
 def _is_ordered(x: object) -> TypeGuard[OrderedDict[Unpickled, Unpickled]]:

@@ -9,7 +9,7 @@ from typing import IO, TypeGuard
 
 from weft._base.dtype import DTYPES, QUANTIZED, from_numpy
 from weft._base.guards import is_dict, is_list, is_plain_dict, is_plain_list, is_plain_tuple
-from weft._base.layout import SCHEMES
+from weft._base.layout import FORMATS, SCHEMES
 from weft._base.types import PyTree
 from weft._checkpoint.archive import Reader, filled
 from weft._checkpoint.buffers import Bytes
@@ -17,7 +17,7 @@ from weft._checkpoint.keys import Unpickled
 from weft._checkpoint.map_location import Locate
 from weft._checkpoint.pickled import Fetch, Global, Unpickler, globals_named, short_repr
 from weft._checkpoint.safe import Plain, trusted_global
-from weft._checkpoint.torch_tensors import FUNCTIONS, Storage, TensorBuilder
+from weft._checkpoint.torch_tensors import CLASSES, FUNCTIONS, Storage, TensorBuilder
 from weft._tensor.storage import TypedStorage, UntypedStorage
 from weft.errors import CheckpointError, PickleError
 from weft.ops._type_names import scalar_name
@@ -46,7 +46,7 @@ class _NameResolver:
         self.storages: dict[str, Storage] = {}
         rebuild = tensors.table() if tensors is not None else {name: Global(name, _nothing) for name in FUNCTIONS}
         self._tensors = rebuild | {f"torch.{dtype.name}": dtype for dtype in (*DTYPES, *QUANTIZED)}
-        self._tensors |= {repr(scheme): scheme for scheme in SCHEMES}
+        self._tensors |= {repr(constant): constant for constant in (*SCHEMES, *FORMATS)}
         self._table = self._plain.table() | self._tensors
 
     def tensors_and_types(self, name: str) -> Unpickled:
@@ -55,6 +55,10 @@ class _NameResolver:
         if module in ("torch", "torch.cuda", "torch.storage") and kind.endswith("Storage"):
             return Global(name, None)
         return self._tensors.get(name)
+
+    def trusted(self, name: str) -> Unpickled:
+        """The same for Python's own reader of pickles, which needs the classes themselves."""
+        return CLASSES.get(name) or self.tensors_and_types(name)
 
     def find(self, name: str) -> Unpickled:
         """The object of a global name."""
@@ -95,7 +99,7 @@ class _NameResolver:
 
     def set_state(self, x: Unpickled, state: Unpickled) -> Unpickled:
         """Set the state of an object, and return the object; `PickleError` if it must not have one."""
-        return x if x is None and self._surveys else self._plain.set_state(x, state)
+        return None if x is None else self._plain.set_state(x, state)
 
     def load(self, file: IO[bytes], encoding: str) -> Unpickled:
         """The object of the pickle in a file."""
@@ -125,6 +129,8 @@ class _StorageSearch:
         """What stands in the place of `x`, which is put among those that wait if it is a container."""
         if isinstance(x, Storage):
             return self._build(x)
+        if isinstance(x, Global) and x.trusted is not None:
+            return x.trusted
         if isinstance(x, Global):
             raise PickleError(f"it holds {x.name} by itself; classes and functions are not loaded")
         if not _is_container(x):
@@ -190,7 +196,7 @@ def _object(content: io.BytesIO, tensors: TensorBuilder, encoding: str, trusted:
     names = _NameResolver(len(content.getbuffer()), tensors)
     if trusted is None:
         return _with_storages(names.load(content, encoding), tensors.storage)
-    obj = trusted(content, names.stored_or_class, names.tensors_and_types)
+    obj = trusted(content, names.stored_or_class, names.trusted)
     return tensors.storage(obj) if isinstance(obj, Storage) else obj
 
 
@@ -255,7 +261,7 @@ def load_stream(file: IO[bytes], size: int, locate: Locate, encoding: str, trust
         survey.load(file, encoding)
     else:
         rest = io.BytesIO(file.read())
-        trusted(rest, survey.stored_or_class, survey.tensors_and_types)
+        trusted(rest, survey.stored_or_class, survey.trusted)
         file.seek(begin + rest.tell())
     end = file.tell()
     big = system.get("little_endian") is False

@@ -102,7 +102,7 @@ def rebuilt_jagged(parts: Unpickled) -> Tensor:
         raise PickleError("its pickle makes a nested tensor of something else than values and offsets")
     if type(ragged) is not int or not 1 <= ragged <= values.ndim:
         raise PickleError("its pickle makes a nested tensor whose components differ in no dim")
-    return jagged_of(values, offsets, ragged, lengths)
+    return jagged_of(values, offsets, ragged, lengths).requires_grad_(parts.get("requires_grad") is True)
 
 
 def rebuilt_quantized(integers: Tensor, grid: Unpickled) -> Tensor:
@@ -146,7 +146,7 @@ def parts_of(x: Any, placed: Callable[[Tensor, TorchGlobal], tuple[Any, Layout]]
     if x.layout is jagged:
         jag = encoding_of(x)
         parts = {"values": jag.values, "offsets": jag.offsets, "lengths": jag.lengths, "_ragged_idx": jag.ragged}
-        return JAGGED_TENSOR, (parts,)
+        return JAGGED_TENSOR, ({**parts, "requires_grad": x.requires_grad},)
     if x.is_nested:
         # PyTorch's keeps where each component lies, since its own may be transposed; here they lie one after another.
         components = x.detach().unbind()

@@ -16,7 +16,7 @@ from types import ModuleType
 from weft._base.device import META, device
 from weft._base.dtype import DType
 from weft._base.guards import is_dict, is_list_or_tuple
-from weft._base.layout import layout, qscheme
+from weft._base.layout import layout, memory_format, qscheme
 from weft._base.of_pytorch import is_of_pytorch
 from weft._base.size import Size
 from weft._base.types import AnyCallable, Arg, Args, PyTree
@@ -130,7 +130,7 @@ def _as_ordered(state: StateDict) -> Reduced:
 
 _REDUCERS: tuple[tuple[type, Callable[[Arg], Reduced]], ...] = (
     (DType, lambda dtype: dtype.name),
-    (qscheme, lambda scheme: repr(scheme).removeprefix("torch.")),
+    *((kind, lambda constant: repr(constant).removeprefix("torch.")) for kind in (qscheme, memory_format)),
     (layout, lambda target: (GET_LAYOUT, (repr(target),))),
     (device, lambda place: (device, (place.type,) if place.index is None else (place.type, place.index))),
     (Size, lambda size: (Size, (tuple(size),))),
@@ -154,21 +154,19 @@ class _Elements:
 def _reduced(obj: Tensor | _Elements, storages: StorageTable) -> Reduced:
     """The function and the arguments that make a tensor again."""
     if isinstance(obj, _Elements):
-        return _plain(obj.tensor, False, storages)
+        return _data(obj.tensor, False, storages)
     if is_lazy(obj):
         return type(obj), (obj.requires_grad, obj.device, obj.dtype)
     value = obj._read()
     owner = value.aval.owner
-    if owner is not None:
-        if has_layout_of_torch(owner):
-            return parts_of(obj, storages.of_tensor)
+    if owner is not None and not has_layout_of_torch(owner):
         return rebuild_owned, (plain_kind(obj), owner.save(value), obj.requires_grad, extras_of(obj))
     attributes = extras_of(obj)
-    if type(obj) is Parameter:
+    kind = type(obj) if owner is None else Tensor  # PyTorch has no classes of their own for these layouts
+    if kind is Parameter:
         args = (_Elements(obj), obj.requires_grad, _no_hooks())
         return (PARAMETER_WITH_STATE, (*args, attributes)) if attributes else (PARAMETER, args)
-    function, args = _plain(obj, obj.requires_grad, storages)
-    kind: type = type(obj)
+    function, args = _data(obj, obj.requires_grad, storages)
     if kind is Buffer and isinstance(obj, Buffer):
         kind, attributes = Tensor, {**attributes, "persistent": obj.persistent, "_is_buffer": True}
     if kind is Tensor and not attributes:
@@ -180,8 +178,10 @@ def _no_hooks() -> OrderedDict[str, object]:
     return OrderedDict()
 
 
-def _plain(tensor: Tensor, requires_grad: bool, storages: StorageTable) -> Call:
+def _data(tensor: Tensor, requires_grad: bool, storages: StorageTable) -> Call:
     """The function and the arguments that make the elements of a tensor again."""
+    if tensor._read().aval.owner is not None:
+        return parts_of(tensor, storages.of_tensor)
     home, sizes = tensor.device, tuple(tensor.shape)
     if home is META:
         return META_TENSOR, (tensor.dtype, sizes, row_major(sizes), requires_grad)

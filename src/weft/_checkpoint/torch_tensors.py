@@ -45,6 +45,9 @@ _REFUSED = {
     "_rebuild_wrapper_subclass": "a tensor of a subclass without elements; save a plain tensor",
 }
 
+_JAGGED = "torch.nested._internal.nested_tensor._rebuild_njt"
+_NESTED = "torch.nested._internal.nested_tensor.NestedTensor"
+_DIM_RANGE = "torch._dynamo.decorators._DimRange"
 _NAMED, _OWNED, _STORED = (f"{x.__module__}.{x.__qualname__}" for x in (named, rebuild_owned, Stored))
 
 FUNCTIONS = (
@@ -65,18 +68,37 @@ FUNCTIONS = (
         )
     ),
     "torch._tensor._rebuild_from_type_v2",
-    "torch.nested._internal.nested_tensor._rebuild_njt",
+    _JAGGED,
     "torch.serialization._get_layout",
     "torch.nn.parameter.UninitializedBuffer",
     "torch.nn.parameter.UninitializedParameter",
     _NAMED,
     _OWNED,
     _STORED,
+    _NESTED,
+    _DIM_RANGE,
     "torch.Tensor",
     "torch.nn.parameter.Parameter",
     "torch.nn.parameter.Buffer",
 )
 """Names of PyTorch's functions and classes that its pickles call to build tensors."""
+
+
+class _DimRange:
+    """Stands for what PyTorch's compiler notes of a tensor's dims, which nothing reads here."""
+
+    def __setstate__(self, state: object) -> None:
+        pass
+
+
+CLASSES: dict[str, type] = {
+    "torch.Tensor": Tensor,
+    "torch.nn.parameter.Parameter": Parameter,
+    "torch.nn.parameter.Buffer": Buffer,
+    _NESTED: Tensor,
+    _DIM_RANGE: _DimRange,
+}
+"""The classes among these, by name."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +146,7 @@ class TensorBuilder:
             "torch._utils._rebuild_qtensor": self._quantized,
             "torch._utils._rebuild_meta_tensor_no_storage": _on_meta,
             "torch._tensor._rebuild_from_type_v2": _from_type,
-            "torch.nested._internal.nested_tensor._rebuild_njt": rebuilt_jagged,
+            _JAGGED: rebuilt_jagged,
             "torch.serialization._get_layout": layout_named,
             "torch.nn.parameter.UninitializedBuffer": partial(_lazy, UninitializedBuffer),
             "torch.nn.parameter.UninitializedParameter": partial(_lazy, UninitializedParameter),
@@ -132,7 +154,8 @@ class TensorBuilder:
             _OWNED: _owned,
             _STORED: _stored,
         }
-        return {name: Global(name, make) for name, make in makers.items()}
+        table = {name: Global(name, make) for name, make in makers.items()}
+        return table | {_DIM_RANGE: Global(_DIM_RANGE, None, lambda: None)}
 
     def storage(self, storage: Storage) -> TypedStorage | UntypedStorage:
         """A storage by itself, which tensors on it share."""
@@ -359,9 +382,12 @@ def _from_type(function: Unpickled, kind: Unpickled, args: Unpickled, state: Unp
     tensor = function.build(*args)
     if not isinstance(tensor, Tensor):
         raise PickleError(f"its pickle makes a tensor of a {type(tensor).__name__}")
-    if issubclass(target, Parameter) and not isinstance(tensor, Parameter):
-        tensor = Parameter(tensor, requires_grad=tensor.requires_grad)
     attributes = _attributes(state)
+    is_parameter = attributes.pop("_is_param", issubclass(target, Parameter))
+    if is_parameter and not isinstance(tensor, Parameter):
+        tensor = Parameter(tensor, requires_grad=tensor.requires_grad)
+    if function.name == _JAGGED:  # whose parts have been given as arguments, too
+        attributes = {name: value for name, value in attributes.items() if name not in _PARTS_OF_JAGGED}
     if attributes.pop("_is_buffer", False):
         return Buffer(tensor, persistent=attributes.get("persistent") is not False)
     if not isinstance(tensor, target):
@@ -369,15 +395,19 @@ def _from_type(function: Unpickled, kind: Unpickled, args: Unpickled, state: Unp
     return _with_attributes(tensor, attributes)
 
 
-_KINDS = {"torch.Tensor": Tensor, "torch.nn.parameter.Parameter": Parameter, "torch.nn.parameter.Buffer": Buffer}
+_PARTS_OF_JAGGED = ("_values", "_offsets", "_lengths", "_ragged_idx", "_metadata_cache")
 
 
 def _class_of(kind: Unpickled) -> type[Tensor]:
     """The class of tensors that a pickle names; PyTorch's functions get it as an argument."""
-    target = _KINDS.get(kind.name, kind.build) if type(kind) is Global else kind  # a class if the file is trusted
+    target = CLASSES.get(kind.name, kind.build) if type(kind) is Global else kind  # a class if the file is trusted
     if not (isinstance(target, type) and issubclass(target, Tensor)):
         raise PickleError(f"its pickle makes a tensor of {short_repr(kind)}, which is no class of tensors")
     return target
+
+
+_OF_COMPILER = ("_dynamo_", "_specialize_on", "_has_dynamo_")
+"""How the names of attributes begin by which PyTorch's compiler notes what it assumes of a tensor."""
 
 
 def _attributes(state: Unpickled) -> dict[str, Unpickled]:
@@ -386,7 +416,7 @@ def _attributes(state: Unpickled) -> dict[str, Unpickled]:
         return {}
     if type(attributes) not in (dict, OrderedDict) or not all(type(name) is str for name in attributes):
         raise PickleError("its pickle gives a tensor a state that names no attributes")
-    return dict(attributes)
+    return {name: value for name, value in attributes.items() if not name.startswith(_OF_COMPILER)}
 
 
 def _with_attributes(tensor: Tensor, state: Unpickled) -> Tensor:

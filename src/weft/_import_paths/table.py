@@ -18,10 +18,11 @@ TABLE = {
     "_C": (
         "_base.usage: _log_api_usage_once=log_api_usage_once; _extension: DisableTorchFunction "
         "DisableTorchFunctionSubclass DispatchKey DispatchKeySet PyTorchFileReader _EnableTorchFunction "
-        "_ExcludeDispatchKeyGuard _TensorMeta _get_accelerator _get_function_stack_at _get_tracing_state "
-        "_is_torch_function_all_disabled _is_torch_function_enabled _is_torch_function_mode_enabled "
+        "_ExcludeDispatchKeyGuard _TensorMeta _VariableFunctionsClass _get_accelerator _get_function_stack_at "
+        "_get_tracing_state _is_torch_function_all_disabled _is_torch_function_enabled _is_torch_function_mode_enabled "
         "_len_torch_function_stack _pop_torch_function_stack _push_on_torch_function_stack; _tensor.base: "
-        "TensorBase _TensorBase=TensorBase; _tensor.overriding: _disabled_torch_function_impl=disabled"
+        "TensorBase _TensorBase=TensorBase; _tensor.generator: Generator; _tensor.overriding: "
+        "_disabled_torch_function_impl=disabled"
     ),
     "_C._nn": "_extension: _parse_to; nn.functional: *",
     "_C._profiler": "profiler._callbacks: RecordScope; profiler: ProfilerActivity _ExperimentalConfig",
@@ -165,7 +166,8 @@ TABLE = {
         "distributions: AbsTransform AffineTransform CatTransform ComposeTransform CorrCholeskyTransform "
         "CumulativeDistributionTransform ExpTransform IndependentTransform LowerCholeskyTransform "
         "PositiveDefiniteTransform PowerTransform ReshapeTransform SigmoidTransform SoftmaxTransform SoftplusTransform "
-        "StackTransform StickBreakingTransform TanhTransform Transform identity_transform"
+        "StackTransform StickBreakingTransform TanhTransform Transform identity_transform; distributions._transform: "
+        "_InverseTransform"
     ),
     "distributions.uniform": "distributions: Uniform",
     "distributions.von_mises": "distributions: VonMises",

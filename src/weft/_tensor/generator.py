@@ -13,6 +13,7 @@ from weft._base.device import CPU, DeviceLike
 from weft._base.device import device as device_class
 from weft._base.types import SavedState
 from weft._tensor.convert import from_host
+from weft._tensor.generator_state import packed, unpacked
 from weft._tensor.kind_names import kind_and_advice
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, SettingError, ValueRangeError
@@ -93,20 +94,21 @@ class Generator:
             current.seed, current.offset = state
 
     def get_state(self) -> Tensor:
-        """The state: a `uint8` tensor of 16 elements (seed and number of draws)."""
-        return from_host(np.frombuffer(np.array(self.state(), np.int64).tobytes(), np.uint8))
+        """The state: a `uint8` tensor of the size that PyTorch's has, 5056 on the CPU and 16 on other devices."""
+        return from_host(packed(*self.state(), for_cpu=self.device.type == "cpu"))
 
-    def set_state(self, new_state: object) -> None:
-        """Set a state that `get_state` returned; `TypeError` for anything else."""
+    def set_state(self, new_state: object) -> Generator:
+        """Set a state that `get_state` returned on any device, and return the generator; `TypeError` for anything else.
+
+        A state of PyTorch's CPU generator cannot be continued: a seed is derived from it, with a warning.
+        """
         if not isinstance(new_state, Tensor):
             raise ArgumentError(f"expected a torch.ByteTensor, but got {kind_and_advice(new_state)}")
         raw = new_state._host()
-        if raw.dtype != np.uint8 or raw.shape != (16,):
-            raise ArgumentError(
-                f"RNG state must be a torch.ByteTensor of 16 elements, got {new_state.dtype}{list(raw.shape)}"
-            )
-        seed, offset = np.frombuffer(raw.tobytes(), np.int64).tolist()
-        self.restore((seed, offset))
+        if raw.dtype != np.uint8:
+            raise ArgumentError(f"RNG state must be a torch.ByteTensor, got {new_state.dtype}{list(raw.shape)}")
+        self.restore(unpacked(raw))
+        return self
 
     def clone_state(self) -> Generator:
         """Another generator with this state."""
@@ -134,12 +136,16 @@ class Generator:
         self._lock, self._own_state = state._lock, state._own_state
         return self
 
-    def __getstate__(self) -> SavedState:
-        return {"device": self._device, "state": self.state()}
+    def __reduce__(self) -> tuple[object, ...]:
+        offset = None if self.device.type == "cpu" else self.get_offset()
+        return type(self), (self.device,), (self.initial_seed(), offset, self.get_state())
 
-    def __setstate__(self, state: SavedState) -> None:
-        Generator.__init__(self, state["device"])
-        self.restore(state["state"])
+    def __setstate__(self, state: tuple[int, int | None, Tensor] | SavedState) -> None:
+        if isinstance(state, dict):  # of an earlier version, which makes the object without a device
+            Generator.__init__(self, state["device"])
+            self.restore(state["state"])
+        else:
+            self.set_state(state[2])
 
 
 @dataclass(frozen=True)
@@ -168,6 +174,9 @@ class _Default(Generator):
     def separate(self) -> None:
         """Give this thread its own state, as a new process has."""
         self._of_thread.state = _State()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return self.clone_state().__reduce__()
 
 
 # no cell: captures note its draws, and replays draw anew

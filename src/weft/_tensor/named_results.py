@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Sequence
+from typing import Any
 
+from weft._base.guards import is_dict
 from weft._base.types import AnyCallable
+from weft.errors import ArgumentError
 from weft.ops._table import TABLE, OpDef
 
 # no cell: a cache, keyed by all that its entries depend on
@@ -30,14 +33,36 @@ def _unnamed(*results: object) -> tuple[object, ...]:
 
 
 def named_result(name: str, fields: Sequence[str]) -> AnyCallable:
-    """A tuple type that prints as PyTorch's `return_types`."""
+    """A tuple type that prints as PyTorch's `return_types`.
+
+    It takes the results one by one or, as PyTorch's and so its pickles do, in a sequence.
+    """
     assert name not in _by_name, "there is one type of each name"
 
     def show(self: tuple[object, ...]) -> str:
         inner = ",\n".join(f"{field}={value!r}" for field, value in zip(fields, self, strict=True))
         return f"torch.return_types.{name}(\n{inner})"
 
-    members = {"__slots__": (), "__repr__": show, "__module__": "weft.return_types"}
+    def new(kind: Any, *results: Any) -> Any:
+        if len(results) == 1 or is_dict(results[-1]):  # the dict is for further fields, which no type has
+            results = tuple(results[0])
+        if len(results) != len(fields):
+            raise ArgumentError(
+                f"torch.return_types.{name}() takes a {len(fields)}-sequence ({len(results)}-sequence given)"
+            )
+        return kind._make(results)
+
+    def reduce(self: tuple[object, ...]) -> tuple[object, ...]:
+        further: dict[str, object] = {}
+        return type(self), (tuple(self), further)
+
+    members = {
+        "__slots__": (),
+        "__module__": "weft.return_types",
+        "__new__": new,
+        "__repr__": show,
+        "__reduce__": reduce,
+    }
     kind = _by_name[name] = type(name, (namedtuple(name, fields),), members)  # pyright: ignore[reportUntypedNamedTuple]  the names come from a row
     return kind
 

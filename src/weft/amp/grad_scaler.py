@@ -41,7 +41,7 @@ class OptState(Enum):
     STEPPED = 2
 
 
-def _fresh_state() -> SavedState:
+def _refresh_per_optimizer_state() -> SavedState:
     return {"stage": OptState.READY, "found_inf_per_device": {}}
 
 
@@ -92,7 +92,7 @@ class GradScaler:
         self._growth_interval = growth_interval
         self._init_growth_tracker = 0
         self._growth_tracker: Tensor | None = None
-        self._per_optimizer_states: dict[int, dict[str, Any]] = defaultdict(_fresh_state)
+        self._per_optimizer_states: dict[int, dict[str, Any]] = defaultdict(_refresh_per_optimizer_state)
 
     # --- an iteration -------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from weft._base.dtype import int64
 from weft._base.limits import finfo
 from weft._base.size import Size
 from weft._base.state import using
+from weft._base.types import SavedState
 from weft._tensor.codegen import op
 from weft._tensor.composite.create import arange
 from weft._tensor.tensor import Tensor
@@ -59,6 +60,10 @@ class Categorical(Distribution):
     @property
     def _param(self) -> Tensor:
         return self.logits if "logits" in self.__dict__ else self.probs
+
+    def __getstate__(self) -> SavedState:
+        # Attributes in PyTorch, which may load this.
+        return {**vars(self), "_param": self._param, "_num_events": self._num_events}
 
     @property
     def param_shape(self) -> Size:

@@ -7,9 +7,13 @@ from weft._base.dtype import bool_
 from weft._base.limits import finfo
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
-from weft.distributions._constraint import Cat, Dependent, DependentProperty, IndependentConstraint, Stack
+from weft.distributions._constraint import Cat as _Cat
 from weft.distributions._constraint import Constraint as Constraint
+from weft.distributions._constraint import Dependent as _Dependent
+from weft.distributions._constraint import DependentProperty as _DependentProperty
+from weft.distributions._constraint import IndependentConstraint as _IndependentConstraint
 from weft.distributions._constraint import MixtureSameFamilyConstraint as MixtureSameFamilyConstraint
+from weft.distributions._constraint import Stack as _Stack
 from weft.distributions._constraint import is_dependent as is_dependent
 
 Bound = Tensor | float
@@ -200,11 +204,11 @@ class _PositiveDefinite(_Symmetric):
         return linalg.cholesky_ex(value).info == 0
 
 
-dependent = Dependent()
-dependent_property = DependentProperty
-independent = IndependentConstraint
-cat = Cat
-stack = Stack
+dependent = _Dependent()
+dependent_property = _DependentProperty
+independent = _IndependentConstraint
+cat = _Cat
+stack = _Stack
 real = _Real()
 real_vector = independent(real, 1)
 boolean = _Boolean()

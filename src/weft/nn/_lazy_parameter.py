@@ -125,10 +125,13 @@ class UninitializedTensorMixin:
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
 
+    def __copy__(self) -> Tensor:
+        make, arguments = self.__reduce_ex__(4)
+        return make(*arguments)
+
     def __deepcopy__(self, memo: dict[int, Tensor]) -> Tensor:
         if id(self) not in memo:
-            make, arguments = self.__reduce_ex__(4)
-            memo[id(self)] = make(*arguments)
+            memo[id(self)] = self.__copy__()
         return memo[id(self)]
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[AnyCallable, Args]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from weft._base.guards import is_list_or_tuple, is_tuple
@@ -118,20 +119,22 @@ CosineSimilarity = layer(
 )
 
 
-def _settle_distance(distance: Module) -> None:
-    distance.norm = distance.p  # PyTorch's name
-
-
 PairwiseDistance = layer(
     "PairwiseDistance",
     __name__,
     F.pairwise_distance,
     "The p-norm of the difference of rows.",
-    settle=_settle_distance,
     p=2.0,
     eps=1e-6,
     keepdim=False,
 )
+
+
+def _set_norm(distance: Module, p: float) -> None:
+    distance.norm = p
+
+
+type.__setattr__(PairwiseDistance, "p", property(attrgetter("norm"), _set_norm))  # `norm` is PyTorch's, and saved
 
 
 # --- resizing -------------------------------------------------------------------------------------------------

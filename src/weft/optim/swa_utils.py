@@ -12,7 +12,7 @@ from weft._base.device import DeviceLike, device
 from weft._base.dtype import DType, int64
 from weft._base.guards import is_a, is_list_or_tuple
 from weft._base.state import using
-from weft._base.types import Arg, Result
+from weft._base.types import Arg, Result, SavedState
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
 from weft.errors import ValueRangeError
@@ -180,14 +180,36 @@ class SWALR(LRScheduler):
             raise ValueRangeError(f"anneal_epochs must be equal or greater than 0, got {anneal_epochs}")
         for rate, group in zip(rates, optimizer.param_groups, strict=True):
             group["swa_lr"] = rate
-        self._anneal_strategy = anneal_strategy
+        self._set_anneal_func(anneal_strategy)
         self.anneal_epochs = anneal_epochs
         super().__init__(optimizer, last_epoch)
 
+    def _set_anneal_func(self, anneal_strategy: Literal["cos", "linear"]) -> None:
+        self._anneal_strategy: Literal["cos", "linear"] = anneal_strategy
+        self.anneal_func = self._cosine_anneal if anneal_strategy == "cos" else self._linear_anneal
+
+    @staticmethod
+    def _linear_anneal(t: float) -> float:
+        return t
+
+    @staticmethod
+    def _cosine_anneal(t: float) -> float:
+        return (1 - math.cos(math.pi * t)) / 2
+
     def _share(self, step: int) -> float:
         """The share of the change that is done after so many steps."""
-        t = max(0.0, min(1.0, step / max(1, self.anneal_epochs)))
-        return (1 - math.cos(math.pi * t)) / 2 if self._anneal_strategy == "cos" else t
+        return self.anneal_func(max(0.0, min(1.0, step / max(1, self.anneal_epochs))))
+
+    def state_dict(self) -> SavedState:
+        """The state, without the optimizer and `anneal_func`."""
+        state = super().state_dict()
+        del state["anneal_func"]
+        return state
+
+    def load_state_dict(self, state_dict: SavedState) -> None:
+        """Load a state dict of a schedule of the same kind."""
+        super().load_state_dict(state_dict)
+        self._set_anneal_func(self._anneal_strategy)
 
     def _next_rates(self) -> list[Rate]:
         step = self._step_count - 1

@@ -17,6 +17,10 @@ class DataParallel(Module):
     A process has one device, so several `device_ids` are refused; use `DistributedDataParallel` for several devices.
     """
 
+    # Of the class, too: PyTorch saves neither where it has no GPU.
+    output_device: DeviceLike | None = None
+    dim: int = 0
+
     def __init__(
         self,
         module: Module,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from weft._base.types import SavedState
@@ -55,22 +56,42 @@ class CyclicLR(MomentumCycle):
         self.mode = mode
         self.gamma = gamma
         self._scale_fn_custom = scale_fn
-        self.scale_mode = scale_mode
-        if scale_fn is None:
-            self.scale_mode = "iterations" if mode == "exp_range" else "cycle"
+        self.scale_mode: Literal["cycle", "iterations"] = scale_mode
+        self._init_scale_fn()
         self.cycle_momentum = cycle_momentum
         if cycle_momentum:
             self.base_momentums, self.max_momentums = self._start_momenta(base_momentum, max_momentum, last_epoch)
         super().__init__(optimizer, last_epoch)
         self.base_lrs = base_lrs
 
+    def _init_scale_fn(self) -> None:
+        if self._scale_fn_custom is not None:
+            return
+        self.scale_mode = "iterations" if self.mode == "exp_range" else "cycle"
+        self._scale_fn_ref: Callable[[float], float] = {
+            "triangular": self._triangular_scale_fn,
+            "triangular2": self._triangular2_scale_fn,
+            "exp_range": partial(self._exp_range_scale_fn, self.gamma),
+        }[self.mode]
+
     def scale_fn(self, x: float) -> float:
         """The factor of the amplitude in cycle `x`, or at step `x`."""
-        if self._scale_fn_custom is not None:
-            return self._scale_fn_custom(x)
-        if self.mode == "triangular2":
-            return 1 / 2.0 ** (x - 1)
-        return self.gamma**x if self.mode == "exp_range" else 1.0
+        return self._scale_fn_ref(x) if self._scale_fn_custom is None else self._scale_fn_custom(x)
+
+    # Static and of these names as in PyTorch: a pickled schedule refers to them.
+
+    @staticmethod
+    def _triangular_scale_fn(x: float) -> float:
+        del x
+        return 1.0
+
+    @staticmethod
+    def _triangular2_scale_fn(x: float) -> float:
+        return 1 / 2.0 ** (x - 1)
+
+    @staticmethod
+    def _exp_range_scale_fn(gamma: float, x: float) -> float:
+        return gamma**x
 
     def _next_rates(self) -> list[Rate]:
         cycles = self.last_epoch / self.total_size
@@ -86,6 +107,7 @@ class CyclicLR(MomentumCycle):
     def state_dict(self) -> SavedState:
         """The state, without `scale_fn` if that is a function, or with its attributes if it is an object."""
         state = super().state_dict()
+        state.pop("_scale_fn_ref", None)
         scale = state.pop("_scale_fn_custom")
         return {**state, "_scale_fn_custom": None if scale is None else attributes_of(scale)}
 
@@ -96,3 +118,4 @@ class CyclicLR(MomentumCycle):
         if attributes is not None:
             self._scale_fn_custom.__dict__.update(attributes)
         super().load_state_dict(rest)
+        self._init_scale_fn()

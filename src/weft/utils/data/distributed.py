@@ -31,6 +31,8 @@ class DistributedSampler(Sampler[int]):
     is 0 unless a `DataLoader` continues in the middle.
     """
 
+    start = 0  # of the class, since samplers that PyTorch has saved have no such attribute
+
     def __init__(
         self,
         dataset: AnyDataset,
@@ -51,7 +53,6 @@ class DistributedSampler(Sampler[int]):
         self.num_replicas = num_replicas
         self.rank = rank
         self.epoch = 0
-        self.start = 0
         self.drop_last = drop_last
         self.shuffle = shuffle
         self.seed = seed
