@@ -13,6 +13,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
+from collections.abc import Callable
 
 _PATIENCE = 60.0  # seconds that a fork waits at most: longer than XLA compiles any program
 
@@ -20,7 +21,7 @@ _PATIENCE = 60.0  # seconds that a fork waits at most: longer than XLA compiles 
 class _Pause:
     """What `collector_paused` is the only one of. Threads may overlap: the collector runs again when all have left."""
 
-    __slots__ = ("_changed", "_depths", "_forks", "_lock", "_was_enabled")
+    __slots__ = ("_changed", "_depths", "_forks", "_lock", "_was_enabled", "alone")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -28,6 +29,7 @@ class _Pause:
         self._depths: dict[int, int] = {}  # for each thread within, how many stretches it is in
         self._forks = False  # whether a thread waits to fork: others do not begin meanwhile, or it might wait for ever
         self._was_enabled = False
+        self.alone: list[Callable[[], object]] = []  # called before a fork, once no other thread is within
 
     def __enter__(self) -> None:
         thread = threading.get_ident()
@@ -65,6 +67,8 @@ class _Pause:
         self._lock.acquire()
         self._forks = True
         self._changed.wait_for(lambda: not self._depths.keys() - {thread}, _PATIENCE)
+        for function in self.alone:
+            function()
 
     def after_fork_here(self) -> None:
         """Let threads go on."""

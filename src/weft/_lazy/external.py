@@ -88,7 +88,7 @@ class _ArrayInterface:
     __slots__ = ("__array_interface__", "base")
 
     def __init__(self, part: Array, base: Array) -> None:
-        self.__array_interface__ = part.__array_interface__
+        self.__array_interface__ = {**part.__array_interface__, "strides": part.strides}  # None where they are in order
         self.base = base
 
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from weft._base import config
 from weft._base.cell import Cell
+from weft._base.collector import collector_paused
 from weft._base.device import CPU, META, device
 from weft._base.interrupts import keep_ignored_interrupts
 from weft._base.timeline import Phase, spanned
@@ -185,7 +186,9 @@ def _after_fork() -> None:
 
 # no cell: called when the process forks
 _on_fork: list[Callable[[], None]] = [jax_device.cache_clear]
-os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
+# What other threads have started is waited for when they can start nothing more.
+collector_paused.alone.append(_before_fork)
+os.register_at_fork(after_in_child=_after_fork)
 
 
 @cache
