@@ -151,7 +151,7 @@ def main():
             kept = value
     ends = together(save, 3, folder, kept + 1, False)
     assert [code for code, _ in ends] == [0, 0, 0], ends
-    names = sorted(name.partition("-")[0] for name in os.listdir(folder))
+    names = sorted(name.rpartition("_")[0] or name for name in os.listdir(folder))
     sys.stdout.write(json.dumps({"killed": killed, "names": names, "value": value_in(folder, 2) - kept}))
 
 
