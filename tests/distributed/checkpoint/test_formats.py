@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import pickle
 import shutil
 from pathlib import Path
@@ -13,7 +15,10 @@ import weft as torch
 import weft.distributed.checkpoint as dcp
 from tests.distributed.checkpoint.test_save_load import failing
 from tests.distributed.tensor.threads import on_mesh
+from weft._checkpoint.torch_pickle import pickled
+from weft.distributed.checkpoint._metadata_file import StorageInfo, read_metadata, write_metadata
 from weft.distributed.checkpoint.format_utils import dcp_to_safetensors, dcp_to_torch_save, main, torch_save_to_dcp
+from weft.distributed.checkpoint.metadata import MetadataIndex, StorageMeta
 from weft.distributed.tensor import Shard, distribute_tensor
 from weft.serialization import load_file, safe_open
 
@@ -57,15 +62,80 @@ def test_checkpoints_of_pytorch_are_read(placement):
     on_mesh((3,), program)
 
 
-def test_pickles_run_no_code(tmp_path):
-    class Evil:
-        def __reduce__(self):
-            return exec, ("raise SystemExit",)
+class Evil:
+    """Its pickle calls a function that makes a file."""
 
-    for content in (Evil(), {"state_dict_metadata": Evil()}, {"no": "metadata"}, 5):
-        (tmp_path / ".metadata").write_bytes(pickle.dumps(content))
-        text = failing(lambda: dcp.load({"x": 1}, checkpoint_id=tmp_path))
-        assert "Unsupported global: GLOBAL exec" in text or "holds no metadata of a distributed checkpoint" in text
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+def with_code(place, content, evil):
+    """Metadata as pickles of PyTorch's hold it, with an object in some place whose pickle runs code."""
+    metadata = read_metadata(content)
+    index = MetadataIndex("number", ())
+    match place:
+        case "itself":
+            return evil
+        case "planner_data":
+            metadata.planner_data["step"] = evil
+        case "key":
+            metadata.state_dict_metadata[evil] = metadata.state_dict_metadata["step"]
+        case "entry":
+            metadata.state_dict_metadata["step"] = evil
+        case "size":
+            metadata.state_dict_metadata["number"].size = evil
+        case "type":
+            metadata.state_dict_metadata["number"].properties.dtype = evil
+        case "place":
+            metadata.storage_data[index] = evil
+        case "name":
+            metadata.storage_data[index].relative_path = evil
+        case "storage_meta":
+            metadata.storage_meta = StorageMeta(evil)
+        case "version":
+            metadata.version = evil
+    return metadata
+
+
+PLACES = ["itself", "planner_data", "key", "entry", "size", "type", "place", "name", "storage_meta", "version"]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_metadata_runs_no_code(place, tmp_path):
+    shutil.copytree(FILES / "torch", tmp_path / "copy")
+    path = tmp_path / "copy" / ".metadata"
+    content, _ = pickled(with_code(place, path, Evil(tmp_path / "made")))
+    path.write_bytes(content)
+    text = failing(lambda: dcp.load({"step": 1}, checkpoint_id=path.parent))
+    assert "Trying to load unsupported GLOBAL posix.mkdir whose module posix is blocked" in text
+    dcp.save({"x": 1}, checkpoint_id=path.parent)  # replaces what cannot be read
+    assert not (tmp_path / "made").exists()
+
+
+def test_items_run_no_code(tmp_path):
+    shutil.copytree(FILES / "torch", tmp_path / "copy")
+    content = io.BytesIO()
+    torch.save(Evil(tmp_path / "made"), content)
+    path = tmp_path / "copy" / ".metadata"
+    metadata = read_metadata(path)
+    (tmp_path / "copy" / "evil.distcp").write_bytes(content.getvalue())
+    for index in (MetadataIndex("step"), MetadataIndex("number", ())):
+        metadata.storage_data[index] = StorageInfo("evil.distcp", 0, len(content.getvalue()))
+        write_metadata(path.parent, metadata)
+        state = {"step": 1} if index.fqn == "step" else {"number": torch.zeros((), dtype=torch.int64)}
+        assert "posix" in failing(lambda state=state: dcp.load(state, checkpoint_id=path.parent))
+        metadata.storage_data[index] = StorageInfo("__0_0.distcp", 0, 0)
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("content", [{"no": "metadata"}, 5, None, []], ids=str)
+def test_pickles_that_hold_something_else(content, tmp_path):
+    (tmp_path / ".metadata").write_bytes(pickle.dumps(content))
+    text = failing(lambda: dcp.load({"x": 1}, checkpoint_id=tmp_path))
+    assert "its pickle holds no metadata of a distributed checkpoint" in text
 
 
 def test_damaged_metadata_of_pytorch(tmp_path):

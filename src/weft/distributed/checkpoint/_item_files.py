@@ -22,7 +22,7 @@ from weft.distributed.checkpoint._metadata_file import StorageInfo
 from weft.distributed.checkpoint.planner import SavePlanner, WriteItem
 from weft.distributed.checkpoint.storage import WriteResult
 from weft.errors import CheckpointError
-from weft.serialization import save_plain
+from weft.serialization import save
 
 OFFSETS = "DCP_SHARDING_INFO"
 """An entry of a safetensors header: where each tensor begins within the whole one. PyTorch's files have it, too."""
@@ -67,7 +67,7 @@ def _put_item(file: IO[bytes], data: Tensor | io.BytesIO) -> None:
         return
     value = data._read()
     require_whole(value)
-    save_plain(wrap(own(value)).cpu(), file)  # its elements, without a class, attributes and the rest of its storage
+    save(wrap(own(value)).cpu(), file)  # its elements, without a class, attributes and the rest of its storage
 
 
 # --- safetensors --------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ their fields, which are looked at before anything is made of them.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -123,7 +124,8 @@ class _Record:
 
 def read_metadata(path: Path) -> Metadata:
     """The metadata in a file. `CheckpointError` if it is none."""
-    plain = Plain(path.stat().st_size)
+    content = path.read_bytes()
+    plain = Plain(len(content))
     makers: dict[str, AnyCallable] = {f"{_PACKAGE}{name}": partial(_Record, name) for name in _RECORDS}
     makers |= dict.fromkeys(_IGNORED, _nothing)
     table = plain.table() | {name: Global(name, make) for name, make in makers.items()}
@@ -132,8 +134,7 @@ def read_metadata(path: Path) -> Metadata:
     # called.
     unpickler = Unpickler(lambda name: table.get(name) or trusted_global(name), _no_storage, _set_state, plain.keys)
     try:
-        with path.open("rb") as file:
-            return _metadata(unpickler.load(file))
+        return _metadata(unpickler.load(io.BytesIO(content)))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"cannot load {path}: {error}") from error
     except CheckpointError as error:
@@ -163,7 +164,10 @@ def _metadata(record: object) -> Metadata:
         offsets = [chunk.offsets for chunk in entry.chunks] if isinstance(entry, TensorStorageMetadata) else [None]
         if any(MetadataIndex(key, offset) not in places for offset in offsets):
             raise ValueError(f"it does not say where {key!r} is")
-    return Metadata(entries, record.state.get("planner_data"), places)
+    version = record.state.get("version")
+    return Metadata(
+        entries, record.state.get("planner_data"), places, version=None if version is None else str(version)
+    )
 
 
 def _entry(record: _Record) -> STORAGE_TYPES:
