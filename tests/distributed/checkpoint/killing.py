@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import traceback
@@ -24,6 +25,7 @@ from weft.distributed.tensor import Shard, distribute_tensor
 from weft.errors import DistBackendError
 
 EVENTS = ("open", "os.rename", "os.remove", "os.mkdir", "os.scandir", "os.listdir")
+PART = re.compile(r"\.(__.*\.distcp|\.metadata)\.[0-9a-f]{8}\.part")
 SECONDS = 60
 jobs = count()
 
@@ -36,7 +38,8 @@ class Trap:
         sys.addaudithook(self)
 
     def __call__(self, event, arguments):
-        if event in EVENTS and str(arguments[0]).startswith(self.folder):
+        # Files are made under other names first, relative to the open folder.
+        if event in EVENTS and (str(arguments[0]).startswith(self.folder) or PART.fullmatch(str(arguments[0]))):
             if len(self.events) == self.deadly:
                 os.kill(os.getpid(), signal.SIGKILL)
             self.events.append(event)

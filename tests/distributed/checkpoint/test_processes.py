@@ -29,7 +29,7 @@ def test_a_rank_that_is_killed_leaves_one_checkpoint_or_the_other(every, tmp_pat
     assert {*second} == {0}
     if every == 1:
         assert len(first) > 12
-        assert len(second) >= 4
+        assert len(second) >= 3  # the folder is opened, and the file made and renamed
 
 
 def losses(backend, size, job, folder):
