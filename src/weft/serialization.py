@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from weft._base.device import DeviceLike
 from weft._base.device import device as device_class
@@ -19,7 +19,7 @@ from weft._base.site import warn_user
 from weft._base.types import FileLike, PathLike, PyTree
 from weft._base.usage import log_api_usage_once
 from weft._checkpoint import native, torch_files, whole
-from weft._checkpoint.archive import mapped_file, opened, write_to_path
+from weft._checkpoint.archive import MemoryFile, mapped_file, opened, write_to_path
 from weft._checkpoint.buffers import Bytes
 from weft._checkpoint.extra_files import all_extra_files, members_of_extra
 from weft._checkpoint.extra_files import set_extra_files_hook as set_extra_files_hook
@@ -169,6 +169,18 @@ def load(
     with _opened(f) as (file, name), _refusals(name):
         reading = _Reading(trusts, pickle_module, encoding)
         return _load(file, locate, mapped_file(f) if mmap and isinstance(f, _PATHS) else None, reading, _extra_files)
+
+
+def load_bytes(content: Bytes, name: str, target: device_class, *, verified: bool) -> PyTree:
+    """As `load`, to a device, from bytes in memory that errors call `name`.
+
+    Unless `verified`, elements stay in that memory until they are used, and checksums are not checked.
+    """
+    with _refusals(name):
+        reading = _Reading(False, None, "utf-8")
+        return _load(
+            cast("IO[bytes]", MemoryFile(content)), locator(target), None if verified else content, reading, None
+        )
 
 
 def _trusts(weights_only: bool | None, pickle_module: ModuleType | None) -> bool:

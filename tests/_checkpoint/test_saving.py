@@ -382,7 +382,7 @@ def test_the_hook_adds_files_to_every_checkpoint(tmp_path):
         assert extra == {"producer_info.json": b'{"user": "me"}', "b": b"own", "c": b"c"}
         for save in (save_program, save_trace, save_distributed):
             save(tmp_path / "file")
-            (path,) = [path for path in (tmp_path / "file", tmp_path / "file" / ".metadata") if path.is_file()]
+            (path,) = [path for path in (tmp_path / "file", tmp_path / "file" / "__0_0.distcp") if path.is_file()]
             with zipfile.ZipFile(path) as archive:
                 (name,) = [name for name in archive.namelist() if name.endswith("extra/producer_info.json")]
                 assert archive.read(name) == b'{"user": "me"}'

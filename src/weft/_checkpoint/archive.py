@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 import struct
@@ -10,13 +11,14 @@ import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from errno import EINVAL
 from pathlib import Path
 from typing import IO, cast
 
 import numpy as np
 
 from weft._base.files import followed, output_file
-from weft._base.types import PathLike
+from weft._base.types import Arg, PathLike
 from weft._checkpoint.buffers import Bytes
 from weft._lazy.external import ALIGNMENT, room
 from weft.errors import CheckpointError
@@ -228,3 +230,34 @@ def mapped_file(path: PathLike) -> Bytes:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ValueError("it is no regular file")
         return np.memmap(file, np.uint8, "c")
+
+
+class MemoryFile(io.RawIOBase):
+    """Bytes in memory as a file that is read, without a copy of them."""
+
+    def __init__(self, content: Bytes) -> None:
+        self._content = content.data
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        origin = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: len(self._content)}[whence]
+        if origin + offset < 0:
+            raise OSError(EINVAL, os.strerror(EINVAL))
+        self._at = origin + offset
+        return self._at
+
+    def readinto(self, buffer: Arg) -> int:
+        into = memoryview(buffer)
+        part = self._content[self._at : self._at + len(into)]
+        into[: len(part)] = part
+        self._at += len(part)
+        return len(part)

@@ -26,8 +26,8 @@ def set_extra_files_hook(hook: Callable[[], ExtraFiles] | None) -> None:
     """Add the files that `hook()` returns, by name, to every archive that is written from now on; None ends this.
 
     This is for notes about an archive's origin, such as `{"producer_info.json": '{"user": "me"}'}`. Archives are what
-    `weft.save`, `export.save` and `jit.save` write, and the file `.metadata` of a distributed checkpoint. The files
-    are under `extra/`; `load(..., _extra_files=…)` (for `export.load`, `extra_files`) reads them.
+    `weft.save`, `export.save` and `jit.save` write, and each item of a distributed checkpoint. The files are under
+    `extra/`; `load(..., _extra_files=…)` (for `export.load`, `extra_files`) reads them.
     """
     if not (hook is None or callable(hook)):
         raise ArgumentError(f"set_extra_files_hook: expected a function without arguments, or None, got {hook!r}")

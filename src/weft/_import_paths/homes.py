@@ -14,6 +14,7 @@ _ROOT = "weft"
 _SHOWN_IN = {
     "weft._base.handles": ("weft.utils.hooks",),
     "weft.backends._sdp": ("weft.nn.attention",),
+    "weft.distributed.checkpoint._metadata_file": ("weft.distributed.checkpoint.filesystem",),
     "weft.distributions._constraint": ("weft.distributions.constraints",),
 }
 """Public modules that show what private modules of other folders hold."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import traceback
@@ -24,6 +25,7 @@ from weft.distributed.tensor import Shard, distribute_tensor
 from weft.errors import DistBackendError
 
 EVENTS = ("open", "os.rename", "os.remove", "os.mkdir", "os.scandir", "os.listdir")
+PART = re.compile(r"\.(__.*\.distcp|\.metadata)\.[0-9a-f]{8}\.part")
 SECONDS = 60
 jobs = count()
 
@@ -36,7 +38,8 @@ class Trap:
         sys.addaudithook(self)
 
     def __call__(self, event, arguments):
-        if event in EVENTS and str(arguments[0]).startswith(self.folder):
+        # Files are made under other names first, relative to the open folder.
+        if event in EVENTS and (str(arguments[0]).startswith(self.folder) or PART.fullmatch(str(arguments[0]))):
             if len(self.events) == self.deadly:
                 os.kill(os.getpid(), signal.SIGKILL)
             self.events.append(event)
@@ -151,7 +154,7 @@ def main():
             kept = value
     ends = together(save, 3, folder, kept + 1, False)
     assert [code for code, _ in ends] == [0, 0, 0], ends
-    names = sorted(name.partition("-")[0] for name in os.listdir(folder))
+    names = sorted(name.rpartition("_")[0] or name for name in os.listdir(folder))
     sys.stdout.write(json.dumps({"killed": killed, "names": names, "value": value_in(folder, 2) - kept}))
 
 

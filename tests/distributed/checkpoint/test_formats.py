@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import pickle
 import shutil
 from pathlib import Path
@@ -13,9 +15,12 @@ import weft as torch
 import weft.distributed.checkpoint as dcp
 from tests.distributed.checkpoint.test_save_load import failing
 from tests.distributed.tensor.threads import on_mesh
+from weft._checkpoint.torch_pickle import pickled
+from weft.distributed.checkpoint._metadata_file import StorageInfo, read_metadata, write_metadata
 from weft.distributed.checkpoint.format_utils import dcp_to_safetensors, dcp_to_torch_save, main, torch_save_to_dcp
+from weft.distributed.checkpoint.metadata import MetadataIndex, StorageMeta
 from weft.distributed.tensor import Shard, distribute_tensor
-from weft.serialization import load_file
+from weft.serialization import load_file, safe_open
 
 FILES = Path(__file__).parent / "files"
 WHOLE = np.arange(15.0).reshape(5, 3)
@@ -57,15 +62,80 @@ def test_checkpoints_of_pytorch_are_read(placement):
     on_mesh((3,), program)
 
 
-def test_pickles_run_no_code(tmp_path):
-    class Evil:
-        def __reduce__(self):
-            return exec, ("raise SystemExit",)
+class Evil:
+    """Its pickle calls a function that makes a file."""
 
-    for content in (Evil(), {"state_dict_metadata": Evil()}, {"no": "metadata"}, 5):
-        (tmp_path / ".metadata").write_bytes(pickle.dumps(content))
-        text = failing(lambda: dcp.load({"x": 1}, checkpoint_id=tmp_path))
-        assert "Unsupported global: GLOBAL exec" in text or "holds no metadata of a distributed checkpoint" in text
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+def with_code(place, content, evil):
+    """Metadata as pickles of PyTorch's hold it, with an object in some place whose pickle runs code."""
+    metadata = read_metadata(content)
+    index = MetadataIndex("number", ())
+    match place:
+        case "itself":
+            return evil
+        case "planner_data":
+            metadata.planner_data["step"] = evil
+        case "key":
+            metadata.state_dict_metadata[evil] = metadata.state_dict_metadata["step"]
+        case "entry":
+            metadata.state_dict_metadata["step"] = evil
+        case "size":
+            metadata.state_dict_metadata["number"].size = evil
+        case "type":
+            metadata.state_dict_metadata["number"].properties.dtype = evil
+        case "place":
+            metadata.storage_data[index] = evil
+        case "name":
+            metadata.storage_data[index].relative_path = evil
+        case "storage_meta":
+            metadata.storage_meta = StorageMeta(evil)
+        case "version":
+            metadata.version = evil
+    return metadata
+
+
+PLACES = ["itself", "planner_data", "key", "entry", "size", "type", "place", "name", "storage_meta", "version"]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_metadata_runs_no_code(place, tmp_path):
+    shutil.copytree(FILES / "torch", tmp_path / "copy")
+    path = tmp_path / "copy" / ".metadata"
+    content, _ = pickled(with_code(place, path, Evil(tmp_path / "made")))
+    path.write_bytes(content)
+    text = failing(lambda: dcp.load({"step": 1}, checkpoint_id=path.parent))
+    assert "Trying to load unsupported GLOBAL posix.mkdir whose module posix is blocked" in text
+    dcp.save({"x": 1}, checkpoint_id=path.parent)  # replaces what cannot be read
+    assert not (tmp_path / "made").exists()
+
+
+def test_items_run_no_code(tmp_path):
+    shutil.copytree(FILES / "torch", tmp_path / "copy")
+    content = io.BytesIO()
+    torch.save(Evil(tmp_path / "made"), content)
+    path = tmp_path / "copy" / ".metadata"
+    metadata = read_metadata(path)
+    (tmp_path / "copy" / "evil.distcp").write_bytes(content.getvalue())
+    for index in (MetadataIndex("step"), MetadataIndex("number", ())):
+        metadata.storage_data[index] = StorageInfo("evil.distcp", 0, len(content.getvalue()))
+        write_metadata(path.parent, metadata)
+        state = {"step": 1} if index.fqn == "step" else {"number": torch.zeros((), dtype=torch.int64)}
+        assert "posix" in failing(lambda state=state: dcp.load(state, checkpoint_id=path.parent))
+        metadata.storage_data[index] = StorageInfo("__0_0.distcp", 0, 0)
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("content", [{"no": "metadata"}, 5, None, []], ids=str)
+def test_pickles_that_hold_something_else(content, tmp_path):
+    (tmp_path / ".metadata").write_bytes(pickle.dumps(content))
+    text = failing(lambda: dcp.load({"x": 1}, checkpoint_id=tmp_path))
+    assert "its pickle holds no metadata of a distributed checkpoint" in text
 
 
 def test_damaged_metadata_of_pytorch(tmp_path):
@@ -85,7 +155,27 @@ def test_damaged_metadata_of_pytorch(tmp_path):
 def test_a_checkpoint_of_pytorch_is_replaced(tmp_path):
     shutil.copytree(FILES / "torch", tmp_path / "copy")
     dcp.save({"x": 1}, checkpoint_id=tmp_path / "copy")
-    assert sorted(file.name.partition("-")[0] for file in (tmp_path / "copy").iterdir()) == [".metadata", "rank0"]
+    assert sorted(file.name for file in (tmp_path / "copy").iterdir()) == [".metadata", "__0_1.distcp"]
+
+
+@pytest.mark.parametrize("version", ["earlier_1", "earlier_2"])
+@pytest.mark.parametrize("placement", [Shard(0), Shard(1)], ids=str)
+def test_checkpoints_of_earlier_versions_are_read_and_replaced(placement, version, tmp_path):
+    def program(mesh):
+        state = empty_state(mesh, placement) | {
+            "step": None,
+            "settings": {"betas": None, "steps": [torch.zeros(1), {}]},
+        }
+        dcp.load(state, checkpoint_id=FILES / version)
+        check(state)
+        assert state["step"] == 3
+        assert state["settings"]["betas"] == (0.9, 0.99)
+        assert state["settings"]["steps"][0].item() == 1
+
+    on_mesh((3,), program)
+    shutil.copytree(FILES / version, tmp_path / "copy")
+    dcp.save({"x": 1}, checkpoint_id=tmp_path / "copy")
+    assert sorted(file.name for file in (tmp_path / "copy").iterdir()) == [".metadata", "__0_0.distcp"]
 
 
 def test_folders_of_safetensors_are_read():
@@ -97,18 +187,30 @@ def test_folders_of_safetensors_are_read():
     on_mesh((2,), program)
 
 
-def test_ones_own_files_are_read_without_the_metadata(tmp_path):
-    on_mesh(
-        (2,),
-        lambda mesh: dcp.save(
-            {"x": distribute_tensor(torch.arange(5.0), mesh, [Shard(0)]), "y": torch.ones(())}, checkpoint_id=tmp_path
-        ),
-    )
-    (tmp_path / ".metadata").unlink()
+def save_safetensors(state, folder):
+    dcp.save(state, storage_writer=dcp.HuggingFaceStorageWriter(folder, save_distributed=True))
+
+
+def test_ones_own_safetensors_are_read_with_and_without_the_metadata(tmp_path):
+    def program(mesh):
+        x = distribute_tensor(torch.arange(5.0), mesh, [Shard(0)])
+        save_safetensors({"x": x, "y": torch.ones(())}, tmp_path)
+
+    on_mesh((2,), program)
+    names = sorted(file.name for file in tmp_path.iterdir())
+    assert names == [".metadata", "__0_0.safetensors", "__1_0.safetensors"]
+    with safe_open(tmp_path / names[1]) as file:
+        assert '"x": {"saved_offsets": [0]}' in file.metadata()["DCP_SHARDING_INFO"]
     state = {"x": torch.zeros(5), "y": torch.zeros(())}
-    dcp.load(state, storage_reader=dcp.HuggingFaceStorageReader(tmp_path))
-    assert state["x"].tolist() == [0, 1, 2, 3, 4]
-    assert state["y"].item() == 1
+    dcp.load(state, checkpoint_id=tmp_path)
+    (tmp_path / ".metadata").unlink()
+    again = {"x": torch.zeros(5), "y": torch.zeros(())}
+    dcp.load(again, storage_reader=dcp.HuggingFaceStorageReader(tmp_path))
+    for read in (state, again):
+        assert read["x"].tolist() == [0, 1, 2, 3, 4]
+        assert read["y"].item() == 1
+    text = failing(lambda: save_safetensors({"z": torch.ones(2, dtype=torch.complex128)}, tmp_path / "z"))
+    assert "cannot save 'z' as safetensors: the format has no complex128" in text
 
 
 def test_folders_of_safetensors_that_do_not_fit_together(tmp_path):
@@ -129,13 +231,13 @@ def test_a_checkpoint_becomes_one_file_and_a_file_a_checkpoint(tmp_path, capsys)
         dcp.save({"model": {"x": x, "list": [torch.ones(1)]}, "step": 4}, checkpoint_id=tmp_path / "checkpoint")
 
     on_mesh((2,), program)
-    dcp_to_torch_save(tmp_path / "checkpoint", tmp_path / "whole.weft")
-    whole = torch.load(tmp_path / "whole.weft")
+    dcp_to_torch_save(tmp_path / "checkpoint", tmp_path / "whole.pt")
+    whole = torch.load(tmp_path / "whole.pt")
     assert whole["model"]["x"].tolist() == [[0, 1], [2, 3], [4, 5]]
     assert whole["model"]["list"][0].tolist() == [1]
     assert whole["step"] == 4
 
-    torch_save_to_dcp(tmp_path / "whole.weft", tmp_path / "again")
+    torch_save_to_dcp(tmp_path / "whole.pt", tmp_path / "again")
     state = {"model": {"x": torch.zeros(3, 2)}, "step": None}
     dcp.load(state, checkpoint_id=tmp_path / "again")
     assert state["model"]["x"].tolist() == [[0, 1], [2, 3], [4, 5]]
@@ -148,22 +250,8 @@ def test_a_checkpoint_becomes_one_file_and_a_file_a_checkpoint(tmp_path, capsys)
 
     assert main(["dcp_to_safetensors", str(FILES / "torch"), str(tmp_path / "other.safetensors")]) == 0
     assert load_file(tmp_path / "other.safetensors")["rows"].tolist() == WHOLE.tolist()
-    assert main(["dcp_to_torch", str(tmp_path / "none"), str(tmp_path / "x.weft")]) == 1
+    assert main(["dcp_to_torch", str(tmp_path / "none"), str(tmp_path / "x.pt")]) == 1
     assert capsys.readouterr().err.endswith("none: there is no such folder\n")
-    torch.save([1], tmp_path / "list.weft")
-    assert main(["torch_to_dcp", str(tmp_path / "list.weft"), str(tmp_path / "y")]) == 1
-    assert capsys.readouterr().err.endswith("list.weft holds a list, and a checkpoint is made of a dict\n")
-
-
-@pytest.mark.oracle
-def test_pytorch_reads_the_tensors(tmp_path):
-    theirs = pytest.importorskip("torch")
-    checkpoint = pytest.importorskip("torch.distributed.checkpoint")
-    x = torch.arange(10.0).reshape(5, 2)
-    on_mesh(
-        (3,), lambda mesh: dcp.save({"x": distribute_tensor(x, mesh, [Shard(0)]), "step": 2}, checkpoint_id=tmp_path)
-    )
-    state = {"x": theirs.zeros(5, 2)}
-    with pytest.warns(UserWarning, match="assuming the intent is to load in a single process"):
-        checkpoint.load(state, storage_reader=checkpoint.HuggingFaceStorageReader(str(tmp_path)))
-    assert state["x"].tolist() == x.tolist()
+    torch.save([1], tmp_path / "list.pt")
+    assert main(["torch_to_dcp", str(tmp_path / "list.pt"), str(tmp_path / "y")]) == 1
+    assert capsys.readouterr().err.endswith("list.pt holds a list, and a checkpoint is made of a dict\n")

@@ -8,6 +8,7 @@ import re
 import shutil
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +20,14 @@ import weft as torch
 import weft.distributed.checkpoint as dcp
 from tests.mutating import damage, mutated_often
 from weft._base.size import Size
+from weft.distributed.checkpoint import metadata
 from weft.distributed.checkpoint._chunks import make_up
+from weft.distributed.checkpoint._metadata_file import StorageInfo, read_metadata, write_metadata
 from weft.distributed.checkpoint.format_utils import dcp_to_torch_save
-from weft.distributed.checkpoint.metadata import ChunkStorageMetadata
+from weft.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex
 from weft.errors import CheckpointError
 
+FILES = Path(__file__).parent / "files"
 SIZE = [4, 6]
 
 
@@ -33,12 +37,24 @@ def folder(tmp_path):
     return tmp_path / "c"
 
 
+@pytest.fixture
+def former(tmp_path):
+    """What an earlier version has saved, with metadata of its own."""
+    shutil.copytree(FILES / "earlier_2", tmp_path / "c")
+    return tmp_path / "c"
+
+
 def change(folder, edit):
     """Let `edit` change what the metadata says."""
-    path = folder / ".metadata"
-    contents = torch.load(path)
+    metadata = read_metadata(folder / ".metadata")
+    edit(metadata)
+    write_metadata(folder, metadata)
+
+
+def change_former(folder, edit):
+    contents = torch.load(folder / ".metadata")
     edit(contents)
-    torch.save(contents, path)
+    torch.save(contents, folder / ".metadata")
 
 
 def refused(folder, text):
@@ -54,9 +70,22 @@ def all_of(folder):
 
 
 def with_chunks(chunks):
-    def edit(contents):
-        dtype, size, [(_, _, number, start, _)] = contents["tensors"]["x"]
-        contents["tensors"]["x"] = dtype, size, [(o, s, number, start, 4 * s[0] * s[1]) for o, s in chunks]
+    def edit(metadata):
+        place = metadata.storage_data.pop(MetadataIndex("x", (0, 0)))
+        metadata.state_dict_metadata["x"].chunks[:] = [ChunkStorageMetadata(Size(o), Size(s)) for o, s in chunks]
+        # Each in bytes of its own, of a file that is large enough.
+        for number, (offsets, _) in enumerate(chunks):
+            metadata.storage_data[MetadataIndex("x", offsets)] = StorageInfo("large", 10_000 * number, place.length)
+
+    return edit
+
+
+def with_place(key, **fields):
+    """Change where the first chunk of a tensor is."""
+
+    def edit(metadata):
+        index = next(index for index in metadata.storage_data if index.fqn == key)
+        metadata.storage_data[index] = replace(metadata.storage_data[index], **fields)
 
     return edit
 
@@ -87,49 +116,102 @@ def test_chunks_that_do_not_make_up_their_tensor(folder, chunks):
     )
 
 
-@pytest.mark.parametrize("number", [-1, 1, True, 0.0, "0", None])
-def test_a_file_that_there_is_not(folder, number):
-    def edit(contents):
-        dtype, size, [(offsets, sizes, _, start, length)] = contents["tensors"]["x"]
-        contents["tensors"]["x"] = dtype, size, [(offsets, sizes, number, start, length)]
-
-    change(folder, edit)
-    refused(folder, f"it refers to file {number!r}, and has 1")
+@pytest.mark.parametrize("name", ["../c/__0_0.distcp", "/etc/passwd", "", ".", "..", None, 3])
+def test_a_file_that_is_not_in_the_folder(folder, name):
+    change(folder, with_place("x", relative_path=name))
+    refused(folder, f"its file {name!r} is none of its folder")
 
 
-@pytest.mark.parametrize("start", [-96, 1.0, None])
+@pytest.mark.parametrize("start", [-96, 1.0, None, True])
 def test_bytes_that_there_are_not(folder, start):
-    def edit(contents):
-        dtype, size, [(offsets, sizes, number, _, length)] = contents["tensors"]["x"]
-        contents["tensors"]["x"] = dtype, size, [(offsets, sizes, number, start, length)]
+    change(folder, with_place("x", offset=start))
+    refused(folder, f"bytes at {start} of '__0_0.distcp'")
+
+
+@pytest.mark.parametrize("length", [-96, 1.0, None, True])
+def test_a_length_that_is_none(folder, length):
+    change(folder, with_place("x", length=length))
+    refused(folder, f"'x' has {length} bytes at ")
+
+
+def test_fewer_bytes_than_elements(folder):
+    change(folder, with_place("x", length=4 * 6 - 1))
+    refused(folder, "its tensor 'x' has a chunk of 23 bytes of sizes [4, 6]")
+
+
+def test_another_tensor_than_the_metadata_says(folder):
+    def edit(metadata):
+        x, y = (MetadataIndex("x", (0, 0)), MetadataIndex("y", (0,)))
+        metadata.storage_data[x], metadata.storage_data[y] = metadata.storage_data[y], metadata.storage_data[x]
 
     change(folder, edit)
-    refused(folder, f"'x' has 96 bytes at {start} of 'rank0-")
+    refused(folder, "a tensor of size [2] instead of a tensor of [4, 6]")
+
+
+def test_an_object_in_the_place_of_a_tensor(folder):
+    def edit(metadata):
+        x, steps = (MetadataIndex("x", (0, 0)), MetadataIndex("steps"))
+        metadata.storage_data[x], metadata.storage_data[steps] = metadata.storage_data[steps], metadata.storage_data[x]
+
+    change(folder, edit)
+    refused(folder, "it is a int instead of a tensor of [4, 6]")
 
 
 def test_many_tensors_in_the_same_bytes(folder):
     """Each would cost as much as the whole file."""
 
-    def edit(contents):
-        contents["tensors"] |= {f"x{number}": contents["tensors"]["x"] for number in range(1000)}
+    def edit(metadata):
+        place = metadata.storage_data[MetadataIndex("x", (0, 0))]
+        for number in range(1000):
+            metadata.state_dict_metadata[f"x{number}"] = metadata.state_dict_metadata["x"]
+            metadata.storage_data[MetadataIndex(f"x{number}", (0, 0))] = place
 
     change(folder, edit)
-    refused(folder, "are in the same bytes of 'rank0-")
+    refused(folder, "are in the same bytes of '__0_0.distcp'")
 
 
 def test_a_tensor_that_is_larger_than_its_file(folder):
-    def edit(contents):
-        dtype, _, [(_, _, number, start, _)] = contents["tensors"]["y"]
-        contents["tensors"]["y"] = dtype, (1 << 40,), [((0,), (1 << 40,), number, start + 96, 4 << 40)]
+    def edit(metadata):
+        metadata.state_dict_metadata["x"].size = Size([1 << 20, 1 << 20])
+        metadata.state_dict_metadata["x"].chunks[0].sizes = Size([1 << 20, 1 << 20])
 
     change(folder, edit)
+    refused(folder, "of sizes [1048576, 1048576]")
+    change(folder, with_place("x", length=1 << 40))
     with pytest.raises((dcp.CheckpointException, CheckpointError, MemoryError)):
         all_of(folder)
 
 
+def test_a_damaged_chunk(folder):
+    """Checksums are verified wherever a chunk is read whole."""
+    path = folder / "__0_0.distcp"
+    path.write_bytes(path.read_bytes().replace(np.ones(SIZE, np.float32).tobytes(), np.zeros(SIZE, "f").tobytes()))
+    refused(folder, "__0_0.distcp, 'x' in it: the member 'archive/data/0' is damaged (Bad CRC-32")
+
+
+@pytest.mark.parametrize("number", [-1, 2, True, 0.0, "0", None])
+def test_a_file_that_there_is_not_in_the_former_metadata(former, number):
+    def edit(contents):
+        dtype, size, [(offsets, sizes, _, start, length)] = contents["tensors"]["plain"]
+        contents["tensors"]["plain"] = dtype, size, [(offsets, sizes, number, start, length)]
+
+    change_former(former, edit)
+    refused(former, f"it refers to file {number!r}, and has 2")
+
+
+@pytest.mark.parametrize("length", [1, 3, -2, None])
+def test_another_length_than_that_of_the_elements_in_the_former_format(former, length):
+    def edit(contents):
+        dtype, size, [(offsets, sizes, number, start, _)] = contents["tensors"]["plain"]
+        contents["tensors"]["plain"] = dtype, size, [(offsets, sizes, number, start, length)]
+
+    change_former(former, edit)
+    refused(former, f"{length} bytes ")
+
+
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder", "device"])
 def test_what_is_no_file_of_the_folder(folder, kind):
-    (file,) = folder.glob("rank0-*")
+    (file,) = folder.glob("__0_*")
     match kind:
         case "link":
             file.rename(folder.parent / "elsewhere")
@@ -157,12 +239,16 @@ def test_an_empty_chunk_where_another_one_begins(folder, chunks):
 
 
 def test_empty_chunks_behind_the_others_may_be(folder):
-    change(folder, with_chunks([WHOLE, ((4, 0), (0, 6)), ((4, 0), (0, 6))]))
+    def edit(metadata):
+        metadata.state_dict_metadata["x"].chunks += [ChunkStorageMetadata(Size([4, 0]), Size([0, 6]))] * 2
+        metadata.storage_data[MetadataIndex("x", (4, 0))] = StorageInfo("__0_0.distcp", 0, 0)
+
+    change(folder, edit)
     assert all_of(folder)["x"].tolist() == np.ones(SIZE).tolist()
 
 
 def test_a_link_within_the_folder_may_be(folder):
-    (file,) = folder.glob("rank0-*")
+    (file,) = folder.glob("__0_*")
     file.rename(folder / "renamed")
     file.symlink_to("renamed")
     assert all_of(folder)["x"].tolist() == np.ones(SIZE).tolist()
@@ -220,31 +306,80 @@ def test_a_save_that_fails_leaves_no_folder(tmp_path):
         assert os.listdir(tmp_path / "is there") == []
 
 
+def parts_of(x):
+    """Metadata as nested dicts and lists: of an object, its class and its fields."""
+    if type(x) in CLASSES:
+        return {"class": type(x).__name__} | parts_of(vars(x))
+    if isinstance(x, dict):
+        return {key: parts_of(value) for key, value in x.items()}
+    return [parts_of(part) for part in x] if type(x) is list else x
+
+
+def built(x):
+    """What `parts_of` has taken apart, be it changed."""
+    if isinstance(x, dict):
+        fields = {key: built(value) for key, value in x.items()}
+        if fields.get("class") not in NAMED:
+            return fields
+        kind = NAMED[fields.pop("class")]
+        obj = kind.__new__(kind)
+        vars(obj).update(fields)
+        return obj
+    return [built(part) for part in x] if type(x) is list else x
+
+
+CLASSES = (
+    metadata.Metadata,
+    metadata.TensorStorageMetadata,
+    metadata.BytesStorageMetadata,
+    metadata.ChunkStorageMetadata,
+    metadata.TensorProperties,
+    metadata.MetadataIndex,
+    metadata.StorageMeta,
+    StorageInfo,
+)
+NAMED = {kind.__name__: kind for kind in CLASSES}
+
+
 def fuzz(folder, original, seed):
     """Metadata that says anything is read, or refused with the documented errors, quickly."""
-    draw = random.Random(seed)
     try:
-        torch.save(mutated_often(original, draw), folder / ".metadata")
-    except CheckpointError:
-        return  # it cannot be written
+        write_metadata(folder, built(mutated_often(original, random.Random(seed))))
+    except (CheckpointError, LookupError, TypeError, ValueError, AttributeError):
+        return False  # it cannot be built, or written
     state = {"x": torch.zeros(SIZE), "y": torch.zeros(2), "steps": 0}
     start = time.process_time()
     for load in (lambda: dcp.load(state, checkpoint_id=folder), lambda: all_of(folder)):
         with suppress(dcp.CheckpointException, CheckpointError):
             load()
     assert time.process_time() - start < 2, seed
+    return True
+
+
+@pytest.mark.parametrize("seeds", [range(200), pytest.param(range(200, 30_000), marks=pytest.mark.soak)], ids=len)
+def test_metadata_that_says_anything(folder, seeds):
+    original = parts_of(read_metadata(folder / ".metadata"))
+    assert built(original) == read_metadata(folder / ".metadata")
+    assert sum(fuzz(folder, original, seed) for seed in seeds) > len(seeds) / 3
 
 
 @pytest.mark.parametrize("seeds", [range(100), pytest.param(range(100, 30_000), marks=pytest.mark.soak)], ids=len)
-def test_metadata_that_says_anything(folder, seeds):
-    original = torch.load(folder / ".metadata")
+def test_former_metadata_that_says_anything(former, seeds):
+    original = torch.load(former / ".metadata")
     for seed in seeds:
-        fuzz(folder, original, seed)
+        try:
+            torch.save(mutated_often(original, random.Random(seed)), former / ".metadata")
+        except CheckpointError:
+            continue  # it cannot be written
+        start = time.process_time()
+        with suppress(dcp.CheckpointException, CheckpointError):
+            all_of(former)
+        assert time.process_time() - start < 2, seed
 
 
 @pytest.mark.parametrize("seeds", [range(100), pytest.param(range(100, 30_000), marks=pytest.mark.soak)], ids=len)
 def test_damaged_metadata_of_pytorch(seeds, tmp_path):
-    shutil.copytree(Path(__file__).parent / "files" / "torch", tmp_path / "c")
+    shutil.copytree(FILES / "torch", tmp_path / "c")
     content = (tmp_path / "c" / ".metadata").read_bytes()
     for seed in seeds:
         (tmp_path / "c" / ".metadata").write_bytes(damage(content, random.Random(seed)))
@@ -260,7 +395,7 @@ def test_damaged_metadata_of_pytorch(seeds, tmp_path):
     ids=str,
 )
 def test_impossible_paths_of_nested_keys(folder, paths):
-    change(folder, lambda contents: contents.__setitem__("planner_data", paths))
+    change(folder, lambda metadata: setattr(metadata, "planner_data", paths))
     with pytest.raises(dcp.CheckpointException, match="what it says of its nested keys is damaged: "):
         all_of(folder)
 

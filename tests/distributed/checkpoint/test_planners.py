@@ -88,7 +88,9 @@ def test_elements_are_stored_in_another_type(tmp_path):
 
     metadata = on_mesh((2,), program)[0]
     assert metadata.state_dict_metadata["x"].properties.dtype is torch.float16
-    assert metadata.storage_data[MetadataIndex("x", (0,))].length == 6
+    place = metadata.storage_data[MetadataIndex("x", (0,))]
+    content = (tmp_path / place.relative_path).read_bytes()[place.offset : place.offset + place.length]
+    assert torch.load(io.BytesIO(content)).dtype is torch.float16
     state = {"x": torch.zeros(5)}
     dcp.load(state, checkpoint_id=tmp_path)
     assert state["x"].tolist() == [0, 1, 2, 3, 4]

@@ -22,14 +22,14 @@ def seen(every, folder):
 def test_a_rank_that_is_killed_leaves_one_checkpoint_or_the_other(every, tmp_path):
     found = seen(every, tmp_path)
     assert found["value"] == 1
-    assert found["names"] == [".metadata", "rank0", "rank1", "rank2"]
+    assert found["names"] == [".metadata", "__0", "__1", "__2"]
     first, second = found["killed"]["0"], found["killed"]["1"]
     assert first == sorted(first)  # the earlier checkpoint is there up to some operation, and the new one after it
     assert {*first} == {0, 1}
     assert {*second} == {0}
     if every == 1:
         assert len(first) > 12
-        assert len(second) >= 4
+        assert len(second) >= 3  # the folder is opened, and the file made and renamed
 
 
 def losses(backend, size, job, folder):

@@ -131,7 +131,7 @@ def wider(folder):
 
 def without_file(folder):
     path = saved(folder, {"a": torch.ones(2)})
-    for file in path.glob("*.safetensors"):
+    for file in path.glob("*.distcp"):
         file.unlink()
     dcp.load({"a": torch.ones(2)}, checkpoint_id=path)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from math import prod
 
 import pytest
@@ -12,6 +13,7 @@ import weft as torch
 import weft.distributed as dist
 import weft.distributed.checkpoint as dcp
 from tests.distributed.tensor.threads import on_mesh
+from weft.distributed.checkpoint.metadata import MetadataIndex
 from weft.distributed.device_mesh import DeviceMesh
 from weft.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
@@ -131,9 +133,10 @@ def test_each_chunk_is_written_once_and_by_ranks_in_balance(tmp_path):
 
     metadata = on_mesh((2, 2), program)[0]
     assert [list(chunk.offsets) for chunk in metadata.state_dict_metadata["sharded"].chunks] == [[0, 0], [4, 0]]
-    sizes = {}
-    for place in metadata.storage_data.values():
-        sizes[place.relative_path] = sizes.get(place.relative_path, 0) + place.length
+    sizes = Counter()
+    for key, entry in metadata.state_dict_metadata.items():
+        for chunk in entry.chunks:
+            sizes[metadata.storage_data[MetadataIndex(key, chunk.offsets)].relative_path] += 4 * chunk.numel
     assert sorted(sizes.values()) == [96] * 4  # 192 bytes of `sharded`, and 192 of the others
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
+from pickletools import genops
 
 import numpy as np
 import pytest
@@ -13,10 +15,10 @@ import weft.distributed as dist
 import weft.distributed.checkpoint as dcp
 from tests.distributed.tensor.threads import on_mesh
 from weft import nn
+from weft.distributed.checkpoint.metadata import MetadataIndex
 from weft.distributed.checkpoint.stateful import Stateful
 from weft.distributed.tensor import DTensor, Partial, Shard, distribute_tensor
 from weft.errors import CheckpointException
-from weft.serialization import safe_open
 
 
 def in_ranks(count, program):
@@ -96,22 +98,97 @@ def test_objects_with_a_state_give_and_take_it(tmp_path):
     assert following.state_dict() == schedule.state_dict()
 
 
-def test_each_rank_writes_one_safetensors_file(tmp_path):
+def test_each_rank_writes_one_file_of_files(tmp_path):
     def program(mesh):
         x = distribute_tensor(torch.arange(5), mesh, [Shard(0)])
         return dcp.save({"x": x, "note": "hello"}, checkpoint_id=tmp_path)
 
     metadata = on_mesh((2,), program)[1]
-    first, second = names(tmp_path)[1:]
-    assert names(tmp_path) == [".metadata", first, second]
-    with safe_open(tmp_path / first) as file:
-        assert file.keys() == ["note", "x"]
-        assert file.get_tensor("x").tolist() == [0, 1, 2]
-        assert file.metadata()["DCP_SHARDING_INFO"] == '{"x": {"saved_offsets": [0]}, "note": {"saved_offsets": [0]}}'
-    place = metadata.storage_data[dcp.metadata.MetadataIndex("x", (3,))]
-    content = (tmp_path / second).read_bytes()[place.offset : place.offset + place.length]
-    assert np.frombuffer(content, np.int64).tolist() == [3, 4]
-    assert stat.S_IMODE((tmp_path / first).stat().st_mode) == 0o666 & ~umask()
+    assert names(tmp_path) == [".metadata", "__0_0.distcp", "__1_0.distcp"]
+    for index, expected in ((MetadataIndex("x", (3,)), [3, 4]), (MetadataIndex("note"), "hello")):
+        place = metadata.storage_data[index]
+        content = (tmp_path / place.relative_path).read_bytes()[place.offset : place.offset + place.length]
+        value = torch.load(io.BytesIO(content))
+        assert (value.tolist() if isinstance(value, torch.Tensor) else value) == expected
+        assert place.offset % 64 == 0
+    assert stat.S_IMODE((tmp_path / "__0_0.distcp").stat().st_mode) == 0o666 & ~umask()
+
+
+@pytest.mark.parametrize(("options", "files"), [({"thread_count": 3}, 3), ({"single_file_per_rank": False}, 6)])
+def test_a_rank_writes_several_files(tmp_path, options, files):
+    state = {f"x{number}": torch.full((number,), float(number)) for number in range(5)} | {"step": 3}
+    for save in range(2):
+        metadata = dcp.save(state, storage_writer=dcp.FileSystemWriter(tmp_path, **options))
+        first = save * files
+        expected = {f"__0_{first + number}.distcp" for number in range(files)}
+        assert {place.relative_path for place in metadata.storage_data.values()} == expected
+        assert {*names(tmp_path)} == {".metadata", *expected}
+    read = {f"x{number}": torch.zeros(number) for number in range(5)} | {"step": 0}
+    dcp.load(read, checkpoint_id=tmp_path)
+    assert all(torch.equal(read[key], state[key]) for key in state if key != "step")
+    assert read["step"] == 3
+
+
+def test_a_failure_in_one_of_several_files_leaves_none(tmp_path):
+    class Planner(dcp.DefaultSavePlanner):
+        def resolve_data(self, write_item):
+            if write_item.index.fqn == "x2":
+                raise OSError("No space left on device")
+            return super().resolve_data(write_item)
+
+    state = {f"x{number}": torch.ones(number) for number in range(1, 5)}
+    writer = dcp.FileSystemWriter(tmp_path, thread_count=4)
+    assert "No space left on device" in failing(lambda: dcp.save(state, storage_writer=writer, planner=Planner()))
+    assert names(tmp_path) == []
+    with pytest.raises(ValueError, match="thread_count is 0, and a rank writes at least one file"):
+        dcp.FileSystemWriter(tmp_path, thread_count=0)
+
+
+def test_only_elements_are_saved_of_parameters_views_and_subclasses(tmp_path):
+    class Own(torch.Tensor):
+        pass
+
+    base = torch.arange(1000.0)
+    parameter = nn.Parameter(torch.ones(2))
+    parameter.note = "not saved"
+    state = {"view": base[10:12], "strided": base[::500], "parameter": parameter, "own": torch.ones(1).as_subclass(Own)}
+    state["wide"] = torch.ones(1).expand(3)
+    metadata = dcp.save(state, checkpoint_id=tmp_path)
+    assert metadata.state_dict_metadata["parameter"].properties.requires_grad
+    for index, place in metadata.storage_data.items():
+        assert place.length < 2000
+        content = (tmp_path / place.relative_path).read_bytes()[place.offset : place.offset + place.length]
+        value = torch.load(io.BytesIO(content))
+        assert type(value) is torch.Tensor
+        assert not value.requires_grad
+        assert not vars(value)
+        assert value.tolist() == state[index.fqn].tolist()
+
+
+def test_the_metadata_is_pickled_under_the_names_that_pytorch_has(tmp_path):
+    dcp.save({"x": torch.ones(2), "step": 1}, checkpoint_id=tmp_path)
+    globals_ = [arg for opcode, arg, _ in genops((tmp_path / ".metadata").read_bytes()) if opcode.name == "GLOBAL"]
+    home = "torch.distributed.checkpoint"
+    assert sorted({*globals_}) == [
+        "torch Size",
+        "torch float32",
+        *(f"{home}.{name}" for name in ("filesystem _StorageInfo", "metadata BytesStorageMetadata")),
+        *(f"{home}.metadata {name}" for name in ("ChunkStorageMetadata", "Metadata", "MetadataIndex", "StorageMeta")),
+        *(f"{home}.metadata {name}" for name in ("TensorProperties", "TensorStorageMetadata", "_MEM_FORMAT_ENCODING")),
+        "torch.serialization _get_layout",
+    ]
+
+
+def test_planner_data_with_tensors_is_refused(tmp_path):
+    class Planner(dcp.DefaultSavePlanner):
+        def create_global_plan(self, all_plans):
+            plans, metadata = super().create_global_plan(all_plans)
+            metadata.planner_data = {"x": torch.ones(2)}
+            return plans, metadata
+
+    text = failing(lambda: dcp.save({"x": 1}, checkpoint_id=tmp_path, planner=Planner()))
+    assert "cannot save planner_data with tensors in it: put them into the state dict" in text
+    assert names(tmp_path) == []
 
 
 def umask():
@@ -128,9 +205,10 @@ def test_a_new_checkpoint_replaces_the_earlier_one(tmp_path):
 
         in_ranks(ranks, program)
     (tmp_path / "notes.txt").write_text("kept")
-    (tmp_path / ".rank0-01234567.safetensors.89abcdef.part").write_bytes(b"of a killed process")
+    (tmp_path / ".__1_7.distcp.89abcdef.part").write_bytes(b"of a killed process")
+    (tmp_path / ".rank0-01234567.safetensors.89abcdef.part").write_bytes(b"of one of an earlier version")
     dcp.save({"x": torch.tensor(3.0)}, checkpoint_id=tmp_path)
-    assert [name.partition("-")[0] for name in names(tmp_path)] == [".metadata", "notes.txt", "rank0"]
+    assert names(tmp_path) == [".metadata", "__0_8.distcp", "notes.txt"]
     state = {"x": torch.zeros(())}
     dcp.load(state, checkpoint_id=tmp_path)
     assert state["x"].item() == 3
@@ -185,7 +263,7 @@ def test_nothing_is_loaded_anywhere_if_one_rank_cannot_read(tmp_path):
         x = torch.ones(3) if rank else torch.ones(2)
         dcp.save({f"x{rank}": x}, checkpoint_id=tmp_path)
         if rank:
-            file = next(tmp_path.glob("rank1-*"))
+            file = next(tmp_path.glob("__1_*"))
             os.truncate(file, file.stat().st_size - 4)
         dist.barrier()
         state = {f"x{rank}": torch.zeros_like(x)}
@@ -211,7 +289,7 @@ def test_folders_that_hold_no_checkpoint(tmp_path):
     torch.save({"x": 1}, tmp_path / ".metadata")
     assert "it is no metadata of a distributed checkpoint" in text(tmp_path)
     (tmp_path / "hidden").rename(tmp_path / ".metadata")
-    next(tmp_path.glob("rank0-*")).unlink()
+    next(tmp_path.glob("__0_*")).unlink()
     assert "No such file" in text(tmp_path)
     assert "which has 'w'" in text(tmp_path, {"w": torch.zeros(2)})
 

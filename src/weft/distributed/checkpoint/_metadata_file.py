@@ -1,21 +1,27 @@
-"""The file `.metadata` of a checkpoint's folder: an object of plain containers, as `weft.save` writes it.
+"""The file `.metadata` of a checkpoint's folder: a pickle of `Metadata`, as PyTorch writes and reads it.
 
-A tensor is its type, its size and its chunks; a chunk its offsets, its sizes, and where its elements are: the number of
-a file, the first byte there, and the number of bytes. An object is the last three alone.
+Classes are pickled under the names that PyTorch has for them. Reading runs no code: the pickle's objects are records of
+their fields, which are looked at before anything is made of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from math import prod
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
+from weft._base.dtype import DTYPES, DType
+from weft._base.files import write_output
 from weft._base.guards import is_dict
 from weft._base.size import Size
-from weft._base.types import Json, SavedState
-from weft._checkpoint.describe import dtype_of
+from weft._base.types import AnyCallable, Json, PyTree
+from weft._checkpoint.pickled import Global, Unpickler, short_repr
+from weft._checkpoint.safe import Plain, trusted_global
 from weft._checkpoint.storages import is_shape
+from weft._checkpoint.torch_pickle import pickled
 from weft.distributed.checkpoint.metadata import (
     STORAGE_TYPES,
     BytesStorageMetadata,
@@ -25,58 +31,56 @@ from weft.distributed.checkpoint.metadata import (
     TensorProperties,
     TensorStorageMetadata,
 )
-from weft.errors import CheckpointError
-from weft.serialization import load, save
+from weft.errors import CheckpointError, PickleError
 
 NAME = ".metadata"
-_FORMAT = "weft distributed checkpoint"
-_VERSION = 1
+PICKLE = b"\x80"
+"""How a pickle begins."""
+
+ELEMENTS = ".safetensors"
+"""How the names of files end whose items are elements in row-major order, or the bytes of an object."""
+
+_PACKAGE = "torch.distributed.checkpoint."
+_RECORDS = (
+    "metadata.Metadata",
+    "metadata.TensorStorageMetadata",
+    "metadata.BytesStorageMetadata",
+    "metadata.ChunkStorageMetadata",
+    "metadata.TensorProperties",
+    "metadata.MetadataIndex",
+    "metadata.StorageMeta",
+    "filesystem._StorageInfo",
+)
+_IGNORED = (
+    "torch.serialization._get_layout",
+    f"{_PACKAGE}metadata._MEM_FORMAT_ENCODING",
+    "pathlib.PosixPath",
+    "pathlib.WindowsPath",
+    "pathlib._local.PosixPath",
+    "pathlib._local.WindowsPath",
+)
 
 
-@dataclass(frozen=True)
-class StorageInfo:
+@dataclass
+class _StorageInfo:
     """Where an item is: a range of bytes in a file of the folder.
 
-    archived  whether these are a file of PyTorch's, as its own writer stores each item; else they are elements in
-              row-major order, or the bytes of an object
+    These are a file of their own as `weft.save` writes it, or PyTorch's `torch.save`; in safetensors files, elements.
+    `transform_descriptors` are PyTorch's extensions that have changed them.
     """
 
     relative_path: str
     offset: int
     length: int
-    archived: bool = False
+    transform_descriptors: Sequence[str] | None = None
+
+    @property
+    def archived(self) -> bool:
+        """Whether the bytes are a file of their own."""
+        return not self.relative_path.endswith(ELEMENTS)
 
 
-def write_metadata(folder: Path, metadata: Metadata) -> None:
-    """Write the file, completely or not at all."""
-    files = sorted(files_of(metadata))
-    # Names are written once and chunks have numbers: a large model has many chunks in each file.
-    numbers = {name: number for number, name in enumerate(files)}
-
-    def where(index: MetadataIndex) -> tuple[int, int, int]:
-        info = metadata.storage_data[index]
-        return numbers[info.relative_path], info.offset, info.length
-
-    tensors: SavedState = {}
-    objects: SavedState = {}
-    for key, entry in metadata.state_dict_metadata.items():
-        if isinstance(entry, BytesStorageMetadata):
-            objects[key] = where(MetadataIndex(key))
-            continue
-        chunks = [
-            (tuple(chunk.offsets), tuple(chunk.sizes), *where(MetadataIndex(key, chunk.offsets)))
-            for chunk in entry.chunks
-        ]
-        tensors[key] = entry.properties.dtype, tuple(entry.size), chunks
-    contents = {
-        "format": _FORMAT,
-        "version": _VERSION,
-        "files": files,
-        "tensors": tensors,
-        "objects": objects,
-        "planner_data": metadata.planner_data,
-    }
-    save(contents, folder / NAME)
+StorageInfo = _StorageInfo  # for other modules: PyTorch has it as a private class
 
 
 def files_of(metadata: Metadata) -> set[str]:
@@ -85,42 +89,108 @@ def files_of(metadata: Metadata) -> set[str]:
     return {info.relative_path for info in places.values()}
 
 
+# --- writing ----------------------------------------------------------------------------------------------------
+
+
+def write_metadata(folder: Path, metadata: Metadata) -> None:
+    """Write the file, completely or not at all."""
+    meta = metadata.storage_meta
+    if meta is not None and meta.checkpoint_id is not None:
+        # A path is pickled as a class of the operating system, and of the version of Python.
+        metadata = replace(metadata, storage_meta=replace(meta, checkpoint_id=str(meta.checkpoint_id)))
+    content, storages = pickled(metadata)
+    if any(storages):
+        raise CheckpointError("cannot save planner_data with tensors in it: put them into the state dict")
+    write_output(folder / NAME, content)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------
+
+
+class _Record:
+    """An object of one of PyTorch's classes: the name of the class, and its state as it stands in the pickle."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.state: PyTree = {}
+
+    def get(self, name: str) -> PyTree:
+        """A field; `ValueError` if there is none."""
+        state = self.state
+        if not is_dict(state) or name not in state:
+            raise ValueError(f"a {self.name} lacks its {name!r}")
+        return state[name]
+
+
 def read_metadata(path: Path) -> Metadata:
     """The metadata in a file. `CheckpointError` if it is none."""
-    contents = load(path)
+    content = path.read_bytes()
+    plain = Plain(len(content))
+    makers: dict[str, AnyCallable] = {f"{_PACKAGE}{name}": partial(_Record, name) for name in _RECORDS}
+    makers |= dict.fromkeys(_IGNORED, _nothing)
+    table = plain.table() | {name: Global(name, make) for name, make in makers.items()}
+    table |= {f"torch.{dtype.name}": dtype for dtype in DTYPES}
+    # Only names in the table, and those that the caller trusts, are looked up: no other function of the pickle is
+    # called.
+    unpickler = Unpickler(lambda name: table.get(name) or trusted_global(name), _no_storage, _set_state, plain.keys)
     try:
-        if not is_dict(contents) or contents.get("format") != _FORMAT:
-            raise ValueError("it is no metadata of a distributed checkpoint")
-        if contents["version"] > _VERSION:
-            raise ValueError(f"its format is version {contents['version']}, and {_VERSION} can be read; update Weft")
-        return _metadata(contents)
+        return _metadata(unpickler.load(io.BytesIO(content)))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"cannot load {path}: {error}") from error
+    except CheckpointError as error:
+        raise type(error)(f"cannot load {path}: {error}") from error
 
 
-def _metadata(contents: SavedState) -> Metadata:
-    files = [checked_name(name) for name in contents["files"]]
-    entries: dict[str, STORAGE_TYPES] = {}
-    places: dict[MetadataIndex, StorageInfo] = {}
-    for key, (dtype, size, chunks) in contents["tensors"].items():
-        properties = TensorProperties(dtype_of(dtype.name))
-        tensor = entries[key] = TensorStorageMetadata(properties, Size(size), [])
-        for offsets, sizes, number, start, length in chunks:
-            # Sizes come from a file that anybody may have written, and decide how much is read and allocated.
-            if length != prod(sizes) * properties.dtype.itemsize:
-                raise ValueError(f"its tensor {key!r} has a chunk of {length} bytes of sizes {list(sizes)}")
-            tensor.chunks.append(checked_chunk(offsets, sizes, tensor))
-            places[MetadataIndex(key, offsets)] = StorageInfo(_file(files, number), start, length)
-    for key, (number, start, length) in contents["objects"].items():
-        entries[key] = BytesStorageMetadata()
-        places[MetadataIndex(key)] = StorageInfo(_file(files, number), start, length)
-    return Metadata(entries, contents["planner_data"], places)
+def _nothing(*_: object) -> None: ...
 
 
-def _file(files: list[str], number: object) -> str:
-    if type(number) is not int or not 0 <= number < len(files):
-        raise ValueError(f"it refers to file {number!r}, and has {len(files)}")
-    return files[number]
+def _no_storage(pid: object) -> NoReturn:
+    raise PickleError(f"its pickle refers to {short_repr(pid)}, which metadata does not")
+
+
+def _set_state(x: object, state: PyTree) -> _Record:
+    if not isinstance(x, _Record):
+        raise PickleError(f"its pickle sets the state of a {type(x).__name__}")
+    x.state = state
+    return x
+
+
+def _metadata(record: object) -> Metadata:
+    if not isinstance(record, _Record) or record.name != "metadata.Metadata":
+        raise ValueError("its pickle holds no metadata of a distributed checkpoint")
+    entries = {str(key): _entry(entry) for key, entry in record.get("state_dict_metadata").items()}
+    places = {_index(index): _place(place) for index, place in record.get("storage_data").items()}
+    for key, entry in entries.items():
+        offsets = [chunk.offsets for chunk in entry.chunks] if isinstance(entry, TensorStorageMetadata) else [None]
+        if any(MetadataIndex(key, offset) not in places for offset in offsets):
+            raise ValueError(f"it does not say where {key!r} is")
+    version = record.state.get("version")
+    return Metadata(
+        entries, record.state.get("planner_data"), places, version=None if version is None else str(version)
+    )
+
+
+def _entry(record: _Record) -> STORAGE_TYPES:
+    if record.name == "metadata.BytesStorageMetadata":
+        return BytesStorageMetadata()
+    dtype, _, requires_grad, *_ = record.get("properties").state
+    if not isinstance(dtype, DType):
+        raise ValueError(f"it has a tensor of type {short_repr(dtype)}")
+    properties = TensorProperties(dtype, requires_grad=requires_grad is True)
+    tensor = TensorStorageMetadata(properties, Size(record.get("size")), [])
+    tensor.chunks += [checked_chunk(one.get("offsets"), one.get("sizes"), tensor) for one in record.get("chunks")]
+    return tensor
+
+
+def _index(record: _Record) -> MetadataIndex:
+    offset = record.state.get("offset")
+    return MetadataIndex(str(record.get("fqn")), None if offset is None else Size(offset))
+
+
+def _place(record: _Record) -> StorageInfo:
+    if record.state.get("transform_descriptors"):
+        raise ValueError("its items are transformed by extensions of PyTorch's, which there are not here")
+    return StorageInfo(checked_name(record.get("relative_path")), record.get("offset"), record.get("length"))
 
 
 def checked_chunk(offsets: Json, sizes: Json, tensor: TensorStorageMetadata) -> ChunkStorageMetadata:

@@ -1,38 +1,45 @@
-"""Checkpoints in folders: one safetensors file of each rank, and a file `.metadata`, whose appearance completes them.
+"""Checkpoints in folders: files of each rank, and a file `.metadata`, whose appearance completes them.
 
-The files of a save have names of their own, and `.metadata` is replaced by renaming once all of them are on disk. So
-the folder holds either the earlier checkpoint or the new one, wherever a process is killed.
+The format is PyTorch's. The files of a save have names of their own, and `.metadata` is replaced by renaming once all
+of them are on disk. So the folder holds either the earlier checkpoint or the new one, wherever a process is killed.
 """
 
 from __future__ import annotations
 
 import io
-import json
 import re
 import secrets
-from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import Enum
 from math import prod
 from pathlib import Path
 
 import numpy as np
 
-from weft._base.dtype import DType, complex128
+from weft._base.device import CPU, device
+from weft._base.dtype import DType
 from weft._base.files import make_output_folder
 from weft._base.temporary import remove_stale
 from weft._base.types import Arg, Result
-from weft._checkpoint.archive import mapped_file, write_to_path
-from weft._checkpoint.buffers import Bytes, array_on, tensor_of
-from weft._checkpoint.tensorfile import TensorFile, writer_of
+from weft._checkpoint.archive import mapped_file
+from weft._checkpoint.buffers import Bytes, array_on, computed, tensor_of
 from weft._lazy.external import room
-from weft._tensor.convert import from_host
 from weft._tensor.tensor import Tensor
 from weft.distributed.checkpoint._checked import check_metadata
-from weft.distributed.checkpoint._chunks import narrowed
-from weft.distributed.checkpoint._metadata_file import NAME, StorageInfo, files_of, read_metadata, write_metadata
-from weft.distributed.checkpoint._torch_metadata import PICKLE, read_torch_metadata
+from weft.distributed.checkpoint._former_metadata import read_former_metadata
+from weft.distributed.checkpoint._item_files import split_items, write_archives, write_safetensors
+from weft.distributed.checkpoint._metadata_file import (
+    ELEMENTS,
+    NAME,
+    PICKLE,
+    StorageInfo,
+    files_of,
+    read_metadata,
+    write_metadata,
+)
 from weft.distributed.checkpoint.metadata import (
     ChunkStorageMetadata,
     Metadata,
@@ -40,28 +47,41 @@ from weft.distributed.checkpoint.metadata import (
     StorageMeta,
     TensorStorageMetadata,
 )
-from weft.distributed.checkpoint.planner import (
-    LoadItemType,
-    LoadPlan,
-    LoadPlanner,
-    ReadItem,
-    SavePlan,
-    SavePlanner,
-    WriteItem,
-)
+from weft.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem, SavePlan, SavePlanner
 from weft.distributed.checkpoint.storage import CheckpointId, StorageReader, StorageWriter, WriteResult
-from weft.errors import CheckpointError, NoCheckpointError
+from weft.errors import CheckpointError, NoCheckpointError, ValueRangeError
 from weft.futures import Future
-from weft.serialization import load
+from weft.serialization import load_bytes
 
 CURRENT_DCP_VERSION = "1.0.0"
 
-OFFSETS = "DCP_SHARDING_INFO"
-"""An entry of a file's header: where each tensor begins within the whole one. PyTorch's own files have it, too."""
+_StorageInfo = StorageInfo  # by this name pickles refer to it
 
-_DATA = r"rank\d+-[0-9a-f]{8}\.safetensors"
-_OWN = re.compile(rf"{_DATA}|__\d+_\d+\.distcp")  # of PyTorch's writer, whose checkpoints may be overwritten
-_PART = rf"\.{_DATA}\.[0-9a-f]{{8}}\.part"
+_DATA = r"__\d+_(?P<number>\d+)\.(?:distcp|safetensors)|rank\d+-[0-9a-f]{8}\.safetensors"  # or of earlier versions
+_OWN = re.compile(_DATA)
+_PART = rf"\.(?:{_DATA})\.[0-9a-f]{{8}}\.part"
+_NUMBERED = re.compile(rf"{_DATA}|{_PART.replace('number', 'unfinished')}")
+
+
+class SerializationFormat(Enum):
+    """How a rank's file holds items: each as a file of its own, which PyTorch reads, or all as safetensors."""
+
+    TORCH_SAVE = "torch_save"
+    SAFETENSORS = "safetensors"
+
+
+_WRITERS = {
+    SerializationFormat.TORCH_SAVE: (".distcp", write_archives),
+    SerializationFormat.SAFETENSORS: (ELEMENTS, write_safetensors),
+}
+
+
+@dataclass(frozen=True)
+class _StoragePrefix:
+    """How the names of one rank's files begin, and the number of the first."""
+
+    prefix: str
+    first: int
 
 
 def is_path(checkpoint_id: CheckpointId) -> bool:
@@ -80,10 +100,12 @@ def completed(result: Result) -> Future[Result]:
 
 
 class FileSystemWriter(StorageWriter):
-    """Writes a checkpoint into a folder that all ranks share.
+    """Writes a checkpoint into a folder that all ranks share, as PyTorch's writer of this name does.
 
-    An earlier checkpoint there stays until the new one is complete. Without `overwrite`, it is an error. The other
-    options are accepted for compatibility: each rank writes one file, and all files are synced.
+    An earlier checkpoint there stays until the new one is complete. Without `overwrite`, it is an error. A rank writes
+    `thread_count` files at the same time; unless `single_file_per_rank`, each item is in a file of its own. The files
+    are named `__RANK_NUMBER`. `sync_files`, `per_thread_copy_ahead` and `cache_staged_state_dict` are accepted for
+    compatibility: all files are synced.
     """
 
     def __init__(
@@ -95,19 +117,23 @@ class FileSystemWriter(StorageWriter):
         per_thread_copy_ahead: int = 10_000_000,
         cache_staged_state_dict: bool = False,
         overwrite: bool = True,
-        serialization_format: object = None,
+        serialization_format: SerializationFormat = SerializationFormat.TORCH_SAVE,
     ) -> None:
-        del single_file_per_rank, sync_files, thread_count, per_thread_copy_ahead, cache_staged_state_dict
-        del serialization_format
+        del sync_files, per_thread_copy_ahead, cache_staged_state_dict
+        if thread_count < 1:
+            raise ValueRangeError(f"thread_count is {thread_count}, and a rank writes at least one file")
         self.path = Path(path)
+        self.single_file_per_rank = single_file_per_rank
+        self.thread_count = thread_count
         self.overwrite = overwrite
+        self._suffix, self._write = _WRITERS[serialization_format]
         self.reset()
 
     def reset(self, checkpoint_id: CheckpointId | None = None) -> None:
         if checkpoint_id:
             self.path = Path(checkpoint_id)
         self.save_id = secrets.token_hex(4)
-        self._file: str | None = None
+        self._files: list[str] = []
         self._missing: list[Path] = []
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Arg, **kwargs: Arg) -> None:
@@ -128,26 +154,28 @@ class FileSystemWriter(StorageWriter):
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        first = _next_number(self.path)
         with suppress(CheckpointError):  # what cannot be read may be overwritten, but is not removed before that
             self._remove_all_but(_current_files(self.path))
-        names = [f"rank{rank}-{self.save_id}.safetensors" for rank in range(len(plans))]
-        return [replace(plan, storage_data=name) for plan, name in zip(plans, names, strict=True)]
+        return [replace(plan, storage_data=_StoragePrefix(f"__{rank}_", first)) for rank, plan in enumerate(plans)]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         make_output_folder(self.path)
         if not plan.items:
             return completed([])
-        self._file = plan.storage_data
-        names = _names_of(plan.items)
-        offsets = {name: {"saved_offsets": _offset_of(item)} for name, item in names.items()}
-        header = {OFFSETS: json.dumps(offsets), "DCP_VERSION": "1.0", "format": "pt"}
-        tensors = {name: _storable(planner.resolve_data(item)) for name, item in names.items()}
-        path = self.path / plan.storage_data
-        # Written under another name and renamed: a save that is killed leaves no file that looks whole.
-        write_to_path(path, writer_of(tensors, header))
-        with path.open("rb") as file:
-            content = TensorFile(file)
-        return completed([_result(item, name, content, plan.storage_data) for name, item in names.items()])
+        names: _StoragePrefix = plan.storage_data
+        parts = [[item] for item in plan.items]
+        if self.single_file_per_rank:
+            parts = split_items(plan.items, self.thread_count)
+        self._files = [f"{names.prefix}{names.first + number}{self._suffix}" for number in range(len(parts))]
+        paths = [self.path / name for name in self._files]
+        if self.thread_count == 1:
+            written = [self._write(path, part, planner) for path, part in zip(paths, parts, strict=True)]
+        else:
+            computed()  # by this thread, whose settings the others do not have
+            with ThreadPoolExecutor(self.thread_count) as pool:
+                written = list(pool.map(self._write, paths, parts, [planner] * len(parts)))
+        return completed([result for results in written for result in results])
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         metadata.version = CURRENT_DCP_VERSION
@@ -158,8 +186,8 @@ class FileSystemWriter(StorageWriter):
 
     def discard(self) -> None:
         with suppress(CheckpointError, OSError):
-            if self._file is not None and self._file not in _current_files(self.path):
-                (self.path / self._file).unlink(missing_ok=True)
+            for name in set(self._files) - _current_files(self.path):
+                (self.path / name).unlink(missing_ok=True)
         with suppress(OSError):  # one of them is not empty: another rank, which has not come here yet, will remove it
             for folder in self._missing:
                 folder.rmdir()
@@ -177,53 +205,30 @@ class FileSystemWriter(StorageWriter):
         return is_path(checkpoint_id)
 
 
+def _next_number(folder: Path) -> int:
+    """A number that no file of a checkpoint in a folder has, be it incomplete."""
+    if not folder.is_dir():
+        return 0
+    found = filter(None, (_NUMBERED.fullmatch(file.name) for file in folder.iterdir()))
+    return 1 + max((int(match["number"] or match["unfinished"] or -1) for match in found), default=-1)
+
+
 def _current_files(folder: Path) -> set[str]:
     """The files of the checkpoint that is in a folder; none without one."""
     return files_of(_read(folder)) if (folder / NAME).exists() else set()
-
-
-def _names_of(items: Sequence[WriteItem]) -> dict[str, WriteItem]:
-    """The items of one file by name: their keys, with the offset where a key has several chunks in it."""
-    counts = Counter(item.index.fqn for item in items)
-    names = {
-        item.index.fqn if counts[item.index.fqn] == 1 else f"{item.index.fqn} at {_offset_of(item)}": item
-        for item in items
-    }
-    if len(names) != len(items):
-        raise CheckpointError(f"cannot save: two items of one rank are called {max(counts, key=lambda n: counts[n])!r}")
-    return names
-
-
-def _offset_of(item: WriteItem) -> list[int]:
-    return [0] if item.index.offset is None else list(item.index.offset)
-
-
-def _storable(data: Tensor | io.BytesIO) -> Tensor:
-    """Data as a tensor of a type that safetensors has."""
-    if not isinstance(data, Tensor):
-        return from_host(np.frombuffer(data.getbuffer(), np.uint8))
-    if data.dtype is not complex128:
-        return data
-    elements = data._host()
-    return from_host(elements.reshape(*elements.shape, 1).view(np.float64))
-
-
-def _result(item: WriteItem, name: str, content: TensorFile, file: str) -> WriteResult:
-    start, nbytes = content.place_of(name)
-    return WriteResult(item.index, nbytes, StorageInfo(file, start, nbytes))
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
 
 
 def _read(folder: Path) -> Metadata:
-    """The metadata of the checkpoint in a folder, by Weft or by PyTorch; `FileNotFoundError` if there is none."""
+    """The metadata of the checkpoint in a folder; `FileNotFoundError` if there is none."""
     path = folder / NAME
     if not path.is_file():
         raise NoCheckpointError(f"cannot load {folder}: {_absence(folder)}")
     with path.open("rb") as file:
         is_pickle = file.read(1) == PICKLE
-    return read_torch_metadata(path) if is_pickle else read_metadata(path)
+    return read_metadata(path) if is_pickle else read_former_metadata(path)
 
 
 def _absence(folder: Path) -> str:
@@ -240,7 +245,7 @@ def _absence(folder: Path) -> str:
 class FileSystemReader(StorageReader):
     """Reads a checkpoint from a folder: Weft's, or one that PyTorch's `FileSystemWriter` has written.
 
-    Each rank reads the bytes that it needs alone; from a checkpoint of PyTorch's, the chunks that it needs. No code
+    Each rank reads the bytes that it needs alone, and verifies the checksums of the chunks that it needs whole. No code
     from the files is executed.
     """
 
@@ -317,23 +322,26 @@ class FileSystemReader(StorageReader):
                 f"{item.storage_index.fqn!r}: the planner gives a tensor of size {list(target.shape)} for a part of "
                 f"size {list(item.lengths)}"
             )
-        target.copy_(self._archived(item, content) if place.archived else self._elements(item, content, target))
+        target.copy_(self._part(item, content, target.device))
         planner.commit_tensor(item, target)
 
-    def _archived(self, item: ReadItem, content: Bytes) -> Tensor:
-        whole = load(io.BytesIO(content.tobytes()), map_location="cpu")
-        if not isinstance(whole, Tensor):
-            raise CheckpointError(f"{item.storage_index.fqn!r} is a {type(whole).__name__} instead of a tensor")
-        return narrowed(whole, item.storage_offsets, item.lengths)
-
-    def _elements(self, item: ReadItem, content: Bytes, target: Tensor) -> Tensor:
-        entry = self._entries[item.storage_index.fqn]
+    def _part(self, item: ReadItem, content: Bytes, target: device) -> Tensor:
+        """An item's part of the chunk whose bytes are given."""
+        entry, place = self._entries[item.storage_index.fqn], self._places[item.storage_index]
         assert isinstance(entry, TensorStorageMetadata), "the item is part of a tensor"
-        chunk = self._chunk_of(entry, item.storage_index)
-        dtype = entry.properties.dtype
-        box = _box(content, dtype, chunk.sizes, item)
+        chunk, dtype = self._chunk_of(entry, item.storage_index), entry.properties.dtype
+        if place.archived:
+            is_whole = tuple(item.lengths) == tuple(chunk.sizes)
+            name = f"{self.path / place.relative_path}, {item.storage_index.fqn!r} in it"
+            stored = load_bytes(content, name, target if is_whole else CPU, verified=is_whole)
+            if not isinstance(stored, Tensor) or tuple(stored.shape) != tuple(chunk.sizes):
+                what = f"a tensor of size {list(stored.shape)}" if isinstance(stored, Tensor) else type(stored).__name__
+                raise CheckpointError(f"cannot load {name}: it is a {what} instead of a tensor of {list(chunk.sizes)}")
+            if is_whole:
+                return stored
+            content, dtype = stored._host(), stored.dtype
         sizes = tuple(item.lengths)
-        return tensor_of(array_on(target.device, dtype, sizes, box), sizes, dtype, target.device)
+        return tensor_of(array_on(target, dtype, sizes, _box(content, dtype, chunk.sizes, item)), sizes, dtype, target)
 
     def _chunk_of(self, entry: TensorStorageMetadata, index: MetadataIndex) -> ChunkStorageMetadata:
         if index.index is not None:
@@ -345,10 +353,10 @@ class FileSystemReader(StorageReader):
         return is_path(checkpoint_id)
 
 
-def _box(content: Bytes, dtype: DType, sizes: Sequence[int], item: ReadItem) -> Bytes:
-    """The elements of an item's box of a chunk, in new memory."""
+def _box(content: np.ndarray, dtype: DType, sizes: Sequence[int], item: ReadItem) -> Bytes:
+    """The elements of an item's box of a chunk, in new memory, from an array of its elements or of their bytes."""
     element = np.dtype((np.void, dtype.itemsize))
     ranges = [slice(start, start + length) for start, length in zip(item.storage_offsets, item.lengths, strict=True)]
     box = room(prod(item.lengths) * dtype.itemsize)
-    box.view(element).reshape(item.lengths)[...] = content.view(element).reshape(sizes)[tuple(ranges)]
+    box.view(element).reshape(item.lengths)[...] = content.reshape(-1).view(element).reshape(sizes)[tuple(ranges)]
     return box

@@ -8,8 +8,9 @@ from pathlib import Path
 from weft._base.size import Size
 from weft._base.types import Arg, Json
 from weft._checkpoint.tensorfile import TensorFile
-from weft.distributed.checkpoint._metadata_file import StorageInfo, checked_chunk
-from weft.distributed.checkpoint.filesystem import OFFSETS, FileSystemReader, FileSystemWriter
+from weft.distributed.checkpoint._item_files import OFFSETS
+from weft.distributed.checkpoint._metadata_file import ELEMENTS, StorageInfo, checked_chunk
+from weft.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter, SerializationFormat
 from weft.distributed.checkpoint.metadata import (
     STORAGE_TYPES,
     Metadata,
@@ -19,8 +20,6 @@ from weft.distributed.checkpoint.metadata import (
 )
 from weft.distributed.checkpoint.storage import CheckpointId
 from weft.errors import CheckpointError, UnsupportedCallError
-
-_SUFFIX = ".safetensors"
 
 
 class HuggingFaceStorageReader(FileSystemReader):
@@ -37,9 +36,9 @@ class HuggingFaceStorageReader(FileSystemReader):
         super().__init__(path)
 
     def _read_metadata(self) -> Metadata:
-        names = sorted(self.path.glob(f"*{_SUFFIX}"))
+        names = sorted(self.path.glob(f"*{ELEMENTS}"))
         if not names:
-            raise CheckpointError(f"cannot load {self.path}: there are no files *{_SUFFIX} in it")
+            raise CheckpointError(f"cannot load {self.path}: there are no files *{ELEMENTS} in it")
         metadata = Metadata({}, storage_data={})
         for path in names:
             try:
@@ -72,7 +71,7 @@ class HuggingFaceStorageWriter(FileSystemWriter):
                 f"enable_consolidation=False, not {save_distributed=} and {enable_consolidation=}; to write whole "
                 "tensors, gather them by get_model_state_dict(options=StateDictOptions(full_state_dict=True))"
             )
-        super().__init__(path)
+        super().__init__(path, serialization_format=SerializationFormat.SAFETENSORS)
 
 
 def _add_file(metadata: Metadata, path: Path) -> None:

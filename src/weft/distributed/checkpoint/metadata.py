@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from math import prod
 from typing import TypeAlias
 
+from weft._base import layout as names
 from weft._base.dtype import DType
 from weft._base.size import Size
 from weft._base.state import default_dtype
 from weft._base.types import Arg, SavedState
 from weft._tensor.tensor import Tensor
+from weft.errors import CheckpointError
 
 
 @dataclass
@@ -28,16 +31,45 @@ class ChunkStorageMetadata:
         return prod(self.sizes)
 
 
+class _MEM_FORMAT_ENCODING(Enum):
+    """How the pickle of a tensor's properties says its memory format."""
+
+    TORCH_CONTIGUOUS_FORMAT = 0
+    TORCH_CHANNELS_LAST = 1
+    TORCH_PRESERVE_FORMAT = 2
+
+
+_ENCODINGS = {
+    names.contiguous_format: _MEM_FORMAT_ENCODING.TORCH_CONTIGUOUS_FORMAT,
+    names.channels_last: _MEM_FORMAT_ENCODING.TORCH_CHANNELS_LAST,
+    names.preserve_format: _MEM_FORMAT_ENCODING.TORCH_PRESERVE_FORMAT,
+}
+
+
 @dataclass
 class TensorProperties:
-    """How the elements of a tensor are stored."""
+    """How the elements of a tensor are stored. Loading uses the type alone."""
 
     dtype: DType = field(default_factory=default_dtype)
+    layout: names.layout = names.strided
+    requires_grad: bool = False
+    memory_format: names.memory_format = names.contiguous_format
+    pin_memory: bool = False
+
+    def __getstate__(self) -> tuple[DType, names.layout, bool, _MEM_FORMAT_ENCODING, bool]:
+        encoding = _ENCODINGS.get(self.memory_format)
+        if encoding is None:
+            raise CheckpointError(f"Invalid torch.memory_format: {self.memory_format}")
+        return self.dtype, self.layout, self.requires_grad, encoding, self.pin_memory
+
+    def __setstate__(self, state: tuple[DType, names.layout, bool, _MEM_FORMAT_ENCODING, bool]) -> None:
+        self.dtype, self.layout, self.requires_grad, encoding, self.pin_memory = state
+        self.memory_format = next(name for name, code in _ENCODINGS.items() if code is encoding)
 
     @staticmethod
     def create_from_tensor(tensor: Tensor) -> TensorProperties:
         """The properties of a tensor."""
-        return TensorProperties(tensor.dtype)
+        return TensorProperties(tensor.dtype, tensor.layout, tensor.requires_grad, pin_memory=tensor.is_pinned())
 
 
 @dataclass
