@@ -252,7 +252,7 @@ def test_dlpack_both_ways():
     theirs = torch.arange(6.0).reshape(2, 3)
     ours = weft.from_dlpack(theirs)
     assert_same(ours, theirs)
-    assert ours._array().unsafe_buffer_pointer() == theirs.data_ptr()
+    assert ours.data_ptr() == theirs.data_ptr()
     back = torch.from_dlpack(ours)
     assert back.data_ptr() == theirs.data_ptr()
     assert_same(weft.from_dlpack(theirs.t()), theirs.t())

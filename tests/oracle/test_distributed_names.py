@@ -33,7 +33,7 @@ MISSING = {
     "log",
     "timedelta",
 }
-INNER = {"init_process_group": {"_ranks"}, "init_device_mesh": {"backend_override"}}
+INNER = {"init_process_group": {"_ranks"}}
 MORE = {"rendezvous"}  # `timeout` has a name of its own
 
 
