@@ -38,7 +38,7 @@ def _gradient(case: Case, wanted: np.ndarray | None, found: Tensor | None) -> st
     """A missing gradient and one of zeros are the same."""
     if found is None:
         return "" if wanted is None or not np.any(wanted) else "is missing"
-    array = found.detach().cpu().resolve_conj().resolve_neg().numpy()
+    array = found._host()
     return arrays_differ(np.zeros_like(array) if wanted is None else wanted, array, WIDER.get(case.op, 1))
 
 
@@ -47,10 +47,9 @@ def _tree(case: Case, tree: Tree, found: Any, where: str) -> str:
         if not isinstance(found, Tensor):
             return f"{where} is {type(found).__name__}, not Tensor"
         wanted = case.arrays[tree["tensor"]]
-        if is_undefined(case):  # dtype and shape are known before anything is computed
-            array = np.broadcast_to(np.zeros((), found.dtype.numpy), found.shape)
-        else:
-            array = found.detach().cpu().resolve_conj().resolve_neg().numpy()
+        # The type and the shape are known before anything is computed.
+        undefined = np.broadcast_to(np.zeros((), found.dtype.numpy), found.shape) if is_undefined(case) else None
+        array = found._host() if undefined is None else undefined
         if case.op in SIGN_FREE:
             wanted, array = np.abs(wanted), np.abs(array)
         fault = arrays_differ(wanted, array, WIDER.get(case.op, 1))

@@ -209,8 +209,8 @@ def _next_number(folder: Path) -> int:
     """A number that no file of a checkpoint in a folder has, be it incomplete."""
     if not folder.is_dir():
         return 0
-    found = filter(None, (_NUMBERED.fullmatch(file.name) for file in folder.iterdir()))
-    return 1 + max((int(match["number"] or match["unfinished"] or -1) for match in found), default=-1)
+    matches = filter(None, (_NUMBERED.fullmatch(file.name) for file in folder.iterdir()))
+    return 1 + max((int(match["number"] or match["unfinished"] or -1) for match in matches), default=-1)
 
 
 def _current_files(folder: Path) -> set[str]:
