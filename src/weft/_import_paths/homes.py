@@ -41,9 +41,9 @@ def home_in_torch(module: str, name: str) -> tuple[str, str]:
         homes.sort(key=lambda path: (path.count("."), _shared(path, module)), reverse=True)
     for path in homes:
         origin, new = entries.get(path, (path, first))
-        for old, spelling in ((first, new), (f"_{first}", f"_{first}")):  # what is private there has a private module here
+        for old, public in ((first, new), (f"_{first}", f"_{first}")):  # what is private there has one here
             if obj is not None and getattr(import_module(origin), old, None) is obj:
-                return "torch" + path.removeprefix(_ROOT), spelling + dot + rest
+                return "torch" + path.removeprefix(_ROOT), public + dot + rest
     return module, name
 
 
