@@ -161,7 +161,8 @@ LOADED = """
 """
 
 
-@pytest.mark.parametrize("forks", [150, pytest.param(10_000, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("forks", [150, 10_000])
 @pytest.mark.parametrize("tier", ["auto", "interpreted"])
 def test_forks_out_of_a_process_that_computes_in_other_threads(forks, tier):
     done = subprocess.run(
