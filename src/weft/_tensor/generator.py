@@ -11,6 +11,7 @@ import numpy as np
 from weft._base.capture import active_capture
 from weft._base.device import CPU, DeviceLike
 from weft._base.device import device as device_class
+from weft._base.forks import renew_in_forks
 from weft._base.types import SavedState
 from weft._tensor.convert import from_host
 from weft._tensor.generator_state import packed, unpacked
@@ -31,6 +32,10 @@ class _State:
         self.offset = 0
 
 
+_drawing = threading.Lock()  # one for all generators, as it is held for a moment, and each fork renews it
+renew_in_forks(globals(), "_drawing")
+
+
 class Generator:
     """A source of random numbers. The n-th draw depends only on the seed and n, on every device and mesh.
 
@@ -40,7 +45,6 @@ class Generator:
     def __init__(self, device: DeviceLike | None = "cpu") -> None:
         self._device = None if device is None else str(device_class(device))
         active_capture().needs_value("a generator of its own")
-        self._lock = threading.Lock()
         self._own_state = _State()
 
     @property
@@ -74,7 +78,7 @@ class Generator:
 
     def draw(self) -> tuple[int, int]:
         """Take a draw: returns its seed and number."""
-        with self._lock:
+        with _drawing:
             state = self._state
             offset = state.offset
             state.offset = offset + 1
@@ -89,7 +93,7 @@ class Generator:
     def restore(self, state: tuple[int, int]) -> None:
         """Set a state that `state` returned."""
         active_capture().needs_value("to seed a generator")
-        with self._lock:
+        with _drawing:
             current = self._state
             current.seed, current.offset = state
 
@@ -133,7 +137,7 @@ class Generator:
     def graphsafe_set_state(self, state: Generator) -> Generator:
         """Share the state of another generator: draws of one are draws of both."""
         active_capture().needs_value("to seed a generator")
-        self._lock, self._own_state = state._lock, state._own_state
+        self._own_state = state._own_state
         return self
 
     def __reduce__(self) -> tuple[object, ...]:
