@@ -160,12 +160,12 @@ def test_the_traceback_of_an_interrupt_ends_at_the_users_line(kind):
 
 
 def test_a_named_tuple_that_is_being_made_is_no_line_of_the_users():
-    """Python writes its constructor, and calls the file `<string>`, as it does with a program after `-c`."""
+    """It is made by a function that Python has written itself."""
     error, here = KeyboardInterrupt(), sys._getframe()
 
     def interrupt(frame, event, _):
         """Give the error the traceback of an interrupt that comes in a constructor; raising one would add a line."""
-        if event == "call" and frame.f_globals.get("__name__") == "namedtuple_max":
+        if event == "call" and frame.f_code.co_name == "_make":
             trace = None
             while frame is not None:
                 trace = TracebackType(trace, frame, frame.f_lasti, frame.f_lineno)
