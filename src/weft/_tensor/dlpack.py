@@ -125,6 +125,11 @@ def to_dlpack(tensor: Tensor) -> Arg:
     return tensor.__dlpack__()
 
 
+def is_capsule(x: object) -> bool:
+    """Whether an object is a capsule of Python's, whose class has no public name."""
+    return type(x).__name__ == "PyCapsule"
+
+
 def _sharing(source: Arg) -> Tensor:
     if isinstance(source, Tensor):
         exported(source)  # raises for what cannot be shared
@@ -133,7 +138,7 @@ def _sharing(source: Arg) -> Tensor:
         return tensor_over(source)
     if isinstance(source, jax.Array):
         return from_jax_array(jnp.from_dlpack(source), owner=source)
-    if type(source).__name__ != "PyCapsule":
+    if not is_capsule(source):
         if not hasattr(source, "__dlpack__"):
             raise DTypeError(_INVALID)
         if tuple(source.__dlpack_device__()) != _CPU:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from weft._base.state import ambient
-from weft._lazy.external import External, ExternalMemory, copied, external_value, ownership_lock, user_view
+from weft._lazy.external import Array, External, ExternalMemory, copied, external_value, ownership_lock, user_view
 from weft._lazy.flushing import host_array, report
 from weft._lazy.role import Interior
 from weft._tensor.alias import layout_of, owner_of
 from weft._tensor.base import TensorBase
 from weft._tensor.view import external_memory_of, mark_views_stale, set_apart
 from weft.errors import ConversionError, ValueRangeError
-
-Array = np.ndarray[Any, Any]
 
 
 def array_over(tensor: TensorBase) -> Array:

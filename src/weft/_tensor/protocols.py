@@ -22,7 +22,7 @@ from weft._tensor.convert import (
     tensor_over,
 )
 from weft._tensor.copying import extras_of, set_extras
-from weft._tensor.dlpack import from_dlpack
+from weft._tensor.dlpack import from_dlpack, is_capsule
 from weft._tensor.kind_names import advice
 from weft._tensor.shared import file_tensor
 from weft._tensor.storage import UntypedStorage, elements_of
@@ -150,7 +150,7 @@ def _shared(obj: Arg, dtype: DType | None) -> Tensor | None:
         return None if dtype is None else elements_of(obj, dtype)
     if isinstance(obj, np.generic):
         return None
-    if type(obj).__name__ == "PyCapsule" or hasattr(obj, "__dlpack__"):
+    if is_capsule(obj) or hasattr(obj, "__dlpack__"):
         return from_dlpack(obj)
     if hasattr(obj, "__array_interface__"):
         return from_numpy_array(np.asarray(obj))

@@ -17,7 +17,7 @@ from weft._lazy.value import Absent, Value
 from weft._tensor.alias import current, layout_of, owner_of, path_of, strided_step
 from weft._tensor.base import Alias, PathStep, TensorBase, new_handle
 from weft._tensor.handover import hand_over, move_storage, repoint
-from weft._tensor.view import attach, check_writable, own, placed, set_value
+from weft._tensor.view import attach, check_writable, external_memory_of, own, placed, set_value
 from weft.errors import GradientError, ShapeError
 from weft.ops._strides import row_major
 from weft.ops._table import TABLE
@@ -111,13 +111,18 @@ def _leave_storage(target: TensorBase) -> None:
     repoint(views, target, hidden, tracked=hidden)
 
 
+def require_resizable(owner: TensorBase) -> None:
+    """Raise `RuntimeError` for a tensor whose storage is in memory that others have, too."""
+    if external_memory_of(owner) is not None:
+        raise ShapeError("Trying to resize storage that is not resizable: its memory is also that of another object")
+
+
 def resize_storage(owner: TensorBase, count: int) -> None:
     """Give the storage of `owner`, which owns it, room for so many elements; tensors on it keep their places.
 
     New elements are 0. Tensors that need more than there is cannot be read until there is enough.
     """
-    if owner._read().aval.external:
-        raise ShapeError("Trying to resize storage that is not resizable: its memory is also that of another object")
+    require_resizable(owner)
     storage = owner if owner._resized else _separated(owner)
     value = current(storage)
     room = value.aval.shape[0]

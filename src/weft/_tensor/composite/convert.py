@@ -20,11 +20,12 @@ from weft._tensor.composite.storage import contiguous
 from weft._tensor.convert import moved, resolve_device, tensor
 from weft._tensor.dim_names import label_of, names_of, take_names
 from weft._tensor.functions import composite
+from weft._tensor.sharing import require_resizable
 from weft._tensor.storage import storage_of
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Results, Tensor
-from weft._tensor.view import check_names, check_overlap, check_shape, check_writable, external_memory_of, write
-from weft.errors import DimNameError, DTypeError, GradientError, OutOfRangeError, ShapeError, ValueRangeError
+from weft._tensor.view import check_names, check_overlap, check_shape, check_writable, write
+from weft.errors import DimNameError, DTypeError, GradientError, OutOfRangeError, ValueRangeError
 from weft.ops._memory import require_addressable
 from weft.ops._strides import row_major
 from weft.ops._table import NO_FUNCTION
@@ -203,8 +204,8 @@ def resize_(input: Tensor, *sizes: object, memory_format: object = None) -> Tens
         raise OutOfRangeError("numel: integer multiplication overflow")
     require_addressable(wanted, input.itemsize)
     more = prod(wanted) - input.numel()
-    if more > 0 and external_memory_of(owner_of(input)) is not None:
-        raise ShapeError("Trying to resize storage that is not resizable: its memory is also that of another object")
+    if more > 0:
+        require_resizable(owner_of(input))
     alone = input._alias is None and all(ref() is None for ref in input._views or ())
     offset = layout_of(input, exact=True).offset
     if not (alone and more >= 0):

@@ -75,11 +75,8 @@ class WorkerPool:
         self._links.append(ours)
         args = (payload, theirs, self._segments[worker], worker, workers, base_seed)
         inherited = [link for pool in _pools for link in pool._links]
-        process = (
-            context.Process(target=work_forked, args=(inherited, *args), daemon=True)
-            if self._forks
-            else context.Process(target=work, args=args, daemon=True)
-        )
+        target, args = (work_forked, (inherited, *args)) if self._forks else (work, args)
+        process = context.Process(target=target, args=args, daemon=True)
         with _worker_environment(_ENVIRONMENT | (_QUIET if worker else {})), main_if_importable(), theirs:
             process.start()
         self._processes.append(process)
