@@ -20,7 +20,7 @@ import numpy as np
 from weft._base.files import followed, output_file
 from weft._base.types import Arg, PathLike
 from weft._checkpoint.buffers import Bytes
-from weft._lazy.external import ALIGNMENT, room
+from weft._lazy.aligned import ALIGNMENT, room
 from weft.errors import CheckpointError
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # archives of equal objects are equal

@@ -17,7 +17,7 @@ from weft._base.types import Json
 from weft._checkpoint.archive import filled
 from weft._checkpoint.buffers import Bytes, array_on, bytes_of, computed, elements_of, tensor_of
 from weft._checkpoint.storages import is_shape
-from weft._lazy.external import ALIGNMENT
+from weft._lazy.aligned import ALIGNMENT
 from weft._tensor.dim_names import checked_names, set_names
 from weft._tensor.tensor import Tensor
 from weft.errors import CheckpointError

@@ -29,7 +29,7 @@ from weft._checkpoint.torch_layouts import (
     rebuilt_quantized,
     rebuilt_sparse,
 )
-from weft._lazy.external import room
+from weft._lazy.aligned import room
 from weft._lazy.owner import Stored
 from weft._tensor.alias import owner_of
 from weft._tensor.copying import handle_on, rebuild_owned, restored

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Sequence
-from math import prod
 from sys import getrefcount
 from typing import Any
 
@@ -25,6 +23,7 @@ from weft._base.device import CPU
 from weft._base.forks import hold_over_forks
 from weft._base.state import Ambient
 from weft._lazy import refcounts
+from weft._lazy.aligned import Array, copied
 from weft._lazy.aval import Aval, in_memory
 from weft._lazy.flushing import host_array
 from weft._lazy.infer import Call, signature_of
@@ -32,45 +31,14 @@ from weft._lazy.interpreted import evaluated
 from weft._lazy.interpreter import quiet
 from weft._lazy.layouts import layout_after
 from weft._lazy.record import record
-from weft._lazy.runtime import telling_of_memory
 from weft._lazy.value import Doubt, StandIn, Value, tick
 from weft.ops._strides import Layout
-
-Array = np.ndarray[Any, Any]
-
-ALIGNMENT = 64
-"""XLA can use host memory without a copy if its address is a multiple of this."""
-
-_LEAST_ALIGNED = 1 << 12  # elements from which on a second copy costs more than aligned memory
 
 ownership_lock = threading.RLock()
 """Held while memory is given to Weft or to a user, so that one thread cannot do the one while another does the other.
 
 It is reentrant, since finalizers may run within."""
 hold_over_forks(ownership_lock)
-
-
-def room(size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Aligned, uninitialised memory of `size` bytes, which an array may use without a copy."""
-    with telling_of_memory(CPU):
-        whole = np.empty(size + ALIGNMENT, np.uint8)
-    start = -whole.ctypes.data % ALIGNMENT
-    return whole[start : start + size]
-
-
-def room_like(shape: Sequence[int], dtype: Any) -> Array:
-    """Memory for an array of this shape and NumPy type; aligned by `room` if that pays."""
-    count = prod(shape)
-    if count < _LEAST_ALIGNED:
-        return np.empty(shape, dtype)
-    return room(count * np.dtype(dtype).itemsize).view(dtype).reshape(shape)
-
-
-def copied(array: Array) -> Array:
-    """A dense copy of an array, in memory that XLA can use."""
-    result = room_like(array.shape, array.dtype)
-    result[...] = array
-    return result
 
 
 class _InternalView(np.ndarray[Any, Any]):

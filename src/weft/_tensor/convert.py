@@ -37,8 +37,9 @@ from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user, warn_user
 from weft._base.state import ambient, default_dtype
 from weft._base.types import Arg
+from weft._lazy.aligned import ALIGNMENT, copied
 from weft._lazy.aval import Aval, aval_of, marked
-from weft._lazy.external import ALIGNMENT, ExternalMemory, copied, external_value, taken_in
+from weft._lazy.external import ExternalMemory, external_value, taken_in
 from weft._lazy.moving import moved_value, put
 from weft._lazy.runtime import device_of, jax_device
 from weft._tensor.alias import strided_step

@@ -6,11 +6,8 @@ import weakref
 
 import numpy as np
 
-from weft._base.device import CPU
-from weft._lazy.runtime import telling_of_memory
+from weft._lazy.aligned import room
 from weft._lazy.value import Value
-
-_ALIGNMENT = 64
 
 
 class Memory:
@@ -24,12 +21,9 @@ class Memory:
     __slots__ = ("_bytes", "_source", "start")
 
     def __init__(self, size: int) -> None:
-        with telling_of_memory(CPU):
-            room = np.zeros(size + _ALIGNMENT, np.uint8)
-        skipped = -room.ctypes.data % _ALIGNMENT
-        self._bytes = room[skipped : skipped + size]
+        self._bytes = room(size, np.zeros)
         self._source: weakref.ref[Value] | None = None
-        self.start: int = room.ctypes.data + skipped
+        self.start: int = self._bytes.ctypes.data
 
     def __len__(self) -> int:
         return len(self._bytes)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft._base.types import Arg
-from weft._lazy.external import room_like
+from weft._lazy.aligned import room_like
 from weft._tensor.codegen import op
 from weft._tensor.convert import from_numpy_array
 from weft._tensor.tensor import Tensor

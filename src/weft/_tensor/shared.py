@@ -17,8 +17,9 @@ import numpy as np
 from weft._base.device import CPU
 from weft._base.dtype import DType
 from weft._base.state import using
+from weft._lazy.aligned import Array
 from weft._lazy.aval import aval_of
-from weft._lazy.external import Array, ExternalMemory, external_value
+from weft._lazy.external import ExternalMemory, external_value
 from weft._tensor.alias import layout_of, owner_of
 from weft._tensor.base import new_handle
 from weft._tensor.convert import from_numpy_array

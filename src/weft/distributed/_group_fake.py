@@ -8,7 +8,7 @@ from datetime import timedelta
 import numpy as np
 
 from weft._comm.stores.store import HashStore, Store
-from weft._lazy.external import room_like
+from weft._lazy.aligned import room_like
 from weft.distributed._group_backend import GroupBackend
 from weft.distributed._messages import Array
 from weft.distributed._reduce_op import Reduction

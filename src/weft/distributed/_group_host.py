@@ -18,7 +18,7 @@ from weft._comm.groups.operations import Operations
 from weft._comm.groups.request_collectives import MessageCollectives
 from weft._comm.shared_memory.memory import Memory, PrivateMemory, SharedMemory
 from weft._comm.stores.store import Store
-from weft._lazy.external import room_like
+from weft._lazy.aligned import room_like
 from weft.distributed._group_backend import GroupBackend
 from weft.distributed._messages import Array
 from weft.distributed._reduce_op import PremulSum, Reduction, word_of

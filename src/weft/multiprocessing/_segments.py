@@ -79,40 +79,57 @@ class _ByName(Segment):
 class Handle:
     """What is sent of a segment."""
 
-    size: int
+    def __init__(self, size: int) -> None:
+        self.size = size
 
     def opened(self) -> Segment:
         """The segment, mapped in this process; the same object as long as it lives here."""
+        file = self._file()
+        status = os.fstat(file)
+        segment = _mapped.get((status.st_dev, status.st_ino))
+        if segment is None:
+            return self._mapped(file)
+        os.close(file)
+        self._drop()
+        return segment
+
+    def _file(self) -> int:
+        """A descriptor of the file."""
         raise NotImplementedError
+
+    def _mapped(self, file: int) -> Segment:
+        """A new segment, which takes over the descriptor."""
+        raise NotImplementedError
+
+    def _drop(self) -> None:
+        """Give up what was sent, where the segment is here already."""
 
 
 class _DescriptorHandle(Handle):
     def __init__(self, descriptor: Any, size: int) -> None:
+        super().__init__(size)
         self._descriptor = descriptor
-        self.size = size
 
-    def opened(self) -> Segment:
-        file = self._descriptor.detach()
-        segment = _mapped_here(file)
-        if segment is None:
-            return _ByDescriptor(file, self.size)
-        os.close(file)
-        return segment
+    def _file(self) -> int:
+        return self._descriptor.detach()
+
+    def _mapped(self, file: int) -> Segment:
+        return _ByDescriptor(file, self.size)
 
 
 class _NameHandle(Handle):
     def __init__(self, path: Path, size: int) -> None:
+        super().__init__(size)
         self._path = path
-        self.size = size
 
-    def opened(self) -> Segment:
-        file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
-        segment = _mapped_here(file)
-        if segment is None:
-            return _ByName(file, self.size, self._path)
-        os.close(file)
+    def _file(self) -> int:
+        return os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+
+    def _mapped(self, file: int) -> Segment:
+        return _ByName(file, self.size, self._path)
+
+    def _drop(self) -> None:
         _remove(self._path, os.getpid())
-        return segment
 
 
 def new_segment(size: int) -> Segment:
@@ -126,11 +143,6 @@ def new_segment(size: int) -> Segment:
     resource_tracker.register(f"/{path.name}", "shared_memory")
     os.ftruncate(file, max(size, 1))
     return _ByName(file, size, path)
-
-
-def _mapped_here(file: int) -> Segment | None:
-    status = os.fstat(file)
-    return _mapped.get((status.st_dev, status.st_ino))
 
 
 def _new_path() -> Path:

@@ -13,7 +13,7 @@ import numpy as np
 
 from weft._checkpoint.archive import write_to_path
 from weft._checkpoint.tensorfile import TensorFile, writer_of
-from weft._lazy.external import ALIGNMENT
+from weft._lazy.aligned import ALIGNMENT
 from weft._tensor.convert import from_host
 from weft._tensor.copying import require_whole
 from weft._tensor.tensor import Tensor, wrap

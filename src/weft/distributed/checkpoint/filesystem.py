@@ -26,7 +26,7 @@ from weft._base.temporary import remove_stale
 from weft._base.types import Arg, Result
 from weft._checkpoint.archive import mapped_file
 from weft._checkpoint.buffers import Bytes, array_on, computed, tensor_of
-from weft._lazy.external import room
+from weft._lazy.aligned import room
 from weft._tensor.tensor import Tensor
 from weft.distributed.checkpoint._checked import check_metadata
 from weft.distributed.checkpoint._former_metadata import read_former_metadata

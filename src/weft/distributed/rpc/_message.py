@@ -21,8 +21,8 @@ from weft._base.dtype import dtype_named
 from weft._base.state import ambient
 from weft._base.types import Arg, Result, SavedState
 from weft._comm.shared_memory.loans import FrozenBytes
+from weft._lazy.aligned import room
 from weft._lazy.aval import aval_of
-from weft._lazy.external import room
 from weft._lazy.value import Value
 from weft._tensor.base import new_handle
 from weft._tensor.convert import existing

@@ -10,7 +10,7 @@ from weft._comm.transport import wire
 from weft._comm.transport.chunks import Chunks, PendingFrame
 from weft._comm.transport.pipe import Bytes, CallPipe
 from weft._comm.transport.reactor import Reactor
-from weft._lazy.external import room
+from weft._lazy.aligned import room
 from weft.distributed.rpc._protocol import Frame, Mark
 from weft.errors import DistNetworkError
 

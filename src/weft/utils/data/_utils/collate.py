@@ -10,7 +10,7 @@ import numpy as np
 
 from weft._base.dtype import float64
 from weft._base.types import AnyCallable, PyTree
-from weft._lazy.external import room_like
+from weft._lazy.aligned import room_like
 from weft._tensor.codegen import op
 from weft._tensor.convert import as_tensor, from_host, tensor
 from weft._tensor.dim_names import names_of, set_names

@@ -23,8 +23,8 @@ from weft._base.device import CPU
 from weft._base.dtype import DType
 from weft._base.types import PyTree, SavedState
 from weft._comm.shared_memory.loans import on_loan
+from weft._lazy.aligned import ALIGNMENT, room
 from weft._lazy.aval import aval_of
-from weft._lazy.external import ALIGNMENT, room
 from weft._lazy.runtime import jax_device
 from weft._lazy.sites import noted
 from weft._lazy.value import Value
