@@ -93,6 +93,7 @@ def exported(
         raise PreconditionError("stream should be None on cpu.")
     if dl_device is not None and dl_device[0] != DLDeviceType.kDLCPU:
         raise ExportError(f"Unsupported device_type: {int(dl_device[0])}; a tensor of the CPU is exported there")
+    # NumPy refuses the types that it has not. So the bits go as integers, and the capsule is told what they are.
     code = _CODES.get(self.dtype)
     array = (self if code is None else self.view(_BITS[self.itemsize])).numpy()
     capsule = array.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)

@@ -70,6 +70,7 @@ def unpacked(raw: np.ndarray) -> tuple[int, int]:
     if state["seeded"] != 1 or not 0 < state["left"] <= _WORDS or state["next"] > _WORDS:
         raise SettingError("Invalid mt19937 state: the RNG state has the size of PyTorch's, but was made otherwise")
     first = int(state["seed"]) % 2**64
+    # All bytes count, since two states of one seed differ only in how far they have come.
     seed = int.from_bytes(hashlib.sha256(content).digest()[:8], "little", signed=True)
     warn_user(
         f"this RNG state is that of PyTorch's mt19937 generator (started with the seed {first}), whose numbers "

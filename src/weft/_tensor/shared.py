@@ -67,6 +67,7 @@ def file_tensor(filename: str, count: int, dtype: DType, *, shared: bool) -> Ten
             raise ShapeError(f"file <{filename}> size <{length}> is smaller than the required mapping size <{size}>")
         if length < size:
             os.ftruncate(file, size)
+        # A copy-on-write mapping may be written to, as XLA's arrays over it need, and leaves the file as it is.
         access = mmap.ACCESS_WRITE if shared else mmap.ACCESS_COPY
         content: Any = mmap.mmap(file, size, access=access) if size else b""
     finally:
