@@ -11,7 +11,7 @@ import pytest
 import weft
 from weft._base import config
 from weft._base.state import ambient
-from weft._lazy import flushing
+from weft._lazy import flushing, running
 from weft._lazy.value import Value
 from weft._tensor.convert import from_numpy_array
 
@@ -115,13 +115,13 @@ def test_a_loop_that_reads_nothing_stays_small(compilations, steps):
 def donated(monkeypatch):
     """Positions of the buffers given away by each program."""
     seen = []
-    run = flushing.execute
+    run = running.execute
 
     def spy(program, graph, *rest):
         seen.append(tuple(graph.donated))
         return run(program, graph, *rest)
 
-    monkeypatch.setattr(flushing, "execute", spy)
+    monkeypatch.setattr(running, "execute", spy)
     return seen
 
 
@@ -215,7 +215,7 @@ def test_steps_make_no_cyclic_garbage():
 
 
 def test_a_failed_program_leaves_its_values_pending(monkeypatch):
-    run = flushing.execute
+    run = running.execute
     failures = [MemoryError("no memory left")]
 
     def fails_once(*args):
@@ -223,7 +223,7 @@ def test_a_failed_program_leaves_its_values_pending(monkeypatch):
             raise failures.pop()
         return run(*args)
 
-    monkeypatch.setattr(flushing, "execute", fails_once)
+    monkeypatch.setattr(running, "execute", fails_once)
     y = weft.ones(2) + 1
     with pytest.raises(MemoryError, match="no memory left"):
         y.tolist()
@@ -246,7 +246,7 @@ def test_a_loop_of_writes_is_cut_into_equal_programs(compilations):
 
 def test_another_thread_may_compute_what_this_one_is_about_to(monkeypatch):
     taken, computed = threading.Event(), threading.Event()
-    take, recorded, raised = flushing._take, [], []
+    take, recorded, raised = flushing.take_living, [], []
 
     def take_and_wait(values, living):
         take(values, living)
@@ -263,7 +263,7 @@ def test_another_thread_may_compute_what_this_one_is_about_to(monkeypatch):
         except BaseException as error:
             raised.append(error)
 
-    monkeypatch.setattr(flushing, "_take", take_and_wait)
+    monkeypatch.setattr(flushing, "take_living", take_and_wait)
     thread = threading.Thread(target=record_and_flush)
     thread.start()
     assert taken.wait(60)

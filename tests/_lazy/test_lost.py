@@ -4,7 +4,7 @@ import pytest
 
 import weft
 from weft import nn
-from weft._lazy.flushing import array_of
+from weft._lazy.reading import array_of
 from weft.errors import LostError
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import weft
 from weft._base import config
 from weft._base.state import Pending, ambient, using
-from weft._lazy import flushing, plan, refcounts
+from weft._lazy import liveness, plan, refcounts, running
 from weft._lazy.refcounts import UNKNOWN, WAYS, calibrated
 
 SIZE = 1024  # floats, as many as are worth donating
@@ -80,13 +80,13 @@ def donated(monkeypatch):
     """How many buffers each program was given."""
     numbers = []
     monkeypatch.setattr(config, "TIER", "compiled")
-    run = flushing.execute
+    run = running.execute
 
     def spy(program, graph, *rest):
         numbers.append(len(graph.donated))
         return run(program, graph, *rest)
 
-    monkeypatch.setattr(flushing, "execute", spy)
+    monkeypatch.setattr(running, "execute", spy)
     return numbers
 
 
@@ -96,7 +96,7 @@ def unknown(monkeypatch):
 
 def borrowing(monkeypatch):
     """An interpreter that makes one reference less; a further one is that of the function that stands in."""
-    for module in (plan, flushing):
+    for module in (plan, liveness):
         monkeypatch.setattr(module, "getrefcount", lambda value: getrefcount(value) - STANDING_IN - 1)
     monkeypatch.setattr(refcounts, "IN_A_LOCAL", refcounts.IN_A_LOCAL - 1)
 

@@ -10,7 +10,7 @@ import pytest
 
 import weft
 from weft._base.state import ambient
-from weft._lazy import flushing, infer
+from weft._lazy import infer, running
 
 
 def in_threads(count, work):
@@ -69,21 +69,21 @@ def two_flushes(monkeypatch):
 
     @contextmanager
     def begin(outcome=lambda: None):
-        running, go_on = threading.Event(), threading.Event()
-        run = flushing.execute
+        started, go_on = threading.Event(), threading.Event()
+        run = running.execute
 
         def held(*args):
-            if not running.is_set():
-                running.set()
+            if not started.is_set():
+                started.set()
                 assert go_on.wait(60)
                 outcome()
             return run(*args)
 
-        monkeypatch.setattr(flushing, "execute", held)
+        monkeypatch.setattr(running, "execute", held)
         shared = weft.ones(3) + 1
         with ThreadPoolExecutor(2) as pool:
             first = pool.submit(shared.tolist)
-            assert running.wait(60)
+            assert started.wait(60)
             second = pool.submit(lambda: (shared * 2).tolist())
             go_on.set()
             yield first, second

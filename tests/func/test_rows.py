@@ -11,7 +11,7 @@ from weft._autograd.derive import derivative_of
 from weft._autograd.forward import pushforward_of
 from weft._base.state import ambient, using
 from weft._lazy.batched import batched
-from weft._lazy.flushing import host_array
+from weft._lazy.reading import host_array
 from weft._lazy.record import record
 from weft._lazy.value import Value
 from weft.errors import WeftError

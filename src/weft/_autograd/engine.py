@@ -31,8 +31,8 @@ from weft._base.device import META
 from weft._base.state import Ambient, ambient, enter, leave
 from weft._base.timeline import Phase, spanned
 from weft._lazy.call import ONE
-from weft._lazy.flushing import array_of
 from weft._lazy.infer import Call, call_of, signature_of
+from weft._lazy.reading import array_of
 from weft._lazy.record import record
 from weft._lazy.role import INTERIOR, Freed, Interior, Leaf, Role, custom_of
 from weft._lazy.value import Executed, Link, Value, recorded

@@ -11,7 +11,9 @@ from weft._base.device import CPU, META, device
 from weft._base.dtype import DType, bool_
 from weft._base.state import ambient
 from weft._lazy.aval import aval_of
-from weft._lazy.flushing import array_of, flush, report
+from weft._lazy.checks import report
+from weft._lazy.flushing import flush
+from weft._lazy.reading import array_of
 from weft._lazy.runtime import jax_device
 from weft._lazy.sites import noted
 from weft._lazy.value import NO_DATA, Value

@@ -11,7 +11,7 @@ import jax.core
 from weft._base.types import AnyCallable, Arg, PyTree
 from weft._interop.structure import Flat, arrays_in, tensors_in
 from weft._interop.trace import traced
-from weft._lazy.flushing import array_of
+from weft._lazy.reading import array_of
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError
 

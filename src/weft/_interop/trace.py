@@ -22,9 +22,9 @@ from weft._base.types import Arg
 from weft._dispatch import apply
 from weft._lazy.aval import aval_of
 from weft._lazy.call import ONE
-from weft._lazy.flushing import array_of
 from weft._lazy.infer import call_of
 from weft._lazy.outline import outline
+from weft._lazy.reading import array_of
 from weft._lazy.role import Leaf
 from weft._lazy.runtime import default_jax_device, named
 from weft._lazy.value import Value

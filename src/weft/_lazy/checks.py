@@ -8,7 +8,7 @@ every value computed from the application is in doubt; if the code is bad, every
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from weft._base.pending import Pending
 from weft._base.state import Ambient
 from weft._base.types import Arg
 from weft._lazy.general import with_letters
@@ -108,3 +109,31 @@ def _at_hand(value: Value) -> np.ndarray | None:
     """The elements of a value that are in this process's memory, or being computed there; else None."""
     # Waits if it is being computed, so that what is recorded does not depend on time.
     return value.at_hand() if value.aval.weak or value.aval.device.type == "cpu" else None
+
+
+def report(pending: Pending, most: int = 0) -> None:
+    """Raise the failures of this thread's checks that no living value can raise. At most `most` checks stay unread."""
+    checks = pending.checks
+    if len(checks) <= most:
+        return
+    pending.checks = []
+    while len(checks) > most:
+        check = checks.pop(0)
+        if check.code is not None and check.code.is_pending:  # recorded since
+            pending.checks.append(check)
+            continue
+        check.wait()
+        if check.failure is None or check.reported:
+            continue
+        if check.doubt is None or check.doubt() is None:
+            pending.checks += checks
+            raise check.error()
+        pending.checks.append(check)
+    pending.checks += checks
+
+
+def checks_of(region: Pending) -> Iterator[RecordedCheck]:
+    """The checks of a region's applications."""
+    for value in region:
+        if value.origin.signature.requirement is not None and value.doubt is not None:
+            yield value.doubt.check

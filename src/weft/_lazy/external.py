@@ -25,11 +25,11 @@ from weft._base.state import Ambient
 from weft._lazy import refcounts
 from weft._lazy.aligned import Array, copied
 from weft._lazy.aval import Aval, in_memory
-from weft._lazy.flushing import host_array
 from weft._lazy.infer import Call, signature_of
 from weft._lazy.interpreted import evaluated
 from weft._lazy.interpreter import quiet
 from weft._lazy.layouts import layout_after
+from weft._lazy.reading import host_array
 from weft._lazy.record import record
 from weft._lazy.value import Doubt, StandIn, Value, tick
 from weft.ops._strides import Layout

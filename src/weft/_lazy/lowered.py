@@ -12,8 +12,8 @@ import jax.numpy as jnp
 
 from weft._base.pending import Pending
 from weft._base.types import AnyCallable, Arg
-from weft._lazy.flushing import escaping
 from weft._lazy.form import Application
+from weft._lazy.liveness import escaping
 from weft._lazy.outline import form_of
 from weft._lazy.replicated import of_one_replica
 from weft._lazy.signature import Arrays, structs_of

@@ -13,7 +13,7 @@ from weft._base.state import ambient
 from weft._base.types import AnyArray
 from weft._lazy import metrics
 from weft._lazy.aval import aval_of, named, owned
-from weft._lazy.flushing import array_of
+from weft._lazy.reading import array_of
 from weft._lazy.role import Interior
 from weft._lazy.runtime import jax_device
 from weft._lazy.signature import Signature

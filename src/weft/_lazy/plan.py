@@ -7,10 +7,13 @@ itself are calibrated (`refcounts`).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from sys import getrefcount
 
+from weft._base.collector import collector_paused
+from weft._base.forks import hold_over_forks
 from weft._base.numpy_guards import ARRAY
 from weft._base.types import AnyArray, Arg
 from weft._lazy import refcounts
@@ -20,6 +23,10 @@ from weft._lazy.runtime import is_ready
 from weft._lazy.signature import Output
 from weft._lazy.value import PENDING, Computing, Doubt, RecordedCheck, StandIn, Value, inputs_first, is_taped
 from weft.ops._native import LEAST_DONATION
+
+planning = threading.RLock()
+"""Held while values are claimed. A thread may take it twice: a finalizer can compute while the thread holds it."""
+hold_over_forks(planning)
 
 Reads = Callable[[Value], tuple[Sequence[int], Sequence[int]]]
 
@@ -65,7 +72,12 @@ class Batch:
 
 
 def plan(values: list[Value], wanted: tuple[Value, ...]) -> Batch | None:
-    """Number the graph, choose the outputs, and claim them."""
+    """Number the graph, choose the outputs, and claim them. Raises `Busy` if an input has no array yet."""
+    with planning, collector_paused:
+        return _planned(values, wanted)
+
+
+def _planned(values: list[Value], wanted: tuple[Value, ...]) -> Batch | None:
     graph = _Numbering()
     try:
         graph.add(values)

@@ -80,4 +80,4 @@ def _serve_modes(values: tuple[Value, ...], inputs: tuple[Value, ...], ambient: 
         flushing.flush(ambient.pending)
         for value in values[: values[0].aval.device is not META]:
             value.read()  # raises its check's failure
-        flushing.report(ambient.pending)
+        checks.report(ambient.pending)

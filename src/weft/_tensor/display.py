@@ -12,7 +12,7 @@ import numpy as np
 from weft._base.dtype import bool_, int64
 from weft._base.state import ambient, default_dtype
 from weft._base.types import Arg, SavedState
-from weft._lazy.flushing import report
+from weft._lazy.checks import report
 from weft._tensor.tensor import Tensor
 
 

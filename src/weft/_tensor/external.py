@@ -8,8 +8,9 @@ import numpy as np
 
 from weft._base.state import ambient
 from weft._lazy.aligned import Array, copied
+from weft._lazy.checks import report
 from weft._lazy.external import External, ExternalMemory, external_value, ownership_lock, user_view
-from weft._lazy.flushing import host_array, report
+from weft._lazy.reading import host_array
 from weft._lazy.role import Interior
 from weft._tensor.alias import layout_of, owner_of
 from weft._tensor.base import TensorBase

@@ -15,7 +15,7 @@ import numpy as np
 from weft._base.dtype import DType
 from weft._base.state import ambient
 from weft._base.types import Arg
-from weft._lazy import flushing
+from weft._lazy import checks, reading
 from weft._lazy.role import Leaf
 from weft._lazy.value import Value
 from weft._tensor.derived import Derived
@@ -104,13 +104,13 @@ class TensorBase(Derived):
 
     def _array(self) -> Array:
         """The jax array, computed now if necessary."""
-        return flushing.array_of(self._read_concrete())
+        return reading.array_of(self._read_concrete())
 
     def _host(self, *, decides: bool = False) -> np.ndarray:
         """The elements as a read-only NumPy array, after all index checks so far; `decides` is for control flow."""
-        array = flushing.host_array(self._read_concrete(decides=decides))
+        array = reading.host_array(self._read_concrete(decides=decides))
         array.flags.writeable = False
-        flushing.report(ambient().pending)
+        checks.report(ambient().pending)
         return array
 
     def _require_grad(self, requires_grad: object, refusal: str = "") -> Self:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterable
 
-from weft._lazy.flushing import on_exhausted
 from weft._lazy.living import array_in_memory
+from weft._lazy.running import on_exhausted
 from weft._lazy.value import Value, inputs_first
 from weft._tensor.base import TensorBase, value_of
 from weft._tensor.view import set_value

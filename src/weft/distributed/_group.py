@@ -25,7 +25,7 @@ from weft._base.types import Arg
 from weft._comm.stores.store import Store
 from weft._lazy.aval import Aval, in_memory
 from weft._lazy.external import taken_in
-from weft._lazy.flushing import array_of
+from weft._lazy.reading import array_of
 from weft._lazy.replicated import replication
 from weft._lazy.value import Value
 from weft._tensor.dim_names import take_names

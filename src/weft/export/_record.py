@@ -17,9 +17,9 @@ from weft._dispatch import apply
 from weft._interop.trace import TensorTrace
 from weft._lazy.aval import Aval, aval_of, in_memory
 from weft._lazy.call import ONE
-from weft._lazy.flushing import array_of
 from weft._lazy.infer import call_of
 from weft._lazy.outline import form_of, outline
+from weft._lazy.reading import array_of
 from weft._lazy.role import Leaf, Role
 from weft._lazy.value import Value
 from weft._tensor.alias import owner_of

@@ -24,7 +24,8 @@ from weft._base.site import end_at_user, line_of, warn_user
 from weft._base.state import Ambient, ambient, enter, leave, set_field
 from weft._base.types import AnyCallable, Arg, Args, AttributeValue, Kwargs, Result
 from weft._base.usage import log_api_usage_once
-from weft._lazy.flushing import escaping, flush
+from weft._lazy.flushing import flush
+from weft._lazy.liveness import escaping
 from weft._lazy.outline import has_user_derivatives
 from weft._lazy.role import Leaf
 from weft._tensor.alias import owner_of
