@@ -21,7 +21,6 @@ CORE := tests/_autograd tests/_lazy tests/_tensor/compile --ignore tests/_lazy/i
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[dev,plot]"
-	$(BIN)/python tools/native.py || true
 	touch $@
 
 $(VENV)/.oracle: $(VENV)/.installed
@@ -108,10 +107,10 @@ bench: $(VENV)/.oracle  ## measure against PyTorch; writes docs/benchmarks.md
 scale: $(VENV)/.installed  ## up to 10,000 agents in simulated time; writes docs/scale.json and docs/scale.svg, and prints the table
 	$(BIN)/python -m bench.scale
 
-native: $(VENV)/.installed  ## build the CPU kernels with the system's C++ compiler, as the environment does; all works without
+native: $(VENV)/.installed  ## build the extension with the system's C++ compiler, as the environment does; all works without
 	$(BIN)/python tools/native.py
 
-tidy: $(VENV)/.tidy  ## look through the CPU kernels by clang-tidy
+tidy: $(VENV)/.tidy  ## look through the extension by clang-tidy
 	$(BIN)/python tools/native.py --tidy
 
 stubs: $(VENV)/.installed  ## write the type stubs of the derived functions and methods

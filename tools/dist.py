@@ -1,18 +1,18 @@
 """`make dist`: build wheels and the source archive, look at what they hold, and try the wheels where nothing else is.
 
 Weft's wheel must hold the files of the package that git knows, the stubs that its build writes, and no others; the
-source archive all files that git knows, so tests and documentation too. `weft-native` holds the CPU kernels, for this
-system; without a compiler it is left out. The wheels are then installed in an environment of their own, in a temporary
-folder: first Weft alone.
+source archive all files that git knows, so tests and documentation too. There is a wheel for each supported version of
+Python that is on this machine, with the extension if there is a compiler. Each is then installed in an environment of
+its own, in a temporary folder, and tried.
 """
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
-import venv
 import zipfile
 from pathlib import Path
 
@@ -21,7 +21,7 @@ import path_stubs
 
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
-KERNEL_FILES = ("__init__.py", "libweft_native.so", "LICENSE")
+VERSIONS = ("3.11", "3.12", "3.13")
 STEP = """
 import weft
 from weft import nn
@@ -66,33 +66,42 @@ print(f"native kernels: {words}; they compute {count} operators of attention")
 
 
 def main() -> None:
-    for old in [*DIST.glob("weft-*.whl"), *DIST.glob("weft_native-*.whl"), *DIST.glob("weft-*.tar.gz")]:
+    for old in [*DIST.glob("weft-*.whl"), *DIST.glob("weft-*.tar.gz")]:
         old.unlink()
-    run(sys.executable, "-m", "build", "--outdir", str(DIST), str(ROOT))
-    (wheel,), (archive,) = DIST.glob("weft-*.whl"), DIST.glob("weft-*.tar.gz")
-    look_into_wheel(wheel)
+    pythons = [path for version in VERSIONS if (path := shutil.which(f"python{version}"))]
+    run(sys.executable, "-m", "build", "--sdist", "--outdir", str(DIST), str(ROOT))
+    (archive,) = DIST.glob("weft-*.tar.gz")
     look_into_archive(archive)
-    kernels = wheel_of_kernels()
-    with tempfile.TemporaryDirectory() as folder:
-        try_wheels(wheel, kernels, Path(folder))
-    print(f"{', '.join(path.name for path in (wheel, kernels, archive) if path)} are in {DIST.name}/")
+    for python in filter(is_there, pythons):
+        with tempfile.TemporaryDirectory() as folder:
+            environment = Path(folder, "env")
+            run(python, "-m", "venv", str(environment))
+            run(*pip(environment, "wheel"), "--no-deps", "--wheel-dir", folder, str(ROOT))
+            (built,) = Path(folder).glob("weft-*.whl")
+            wheel = Path(shutil.copy(built, DIST))
+            look_into_wheel(wheel)
+            try_wheel(wheel, environment, Path(folder))
+    print(f"{', '.join(path.name for path in sorted(DIST.glob('weft-*')))} are in {DIST.name}/")
 
 
-def wheel_of_kernels() -> Path | None:
-    """Build the kernels and their wheel; None without a compiler."""
-    if reason := native.build():
-        print(f"no wheel of the CPU kernels: {reason}")
-        return None
-    run(sys.executable, "-m", "build", "--wheel", "--outdir", str(DIST), str(native.NATIVE))
-    (wheel,) = DIST.glob("weft_native-*.whl")
-    require_same("the wheel of the CPU kernels", files_in(wheel), {f"weft_native/{name}" for name in KERNEL_FILES})
-    return wheel
+def is_there(python: str) -> bool:
+    """Whether a command is a Python, and not a stand-in for one that is not installed."""
+    return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
+
+
+def pip(environment: Path, command: str) -> list[str]:
+    """The beginning of a command of an environment's pip."""
+    return [str(environment / "bin" / "pip"), command, "--quiet", "--disable-pip-version-check"]
 
 
 def look_into_wheel(wheel: Path) -> None:
-    """Refuse a wheel with other files than the package's, and the stubs that its build writes."""
+    """Refuse a wheel with other files than the package's, the stubs that its build writes, and the extension."""
     known = {name.removeprefix("src/") for name in known_to_git("src")}
-    require_same("the wheel", files_in(wheel), known | {f"weft/{name}" for name in path_stubs.stubs()})
+    files = files_in(wheel)
+    extensions = {name for name in files if name.startswith("weft/_native.") and ".so" in name}
+    if len(extensions) != (native.compiler() is not None):
+        raise SystemExit(f"the wheel has {len(extensions)} extensions")
+    require_same("the wheel", files - extensions, known | {f"weft/{name}" for name in path_stubs.stubs()})
 
 
 def files_in(wheel: Path) -> set[str]:
@@ -124,20 +133,14 @@ def require_same(what: str, found: set[str], expected: set[str]) -> None:
         raise SystemExit(f"{what} lacks {', '.join(missing[:20])}")
 
 
-def try_wheels(wheel: Path, kernels: Path | None, folder: Path) -> None:
-    """Install the wheels and their dependencies, and use them outside of this folder: Weft alone, then with kernels."""
-    venv.create(folder / "env", with_pip=True)
-    tools = folder / "env" / "bin"
-    install = [str(tools / "pip"), "install", "--quiet", "--disable-pip-version-check"]
-    python = [str(tools / "python"), "-I", "-c"]
-    run(*install, str(wheel))
+def try_wheel(wheel: Path, environment: Path, folder: Path) -> None:
+    """Install the wheel and its dependencies, and use it outside of this folder."""
+    python = [str(environment / "bin" / "python"), "-I", "-c"]
+    run(*pip(environment, "install"), str(wheel))
     run(*python, STEP, cwd=folder)
-    run(*python, KERNELS, "not built", "0", cwd=folder)
-    run(str(tools / "weft"), "run", "--help", cwd=folder, quiet=True)
-    run(str(tools / "weft"), "-c", CHILD, cwd=folder)
-    if kernels:
-        run(*install, str(kernels))
-        run(*python, KERNELS, "in use", "1", cwd=folder)
+    run(*python, KERNELS, *(("in use", "1") if native.compiler() else ("not built", "0")), cwd=folder)
+    run(str(environment / "bin" / "weft"), "run", "--help", cwd=folder, quiet=True)
+    run(str(environment / "bin" / "weft"), "-c", CHILD, cwd=folder)
 
 
 def run(*command: str, cwd: Path = ROOT, quiet: bool = False) -> None:

@@ -1,11 +1,15 @@
-"""Build the CPU kernels of `native/` with the system's C++ compiler: `CXX`, or g++, or clang++.
+"""Build the extension `weft._native` from `native/` with the system's C++ compiler: `CXX`, or g++, or clang++.
 
     python tools/native.py [--sanitize] [--output FILE]
     python tools/native.py --tidy
 
-The kernels are compiled for AVX2 and for AVX-512, those for bfloat16 for what AVX-512 has for it and for AMX, into one
-library that chooses when it is loaded. `--sanitize` builds one that stops at wrong addresses and undefined behaviour; a
-process has to preload the compiler's libasan to load it. `--tidy` builds nothing, and shows what clang-tidy finds.
+It holds the kernels for XLA on CPUs, and the machine that records and interprets. The kernels are compiled for AVX2 and
+for AVX-512, those for bfloat16 for what AVX-512 has for it and for AMX; which are used is chosen when they are loaded.
+What has not changed since the last build is not compiled again (`build/native`). `--sanitize` builds an extension that
+stops at wrong addresses and undefined behaviour; a process has to preload the compiler's libasan to load it. `--tidy`
+builds nothing, and shows what clang-tidy finds.
+
+The build of a wheel, or of an editable installation, calls `build` (`tools/wheel.py`).
 """
 
 from __future__ import annotations
@@ -16,14 +20,19 @@ import platform
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jax.ffi
+import numpy as np
 
-NATIVE = Path(__file__).resolve().parent.parent / "native"
-LIBRARY = NATIVE / "weft_native" / "libweft_native.so"
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ROOT / "native" / "src"
+EXTENSION = ROOT / "src" / "weft" / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
+OBJECTS = ROOT / "build" / "native"
+PYTHON = ("module",)
 KERNELS = ("product", "conv", "conv_weight", "channels", "rows", "extremes", "attention", "recurrent", "optimizer")
 BF16_KERNELS = ("product_bf16",)
 AVX2 = ("-mavx2", "-mfma")
@@ -36,7 +45,7 @@ VARIANTS = {
     "amx": (BF16_KERNELS, (*AVX512_BF16, "-mamx-tile", "-mamx-bf16")),
 }
 FLAGS = (
-    *("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"),
+    *("-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-missing-field-initializers"),
     # Sums of products in one rounding; neither errno nor floating-point traps are looked at.
     *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
 )
@@ -49,16 +58,20 @@ def compiler() -> str | None:
     return next((path for name in names if (path := shutil.which(name))), None)
 
 
-def build(output: Path = LIBRARY, sanitize: bool = False) -> str | None:
-    """Write the library; the reason in words if this system or its compiler cannot."""
+def build(output: Path = EXTENSION, sanitize: bool = False) -> str | None:
+    """Write the extension; the reason in words if this system or its compiler cannot."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
-        return f"the kernels are for Linux on x86-64, not {sys.platform} on {platform.machine()}"
+        return f"the extension is for Linux on x86-64, not {sys.platform} on {platform.machine()}"
     cxx = compiler()
     if cxx is None:
         named = os.environ.get("CXX")
         return f"CXX names {named}, which is not found" if named else "no C++ compiler: install g++, or name one by CXX"
     try:
-        _compile(cxx, output, SANITIZE if sanitize else ())
+        if sanitize:
+            with tempfile.TemporaryDirectory() as folder:
+                _compile(cxx, output, Path(folder), SANITIZE)
+        else:
+            _compile(cxx, output, OBJECTS / sysconfig.get_config_var("SOABI"))
     except subprocess.CalledProcessError as error:
         return f"{Path(error.cmd[0]).name} fails; it has to be g++ 12 or later, or clang++"
     return None
@@ -69,27 +82,35 @@ Source = tuple[Path, str, tuple[str, ...]]
 
 
 def _sources() -> list[Source]:
-    sources: list[Source] = [(NATIVE / "src" / "ffi.cc", "ffi", ("-isystem", jax.ffi.include_dir()))]
+    headers = ("-isystem", sysconfig.get_path("include"), "-isystem", np.get_include())
+    sources: list[Source] = [(SOURCES / "ffi.cc", "ffi", ("-isystem", jax.ffi.include_dir()))]
+    sources += [(SOURCES / f"{name}.cc", name, headers) for name in PYTHON]
     for variant, (kernels, flags) in VARIANTS.items():
-        names = [(NATIVE / "src" / f"{name}.cc", f"{name}_{variant}") for name in kernels]
+        names = [(SOURCES / f"{name}.cc", f"{name}_{variant}") for name in kernels]
         sources += [(path, stem, (*flags, f"-DWEFT_VARIANT={variant}")) for path, stem in names]
     return sources
 
 
-def _compile(cxx: str, output: Path, extra: tuple[str, ...]) -> None:
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as threads:
+def _compile(cxx: str, output: Path, folder: Path, extra: tuple[str, ...] = ()) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    newest_header = max(path.stat().st_mtime for path in (*SOURCES.glob("*.h"), Path(__file__)))
 
-        def compiled(source: Source) -> str:
-            path, stem, flags = source
-            result = f"{folder}/{stem}.o"
-            subprocess.run([cxx, *FLAGS, *extra, *flags, "-c", str(path), "-o", result], check=True)
-            return result
+    def compiled(source: Source) -> str:
+        path, stem, flags = source
+        result = folder / f"{stem}.o"
+        newest = max(path.stat().st_mtime, newest_header)
+        if not result.exists() or result.stat().st_mtime < newest:
+            part = result.with_suffix(f".{os.getpid()}.part")
+            subprocess.run([cxx, *FLAGS, *extra, *flags, "-c", str(path), "-o", str(part)], check=True)
+            part.replace(result)
+        return str(result)
 
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
         objects = list(threads.map(compiled, _sources()))
-        # A process that has loaded the old library keeps it: the file is replaced, not written into.
-        part = output.with_suffix(f".{os.getpid()}.part")
-        subprocess.run([cxx, "-shared", "-pthread", *extra, *objects, "-o", str(part)], check=True)
-        part.replace(output)
+    # A process that has loaded the old extension keeps it: the file is replaced, not written into.
+    part = output.with_suffix(f".{os.getpid()}.part")
+    subprocess.run([cxx, "-shared", "-pthread", *extra, *objects, "-o", str(part)], check=True)
+    part.replace(output)
 
 
 def tidy() -> int:
@@ -103,7 +124,9 @@ def tidy() -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sanitize", action="store_true", help="stop at wrong addresses and undefined behaviour")
-    parser.add_argument("--output", type=Path, default=LIBRARY, help=f"the library, {LIBRARY.name} of the package")
+    parser.add_argument(
+        "--output", type=Path, default=EXTENSION, help=f"the extension, {EXTENSION.name} of the package"
+    )
     parser.add_argument("--tidy", action="store_true", help="show what clang-tidy finds, and build nothing")
     options = parser.parse_args()
     if options.tidy:

@@ -1,19 +1,16 @@
 """Type stubs of the modules that only `weft/_import_paths/table.py` has, one small file for each.
 
-The build of a wheel makes them, so the repository is without them, and they cannot be stale. Nothing of Weft is
-imported here, since a build has none of its dependencies.
+The build of a wheel makes them (`wheel.py`), so the repository is without them, and they cannot be stale. Nothing of
+Weft is imported here, since a build has few of its dependencies.
 """
 
 from __future__ import annotations
 
 import runpy
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 SOURCES = Path(__file__).resolve().parent.parent / "src"
-FOLDER = SOURCES.parent / "build" / "stubs"
 
 
 def stubs() -> dict[str, str]:
@@ -64,22 +61,3 @@ def tree(path: str, target: str, table: dict[str, str]) -> Iterator[tuple[str, s
     below |= {other.removeprefix(f"{target}.") for other in table if other.startswith(f"{target}.")}
     for name in sorted(name for name in below if name and not any(part[0] == "_" for part in name.split("."))):
         yield f"{path}.{name}", all_of(f"{target}.{name}")
-
-
-def get_build_hook() -> type:
-    """What hatchling asks this file for, which is only installed where it builds."""
-    interface: Any = import_module("hatchling.builders.hooks.plugin.interface").BuildHookInterface
-
-    class Stubs(interface):
-        """Adds the stubs to a wheel; an editable installation has none."""
-
-        def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-            if version == "editable":
-                return
-            for name, text in stubs().items():
-                file = FOLDER / name
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(text, encoding="utf-8")
-                build_data["force_include"][str(file)] = f"weft/{name}"
-
-    return Stubs

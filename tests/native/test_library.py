@@ -51,7 +51,7 @@ def test_missing_library(monkeypatch):
 
 
 def test_broken_library(monkeypatch, tmp_path):
-    path = tmp_path / "libweft_native.so"
+    path = tmp_path / "_native.so"
     path.write_text("no library")
     monkeypatch.setattr(library, "_path", lambda: path)
     assert "cannot be loaded" in library._load().words
@@ -59,7 +59,7 @@ def test_broken_library(monkeypatch, tmp_path):
 
 def test_library_that_was_cut_off(monkeypatch, tmp_path):
     """Loading one would end the process."""
-    whole, path = library._path().read_bytes(), tmp_path / "libweft_native.so"
+    whole, path = library._path().read_bytes(), tmp_path / "_native.so"
     monkeypatch.setattr(library, "_path", lambda: path)
     for size in (1, 100, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:size])
@@ -68,7 +68,7 @@ def test_library_that_was_cut_off(monkeypatch, tmp_path):
 
 def test_library_without_a_target(monkeypatch):
     monkeypatch.setattr(library, "_TARGETS", (*library._TARGETS, "weft_of_tomorrow"))
-    assert "has no weft_of_tomorrow; install weft-native again" in library._load().words
+    assert "has no weft_of_tomorrow; install Weft again" in library._load().words
 
 
 @pytest.mark.soak
@@ -170,6 +170,6 @@ def sanitized(tmp_path_factory):
     ]
     if not all(map(os.path.isabs, runtimes)):
         pytest.skip("the compiler has no sanitizers")
-    library = tmp_path_factory.mktemp("sanitized") / "libweft_native.so"
+    library = tmp_path_factory.mktemp("sanitized") / "_native.so"
     run("tools/native.py", "--sanitize", "--output", str(library))
     return library, " ".join(runtimes)

@@ -1,4 +1,4 @@
-"""The library of `native/`: loading it, and what all calls of its kernels share.
+"""The kernels of the extension `weft._native`: loading them, and what all calls of them share.
 
 It is loaded when it is first asked for. Where it is not built or does not fit this computer, `status` says why.
 """
@@ -8,10 +8,10 @@ It is loaded when it is first asked for. Where it is not built or does not fit t
 from __future__ import annotations
 
 import ctypes
-import importlib
 import platform
 import re
 import sys
+import sysconfig
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -107,7 +107,7 @@ def _load() -> _State:
         return _State(False, f"not for {sys.platform} on {platform.machine()}")
     path = _path()
     if path is None:
-        return _State(False, "not built: install weft-native, or run tools/native.py in a checkout")
+        return _State(False, "not built: install a C++ compiler, and then Weft again (in a checkout, make native)")
     try:
         _require_whole(path)
         library = ctypes.CDLL(str(path))
@@ -116,7 +116,7 @@ def _load() -> _State:
         return _State(False, f"cannot be loaded: {error}")
     missing = next((f"has no {name}" for name in _TARGETS if not hasattr(library, name)), None)
     if reason := _misfit(*versions) or missing:
-        return _State(False, f"{path} {reason}; install weft-native again, or run tools/native.py in a checkout")
+        return _State(False, f"{path} {reason}; install Weft again (in a checkout, make native)")
     instructions = _INSTRUCTIONS.get(library.weft_native_variant())
     if instructions is None:
         return _State(False, "this CPU has no AVX2")
@@ -130,11 +130,8 @@ def _load() -> _State:
 
 
 def _path() -> Path | None:
-    """The library of the installed package, or of the source checkout that this file is in."""
-    try:
-        path = Path(importlib.import_module("weft_native").path())
-    except ImportError:
-        path = Path(__file__).parents[4] / "native" / "weft_native" / "libweft_native.so"
+    """The file of the extension."""
+    path = Path(__file__).parents[2] / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
     return path if path.exists() else None
 
 
