@@ -1,7 +1,6 @@
 // The Python module `weft._native`.
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "objects.h"
 
 namespace {
 
@@ -14,4 +13,8 @@ PyModuleDef definition = {
 
 }  // namespace
 
-PyMODINIT_FUNC PyInit__native() { return PyModule_Create(&definition); }
+PyMODINIT_FUNC PyInit__native() {
+  weft::Ref module(PyModule_Create(&definition));
+  if (!module || !weft::init_recorder(module.get())) return nullptr;
+  return module.release();
+}

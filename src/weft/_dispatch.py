@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from weft._base.device import CPU, device
+from weft._base.native import native
 from weft._base.state import ambient
 from weft._lazy.autocast import cast_inputs
 from weft._lazy.aval import Aval
@@ -15,7 +16,7 @@ from weft._lazy.value import Value
 from weft.ops._dims import pointwise
 
 
-def apply(call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
+def _apply(call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
     """Record `call` on `inputs`, cast if autocast is on; returns the values of its outputs."""
     state = ambient()
     if state.autocast.enabled:
@@ -28,7 +29,7 @@ def apply(call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
             view = view_of(call, inputs, state)
             if view is not None:
                 return (view,)
-            return computed_at_once(call, inputs, state) or apply(call, tuple(map(taken_in, inputs)))
+            return computed_at_once(call, inputs, state) or _apply(call, tuple(map(taken_in, inputs)))
         # Owners are asked here alone: for their types there is no signature, unless one has kept it. Rows that give a
         # value an owner, or take it, are not theirs.
         for aval in avals:
@@ -39,6 +40,13 @@ def apply(call: Call, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
             avals = tuple([x.aval for x in inputs])
         signature = signature_of(call, avals)
     return record(signature, inputs, state)
+
+
+apply = _apply
+"""`_apply`, or its twin in the extension, which takes calls with a known signature."""
+if native is not None:
+    native.bind(apply=_apply)
+    apply = native.apply
 
 
 def _is_number_on_cpu(aval: Aval) -> bool:

@@ -1,1 +1,31 @@
-"""The extension: kernels for XLA on CPUs, and the machine of the first tier. It is there if a C++ compiler was."""
+"""The extension: kernels for XLA on CPUs, and twins in C++ of what records (`weft/_base/native.py`).
+
+It is there if there was a C++ compiler.
+"""
+
+from weft._base.state import Ambient
+from weft._base.types import Arg
+from weft._lazy.infer import Call
+from weft._lazy.signature import Signature
+from weft._lazy.value import Value
+from weft._tensor.tensor import Results, Tensor
+from weft.ops._table import OpDef
+
+def bind(**objects: object) -> None:
+    """Tell the extension of classes, constants and functions, each once; `native/src/objects.h` lists them."""
+
+def record(
+    signature: Signature, inputs: tuple[Value, ...], ambient: Ambient, doubt: Arg = None, /
+) -> tuple[Value, ...]: ...
+def apply(call: Call, inputs: tuple[Value, ...], /) -> tuple[Value, ...]: ...
+def operand(x: Arg, *, name: str = "", op: str = "") -> Value: ...
+def finish(op: OpDef, static: tuple[object, ...], values: list[Value], device: Arg = None, /) -> Results: ...
+def wrap(value: Value, /) -> Tensor: ...
+def tick() -> int:
+    """The number of the next recording."""
+
+class Recorder:
+    """Records a call of a row on one or two operands; returns None if the call needs the general function."""
+
+    def __init__(self, call: Call, operands: int, takes_number: bool = False) -> None: ...
+    def __call__(self, *operands: Arg) -> Tensor | None: ...

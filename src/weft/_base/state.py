@@ -14,6 +14,7 @@ from weft._base import config
 from weft._base.autocast import NO_AUTOCAST, Autocast
 from weft._base.cell import Cell
 from weft._base.dtype import DType, float32
+from weft._base.native import native
 from weft._base.of_pytorch import way_from_pytorch
 from weft._base.overriding import Overrides, raise_overridden
 from weft._base.pending import Pending
@@ -75,7 +76,8 @@ class Ambient:
     capture    the capture that is told of what a function does, or None
     overrides  who is asked before public functions run
     watched    whether something is done at every recording
-    plain      whether no mode needs more than recording with gradients; the fast path checks only that
+    simple     whether no mode needs more than recording, with gradients or without
+    plain      whether it is simple, with gradients; the fast path checks only that
     """
 
     __slots__ = (
@@ -87,6 +89,7 @@ class Ambient:
         "overrides",
         "pending",
         "plain",
+        "simple",
         "watched",
         "watchers",
     )
@@ -111,7 +114,8 @@ class Ambient:
         self.watchers = watchers
         self.context = context
         self.watched = watched = capture is not None or watchers.are_there or Noting.on
-        self.plain = grad and not watched and not autocast.enabled
+        self.simple = simple = not (watched or inference or autocast.enabled)
+        self.plain = simple and grad
 
     def replaced(self, **fields: object) -> Ambient:
         """The state with other fields, also those of its records."""
@@ -163,6 +167,10 @@ class OverriddenAmbient(Ambient):
 _ambient: ContextVar[Ambient | None] = ContextVar("weft_ambient", default=None)
 peek = _ambient.get
 """The ambient record, or None in a thread that has none yet. The fast path calls it."""
+
+
+if native is not None:
+    native.bind(Ambient=Ambient, context=_ambient)
 
 
 def ambient() -> Ambient:

@@ -8,6 +8,7 @@ from typing import Any
 
 from weft._base.device import CPU, META, device
 from weft._base.dtype import DType
+from weft._base.native import native
 from weft._base.size import size_of
 from weft._base.types import Arg
 from weft._lazy.owner import Distributed, Owner
@@ -67,6 +68,9 @@ class Aval:
         owner = "" if self.owner is None else f" of {self.owner.describe()}"
         return f"{self.dtype.name}{list(self.shape)}{names}{owner}"
 
+
+if native is not None:
+    native.bind(Aval=Aval)
 
 # no cell: a cache, keyed by all that its entries depend on
 _devices = {CPU: CPU, META: META}

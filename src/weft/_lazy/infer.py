@@ -11,6 +11,7 @@ from weft._base import state
 from weft._base.device import CPU, META, device
 from weft._base.dtype import DType, bool_, complex128, float64, int64
 from weft._base.interrupts import uninterrupted
+from weft._base.native import native
 from weft._base.site import warn_user
 from weft._base.timeline import Phase, spanned
 from weft._base.types import AnyArray, Arg, Args
@@ -58,6 +59,9 @@ class Call(BoundOp):
 # no cell: a cache, keyed by all that its entries depend on; another default type clears it
 _calls: dict[object, Call] = {}
 _MOST_CALLS = 65_536
+
+if native is not None:
+    native.bind(Call=Call, calls=_calls)
 
 
 def call_of(op: OpDef, static: Args, device: device | None = None) -> Call:

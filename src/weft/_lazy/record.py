@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from weft._base.device import META
+from weft._base.native import native
 from weft._base.site import Noting, user_site
 from weft._base.state import Ambient
 from weft._lazy import checks, flushing, sites
@@ -14,7 +15,7 @@ from weft._lazy.value import Shared, Value, recorded
 from weft.errors import GradientError
 
 
-def record(
+def _record(
     signature: Signature, inputs: tuple[Value, ...], ambient: Ambient, doubt: checks.Doubt | None = None
 ) -> tuple[Value, ...]:
     """Record an application, and apply the modes; returns the values of its main outputs.
@@ -52,6 +53,13 @@ def record(
     if ambient.watched:
         _serve_modes(main, inputs, ambient)
     return main
+
+
+record = _record
+"""`_record`, or its twin in the extension, which records where there is neither a mode nor a precondition."""
+if native is not None:
+    native.bind(record=_record, at_limit=flushing.at_limit)
+    record = native.record
 
 
 def saved_inference() -> GradientError:

@@ -97,7 +97,7 @@ def computed_at_once(values: list[Value]) -> bool:
     if len(values) > _FEW:
         return False
     try:
-        return _are_quick(values) and (_told(values) if Listeners.all else _evaluated(values))
+        return _are_quick(values) and (_evaluated_as_span(values) if Listeners.all else _evaluated(values))
     except MemoryError:
         return False
     except RuntimeError:
@@ -145,7 +145,7 @@ def _evaluated(values: Sequence[Value]) -> bool:
     return True
 
 
-def _told(values: Sequence[Value]) -> bool:
+def _evaluated_as_span(values: Sequence[Value]) -> bool:
     """`_evaluated`, as a span of the timeline."""
     applications = [(value.origin.signature, value.time) for value in values if value.origin is not None]
     start = time.perf_counter_ns()

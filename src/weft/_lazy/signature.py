@@ -9,6 +9,7 @@ import jax
 
 from weft._base.device import device
 from weft._base.dtype import from_numpy
+from weft._base.native import native
 from weft._base.timeline import Phase, spanned
 from weft._base.types import AnyCallable, Arg
 from weft._lazy.aval import Aval, aval_of, named
@@ -203,6 +204,10 @@ class Signature:
         self.requirement = requirement
         for output in self.outputs:
             output.alone = len(self.outputs) == 1 and requirement is None
+
+
+if native is not None:
+    native.bind(Output=Output, Signature=Signature)
 
 
 def operators_of(signatures: Iterable[Signature]) -> tuple[int, int]:

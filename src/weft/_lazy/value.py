@@ -14,6 +14,7 @@ import numpy as np
 from jax.core import Tracer
 
 from weft._base.dtype import bool_
+from weft._base.native import native
 from weft._base.site import user_site
 from weft._base.state import Ambient, ambient
 from weft._base.timeline import Phase, spanned
@@ -59,7 +60,7 @@ class Shared(tuple["Value", ...]):
     key: int | None = None
 
 
-tick = count(1).__next__
+tick = count(1).__next__ if native is None else native.tick
 """The number of the next recording."""
 
 
@@ -300,6 +301,10 @@ class Value:
         if self.aval.weak:
             return np.asarray(content, self.aval.dtype.numpy)
         return None if isinstance(content, (StandIn, Tracer)) else np.asarray(content)
+
+
+if native is not None:
+    native.bind(Value=Value, Shared=Shared, PENDING=PENDING)
 
 
 def is_taped(value: Value) -> bool:

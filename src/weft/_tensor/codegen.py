@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from weft._base.device import default_device, device
 from weft._base.generated import execute
+from weft._base.native import native
 from weft._base.state import ambient
 from weft._base.types import AnyCallable, Arg, Args
 from weft._dispatch import apply
@@ -64,6 +65,13 @@ def _finish(op: OpDef, static: tuple[object, ...], values: list[Value], device: 
     return tuple_of(op)(*map(wrap, results))
 
 
+finish = _finish
+"""`_finish`, or its twin in the extension."""
+if native is not None:
+    native.bind(finish=_finish, tuple_of=tuple_of)
+    finish = native.finish
+
+
 def _finish_view(op: OpDef, static: tuple[object, ...], values: list[Value], source: Tensor) -> Tensor:
     call = call_of(op, static)
     if op.types.autocast is not _NOT_CAST and (state := ambient()).autocast.enabled:
@@ -110,7 +118,7 @@ _SCOPE: dict[str, object] = {
     "_dims_one_by_one": arguments.dims_one_by_one,
     "_device": _device,
     "_draw": _draw,
-    "_finish": _finish,
+    "_finish": finish,
     "_finish_view": _finish_view,
     "_write_out": write_out,
     "_type_of_out": type_of_out,

@@ -1,4 +1,4 @@
-"""Inlined code for the common call: only tensors, no mode, and a known signature.
+"""The common call: only tensors, no mode, and a known signature. The extension has it (`Recorder`), or inlined code.
 
 Every other call takes the general path. One `try` distinguishes a tensor with a value from a number and from a stale
 view, since neither of these has a value with a type.
@@ -7,7 +7,9 @@ view, since neither of these has a value with a type.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from weft._base.native import native
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user
 from weft._base.state import peek
@@ -21,6 +23,9 @@ from weft._tensor.scalar import number
 from weft._tensor.state import NO_FACTS
 from weft._tensor.tensor import Results, Tensor, operand, wrap
 
+if TYPE_CHECKING:
+    from weft._native import Recorder
+
 _new = object.__new__
 _NO_VALUE = (AttributeError, Overridden)
 _NUMBERS = frozenset({bool, int, float, complex})
@@ -28,6 +33,49 @@ _NUMBERS = frozenset({bool, int, float, complex})
 
 def unary(call: Call, general: AnyCallable) -> Callable[[Arg], Results]:
     """A function of one tensor."""
+    return _unary(call, general) if native is None else _recorded_unary(native.Recorder(call, 1), general)
+
+
+def binary(call: Call, general: AnyCallable, takes_number: bool) -> Callable[[Arg, Arg], Results]:
+    """A function of two tensors. If `takes_number`, a call with a Python number is recorded here, too."""
+    if native is None:
+        return _binary(call, general, takes_number)
+    return _recorded_binary(native.Recorder(call, 2, takes_number), general)
+
+
+def _recorded_unary(record: Recorder, general: AnyCallable) -> Callable[[Arg], Results]:
+    def function(input: Arg, *, out: Arg = None) -> Results:
+        try:
+            if out is None:
+                result = record(input)
+                return general(input) if result is None else result
+            return general(input, out=out)
+        except Overridden as signal:
+            return dispatched(signal)
+        except UNTIL_USER as error:
+            end_at_user(error)
+            raise
+
+    return function
+
+
+def _recorded_binary(record: Recorder, general: AnyCallable) -> Callable[[Arg, Arg], Results]:
+    def function(input: Arg, other: Arg, *, out: Arg = None) -> Results:
+        try:
+            if out is None:
+                result = record(input, other)
+                return general(input, other) if result is None else result
+            return general(input, other, out=out)
+        except Overridden as signal:
+            return dispatched(signal)
+        except UNTIL_USER as error:
+            end_at_user(error)
+            raise
+
+    return function
+
+
+def _unary(call: Call, general: AnyCallable) -> Callable[[Arg], Results]:
     lookup = call.signatures.get
 
     def function(input: Arg, *, out: Arg = None) -> Results:
@@ -67,8 +115,7 @@ def unary(call: Call, general: AnyCallable) -> Callable[[Arg], Results]:
     return function
 
 
-def binary(call: Call, general: AnyCallable, takes_number: bool) -> Callable[[Arg, Arg], Results]:
-    """A function of two tensors. If `takes_number`, a call with a Python number is recorded here, too."""
+def _binary(call: Call, general: AnyCallable, takes_number: bool) -> Callable[[Arg, Arg], Results]:
     lookup = call.signatures.get
     numbers: frozenset[type] = _NUMBERS if takes_number else frozenset()
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from weft._base.dtype import BOOL, COMPLEX, INTEGER, DType, bool_, complex128, float64, int64, uint64
 from weft._base.limits import INT64, limits
+from weft._base.native import native
 from weft._base.numpy_guards import NUMPY_NUMBER
 from weft._base.types import AnyCallable, Arg
 from weft._lazy.aval import aval_of
@@ -33,6 +34,10 @@ _ABSTRACT: tuple[tuple[AnyCallable, type], ...] = (
     (float, numbers.Real),
     (complex, numbers.Complex),
 )
+
+
+if native is not None:
+    native.bind(weak=_WEAK)
 
 
 def number(x: Arg, name: str = "", op: str = "") -> Value:

@@ -13,6 +13,7 @@ from weft._autograd.graph import hooks_of
 from weft._base.capture import active_capture
 from weft._base.device import CPU, META, device
 from weft._base.handles import Handle
+from weft._base.native import native
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user, warn_user
 from weft._base.size import Size
@@ -451,7 +452,7 @@ class TensorOwner(Owner[Call, Value, Tensor], Protocol):
 # --- between tensors and values ---------------------------------------------------------------------------------
 
 
-def wrap(value: Value) -> Tensor:
+def _wrap(value: Value) -> Tensor:
     """A new handle on a value."""
     owner = value.aval.owner
     tensor: Tensor = _new(Tensor if owner is None else owner.tensor_type)
@@ -465,10 +466,10 @@ def placed_with(x: Tensor, new: Tensor) -> Tensor:
     distributed, value = x._read().aval.distributed, new._read()
     if distributed is None or value.aval.owner is not None:
         return new
-    return wrap(distributed.whole(value, new.shape))
+    return _wrap(distributed.whole(value, new.shape))
 
 
-def operand(x: Arg, *, name: str = "", op: str = "") -> Value:
+def _operand(x: Arg, *, name: str = "", op: str = "") -> Value:
     """The value of a tensor; `TypeError` for anything else."""
     if isinstance(x, Tensor):
         value = x._read()
@@ -479,3 +480,10 @@ def operand(x: Arg, *, name: str = "", op: str = "") -> Value:
         return value
     require_not_overridden(x)
     raise ArgumentError(f"{op}(): argument '{name}' must be Tensor, not {kind_and_advice(x)}")
+
+
+wrap, operand = _wrap, _operand
+"""`_wrap` and `_operand`, or their twins in the extension."""
+if native is not None:
+    native.bind(Tensor=Tensor, NO_FACTS=NO_FACTS, wrap=_wrap, operand=_operand)
+    wrap, operand = native.wrap, native.operand

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Self, TypeVar
 
 from weft._base.guards import is_a
+from weft._base.native import native
 from weft._base.types import Arg
 from weft._tensor.base import new_handle
 from weft._tensor.convert import tensor
@@ -58,6 +59,10 @@ class Parameter(Tensor):
 
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"
+
+
+if native is not None:
+    native.bind(Parameter=Parameter)
 
 
 class Buffer(Tensor):

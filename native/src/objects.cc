@@ -1,0 +1,89 @@
+
+#include <cstring>
+
+#include "objects.h"
+
+namespace weft {
+
+Objects objects;
+
+bool Slot::find(PyTypeObject* type) {
+  Ref descriptor(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), name));
+  if (!descriptor) return false;
+  if (!PyObject_TypeCheck(descriptor.get(), &PyMemberDescr_Type)) {
+    PyErr_Format(PyExc_TypeError, "%s.%s is no slot", type->tp_name, name);
+    return false;
+  }
+  offset_ = reinterpret_cast<PyMemberDescrObject*>(descriptor.get())->d_member->offset;
+  return true;
+}
+
+namespace {
+
+template <class... Slots>
+bool find_all(PyTypeObject*& place, PyObject* type, Slots&... slots) {
+  if (!PyType_Check(type)) {
+    PyErr_SetString(PyExc_TypeError, "expected a class");
+    return false;
+  }
+  place = reinterpret_cast<PyTypeObject*>(Py_NewRef(type));
+  return (slots.find(place) && ...);
+}
+
+// Store one object under its name; false, with a Python error, if there is no such name.
+bool bind_one(const char* name, PyObject* value) {
+  Objects& o = objects;
+  const auto is = [name](const char* other) { return !std::strcmp(name, other); };
+  if (is("Value")) {
+    ValueClass& c = o.value;
+    return find_all(c.type, value, c.origin, c.inputs, c.aval, c.content, c.role, c.extras, c.num, c.time, c.doubt,
+                    c.owner);
+  }
+  if (is("Output")) {
+    OutputClass& c = o.output;
+    return find_all(c.type, value, c.signature, c.index, c.aval, c.taped, c.alone);
+  }
+  if (is("Signature")) {
+    SignatureClass& c = o.signature;
+    return find_all(c.type, value, c.outputs, c.requirement, c.main, c.execution);
+  }
+  if (is("Aval")) return find_all(o.aval.type, value, o.aval.inference, o.aval.owner, o.aval.weak, o.aval.device);
+  if (is("Call")) return find_all(o.call.type, value, o.call.signatures);
+  if (is("Ambient")) {
+    AmbientClass& c = o.ambient;
+    return find_all(c.type, value, c.pending, c.grad, c.simple, c.capture);
+  }
+  if (is("Pending")) return find_all(o.pending.type, value, o.pending.limit);
+  if (is("Tensor")) return find_all(o.tensor.type, value, o.tensor.value, o.tensor.facts);
+  if (is("Parameter")) return find_all(o.parameter, value);
+  if (is("Shared")) return find_all(o.shared, value);
+  const std::pair<const char*, PyObject**> constants[] = {
+      {"PENDING", &o.not_computed}, {"NO_FACTS", &o.no_facts}, {"weak", &o.weak},         {"calls", &o.calls},
+      {"context", &o.context},      {"at_limit", &o.at_limit}, {"record", &o.record},     {"apply", &o.apply},
+      {"operand", &o.operand},      {"finish", &o.finish},     {"tuple_of", &o.tuple_of}, {"wrap", &o.wrap},
+  };
+  for (const auto& [other, place] : constants) {
+    if (is(other)) {
+      *place = Py_NewRef(value);
+      return true;
+    }
+  }
+  PyErr_Format(PyExc_TypeError, "bind() has no argument '%s'", name);
+  return false;
+}
+
+}  // namespace
+
+PyObject* bind(PyObject*, PyObject* args, PyObject* kwargs) {
+  if (PyTuple_GET_SIZE(args)) {
+    PyErr_SetString(PyExc_TypeError, "bind() takes keywords");
+    return nullptr;
+  }
+  PyObject *key, *value;
+  for (Py_ssize_t at = 0; kwargs && PyDict_Next(kwargs, &at, &key, &value);) {
+    if (!bind_one(PyUnicode_AsUTF8(key), value)) return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+}  // namespace weft

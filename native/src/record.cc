@@ -1,0 +1,346 @@
+// Recording: `weft/_lazy/record.py` and what leads there, for calls that need nothing special.
+//
+// Each function has a twin in Python, which is the reference, takes every call, and is what runs without the extension.
+// A function here looks whether a call is one of the common ones (plain tensors and numbers, a known signature, no mode
+// but grad), and hands all others to its twin. So nothing is decided here that is not decided there.
+
+#include "objects.h"
+
+namespace weft {
+namespace {
+
+PyObject* minus_one;
+PyObject* zero;
+PyObject* empty;
+long long recordings = 0;
+
+// The ambient state of this thread or task, if recording in it does nothing but record; else null, and no error.
+Ref simple_state() {
+  PyObject* state = nullptr;
+  if (PyContextVar_Get(objects.context, nullptr, &state) < 0) PyErr_Clear();
+  Ref result(state);
+  // Of `OverriddenAmbient`, even reading is a signal, so its fields are not for this code.
+  const bool is_simple = state && Py_TYPE(state) == objects.ambient.type && objects.ambient.simple.is(state, Py_True);
+  return is_simple ? std::move(result) : Ref();
+}
+
+// The value of a plain tensor, borrowed; null, without an error, for what else it may be: a view to be read anew, too.
+PyObject* value_of(PyObject* x) {
+  const PyTypeObject* type = Py_TYPE(x);
+  if (type != objects.tensor.type && type != objects.parameter) return nullptr;
+  PyObject* value = objects.tensor.value.get(x);
+  return value == Py_None ? nullptr : value;
+}
+
+Ref new_value(PyObject* origin, PyObject* inputs, PyObject* aval, PyObject* content, PyObject* role, long long time) {
+  const ValueClass& c = objects.value;
+  Ref value(c.type->tp_alloc(c.type, 0));
+  if (!value) return value;
+  PyObject* v = value.get();
+  c.origin.init(v, origin);
+  c.inputs.init(v, inputs);
+  c.aval.init(v, aval);
+  c.content.init(v, content);
+  c.role.init(v, role);
+  c.extras.init(v, empty);
+  c.num.init(v, minus_one);
+  PyObject* number = time ? PyLong_FromLongLong(time) : Py_NewRef(zero);
+  c.time.init_owned(v, number);
+  return number ? std::move(value) : Ref();
+}
+
+// A leaf for a Python number of an exact type that fits its element type; null, without an error, for anything else.
+Ref number(PyObject* x) {
+  if (!PyFloat_CheckExact(x) && !PyLong_CheckExact(x) && !PyBool_Check(x) && !PyComplex_CheckExact(x)) return Ref();
+  if (PyLong_CheckExact(x)) {
+    int overflow = 0;
+    PyLong_AsLongLongAndOverflow(x, &overflow);
+    if (overflow) return Ref();
+  }
+  PyObject* aval = PyDict_GetItem(objects.weak, reinterpret_cast<PyObject*>(Py_TYPE(x)));
+  if (!aval) return Ref();
+  Ref value = new_value(Py_None, empty, aval, x, Py_None, 0);
+  if (value) objects.value.owner.init(value.get(), Py_None);
+  return value;
+}
+
+bool is_marked(PyObject* value) { return objects.aval.inference.is(objects.value.aval.get(value), Py_True); }
+
+// Whether gradients flow through an application to these inputs.
+bool has_role(PyObject* inputs) {
+  for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(inputs); ++at) {
+    if (!objects.value.role.is(PyTuple_GET_ITEM(inputs, at), Py_None)) return true;
+  }
+  return false;
+}
+
+bool is_any_marked(PyObject* inputs) {
+  for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(inputs); ++at) {
+    if (is_marked(PyTuple_GET_ITEM(inputs, at))) return true;
+  }
+  return false;
+}
+
+// Append a new value of an output to the list of pending values.
+Ref append(PyObject* output, PyObject* inputs, bool taped, PyObject* pending) {
+  const OutputClass& o = objects.output;
+  PyObject* role = taped ? o.taped.get(output) : Py_None;
+  Ref value = new_value(output, inputs, o.aval.get(output), objects.not_computed, role, ++recordings);
+  if (!value || PyList_Append(pending, value.get()) < 0) return Ref();
+  return value;
+}
+
+// Make room in the list of pending values, or show what it holds, if it is longer than its limit.
+bool keep_limit(PyObject* pending) {
+  PyObject* limit = objects.pending.limit.get(pending);
+  if (PyList_GET_SIZE(pending) <= PyLong_AsSsize_t(limit)) return !PyErr_Occurred();
+  return static_cast<bool>(Ref(PyObject_CallOneArg(objects.at_limit, pending)));
+}
+
+// Whether an application of a signature is recorded by appending its outputs, and nothing else.
+bool is_simple(PyObject* signature, PyObject* inputs, bool grad) {
+  if (!objects.signature.requirement.is(signature, Py_None)) return false;
+  return !grad || !is_any_marked(inputs);
+}
+
+// The values of the main outputs of an application: a tuple.
+Ref record_outputs(PyObject* signature, PyObject* inputs, PyObject* state) {
+  const SignatureClass& s = objects.signature;
+  PyObject* outputs = s.outputs.get(signature);
+  PyObject* pending = objects.ambient.pending.get(state);
+  const bool taped = objects.ambient.grad.is(state, Py_True) && has_role(inputs);
+  const Py_ssize_t count = PyTuple_GET_SIZE(outputs);
+  Ref held = Ref::to(inputs);
+  if (count > 1 && Py_TYPE(inputs) != objects.shared) {
+    held = Ref(PyObject_CallOneArg(reinterpret_cast<PyObject*>(objects.shared), inputs));
+    if (!held) return Ref();
+  }
+  Ref values(PyTuple_New(count));
+  if (!values) return Ref();
+  for (Py_ssize_t at = 0; at < count; ++at) {
+    Ref value = append(PyTuple_GET_ITEM(outputs, at), held.get(), taped, pending);
+    if (!value) return Ref();
+    PyTuple_SET_ITEM(values.get(), at, value.release());
+  }
+  const Py_ssize_t main = PyLong_AsSsize_t(s.main.get(signature));
+  if (main < count) {
+    Ref extras(PyTuple_GetSlice(values.get(), main, count));
+    if (!extras) return Ref();
+    objects.value.extras.set(PyTuple_GET_ITEM(values.get(), 0), extras.get());
+    values = Ref(PyTuple_GetSlice(values.get(), 0, main));
+    if (!values) return Ref();
+  }
+  return keep_limit(pending) ? std::move(values) : Ref();
+}
+
+// The signature of a call on inputs of these types, borrowed; null, without an error, if it is not known.
+PyObject* signature_of(PyObject* call, PyObject* inputs) {
+  const Py_ssize_t count = PyTuple_GET_SIZE(inputs);
+  Ref avals(PyTuple_New(count));
+  if (!avals) {
+    PyErr_Clear();
+    return nullptr;
+  }
+  for (Py_ssize_t at = 0; at < count; ++at) {
+    PyTuple_SET_ITEM(avals.get(), at, Py_NewRef(objects.value.aval.get(PyTuple_GET_ITEM(inputs, at))));
+  }
+  return PyDict_GetItem(objects.call.signatures.get(call), avals.get());
+}
+
+// The values of a call on plain values, in a simple state; null, without an error, if it needs its twin.
+Ref try_apply(PyObject* call, PyObject* inputs) {
+  Ref state = simple_state();
+  if (!state) return Ref();
+  Ref signature = Ref::to(signature_of(call, inputs));
+  if (!signature || !is_simple(signature.get(), inputs, objects.ambient.grad.is(state.get(), Py_True))) return Ref();
+  return record_outputs(signature.get(), inputs, state.get());
+}
+
+// A new tensor with a value.
+PyObject* wrapped(PyObject* value) {
+  if (!objects.aval.owner.is(objects.value.aval.get(value), Py_None)) return PyObject_CallOneArg(objects.wrap, value);
+  const TensorClass& c = objects.tensor;
+  PyObject* tensor = c.type->tp_alloc(c.type, 0);
+  if (!tensor) return nullptr;
+  c.facts.init(tensor, objects.no_facts);
+  c.value.init(tensor, value);
+  return tensor;
+}
+
+// --- functions of the module --------------------------------------------------------------------------------------
+
+bool are_values(PyObject* inputs) {
+  if (!PyTuple_Check(inputs)) return false;
+  for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(inputs); ++at) {
+    if (Py_TYPE(PyTuple_GET_ITEM(inputs, at)) != objects.value.type) return false;
+  }
+  return true;
+}
+
+// record(signature, inputs, ambient, doubt=None)
+PyObject* record(PyObject*, PyObject* const* args, size_t nargsf, PyObject* names) {
+  const Py_ssize_t count = PyVectorcall_NARGS(nargsf);
+  if (count == 3 && !names && Py_TYPE(args[0]) == objects.signature.type && Py_TYPE(args[2]) == objects.ambient.type &&
+      objects.ambient.simple.is(args[2], Py_True) && are_values(args[1]) &&
+      is_simple(args[0], args[1], objects.ambient.grad.is(args[2], Py_True))) {
+    return record_outputs(args[0], args[1], args[2]).release();
+  }
+  return PyObject_Vectorcall(objects.record, args, nargsf, names);
+}
+
+// apply(call, inputs)
+PyObject* apply(PyObject*, PyObject* const* args, size_t nargsf, PyObject* names) {
+  if (PyVectorcall_NARGS(nargsf) == 2 && !names && Py_TYPE(args[0]) == objects.call.type && are_values(args[1])) {
+    if (Ref values = try_apply(args[0], args[1])) return values.release();
+    if (PyErr_Occurred()) return nullptr;
+  }
+  return PyObject_Vectorcall(objects.apply, args, nargsf, names);
+}
+
+// wrap(value)
+PyObject* wrap(PyObject*, PyObject* value) {
+  if (Py_TYPE(value) == objects.value.type) return wrapped(value);
+  return PyObject_CallOneArg(objects.wrap, value);
+}
+
+// operand(x, *, name="", op="")
+PyObject* operand(PyObject*, PyObject* const* args, size_t nargsf, PyObject* names) {
+  if (PyVectorcall_NARGS(nargsf) == 1) {
+    if (PyObject* value = value_of(args[0])) {
+      PyObject* state = nullptr;
+      if (PyContextVar_Get(objects.context, nullptr, &state) < 0) return nullptr;
+      Ref held(state);
+      if (state && Py_TYPE(state) == objects.ambient.type && objects.ambient.capture.is(state, Py_None)) {
+        return Py_NewRef(value);
+      }
+    }
+  }
+  return PyObject_Vectorcall(objects.operand, args, nargsf, names);
+}
+
+// finish(op, static, inputs, device=None): the tensors that a call of a row gives
+PyObject* finish(PyObject*, PyObject* const* args, size_t nargsf, PyObject* names) {
+  const Py_ssize_t count = PyVectorcall_NARGS(nargsf);
+  if ((count == 3 || count == 4) && !names && PyList_CheckExact(args[2])) {
+    Ref key(PyTuple_Pack(3, args[0], args[1], count == 4 ? args[3] : Py_None));
+    if (!key) return nullptr;
+    Ref call = Ref::to(PyDict_GetItemWithError(objects.calls, key.get()));
+    if (!call && PyErr_Occurred()) return nullptr;
+    Ref inputs(PyList_AsTuple(args[2]));
+    if (!inputs) return nullptr;
+    if (call && are_values(inputs.get())) {
+      Ref values = try_apply(call.get(), inputs.get());
+      if (!values && PyErr_Occurred()) return nullptr;
+      if (values) {
+        Ref outputs(PyObject_GetAttrString(args[0], "outputs"));
+        if (!outputs) return nullptr;
+        if (PyTuple_GET_SIZE(values.get()) == 1 && PyObject_Not(outputs.get())) {
+          return wrapped(PyTuple_GET_ITEM(values.get(), 0));
+        }
+        Ref kind(PyObject_CallOneArg(objects.tuple_of, args[0]));
+        Ref tensors(PyTuple_New(PyTuple_GET_SIZE(values.get())));
+        if (!kind || !tensors) return nullptr;
+        for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(values.get()); ++at) {
+          PyObject* tensor = wrapped(PyTuple_GET_ITEM(values.get(), at));
+          if (!tensor) return nullptr;
+          PyTuple_SET_ITEM(tensors.get(), at, tensor);
+        }
+        return PyObject_CallObject(kind.get(), tensors.get());
+      }
+    }
+  }
+  return PyObject_Vectorcall(objects.finish, args, nargsf, names);
+}
+
+PyObject* tick(PyObject*, PyObject*) { return PyLong_FromLongLong(++recordings); }
+
+// --- the common call: one or two operands -------------------------------------------------------------------------
+
+struct Recorder {
+  PyObject_HEAD PyObject* call;
+  bool takes_number;
+  vectorcallfunc vectorcall;
+};
+
+// The tensor of a call on one or two operands; `None` if the call needs the general function.
+PyObject* recorder_call(PyObject* self, PyObject* const* args, size_t nargsf, PyObject*) {
+  const Recorder& recorder = *reinterpret_cast<Recorder*>(self);
+  const Py_ssize_t count = PyVectorcall_NARGS(nargsf);
+  PyObject* first = value_of(args[0]);
+  if (!first) Py_RETURN_NONE;
+  Ref inputs(PyTuple_New(count));
+  if (!inputs) return nullptr;
+  PyTuple_SET_ITEM(inputs.get(), 0, Py_NewRef(first));
+  if (count == 2) {
+    PyObject* second = Py_XNewRef(value_of(args[1]));
+    if (!second && recorder.takes_number) second = number(args[1]).release();
+    if (!second) {
+      if (PyErr_Occurred()) return nullptr;
+      Py_RETURN_NONE;
+    }
+    PyTuple_SET_ITEM(inputs.get(), 1, second);
+  }
+  Ref values = try_apply(recorder.call, inputs.get());
+  if (values) return wrapped(PyTuple_GET_ITEM(values.get(), 0));
+  if (PyErr_Occurred()) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* recorder_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  static const char* names[] = {"call", "operands", "takes_number", nullptr};
+  PyObject* call;
+  int operands, takes_number = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!i|p", const_cast<char**>(names), objects.call.type, &call,
+                                   &operands, &takes_number)) {
+    return nullptr;
+  }
+  PyObject* self = type->tp_alloc(type, 0);
+  if (!self) return nullptr;
+  Recorder& recorder = *reinterpret_cast<Recorder*>(self);
+  recorder.call = Py_NewRef(call);
+  recorder.takes_number = takes_number;
+  recorder.vectorcall = recorder_call;
+  return self;
+}
+
+void recorder_dealloc(PyObject* self) {
+  Py_XDECREF(reinterpret_cast<Recorder*>(self)->call);
+  Py_TYPE(self)->tp_free(self);
+}
+
+PyTypeObject recorder_type = {
+    .ob_base = PyVarObject_HEAD_INIT(nullptr, 0).tp_name = "weft._native.Recorder",
+    .tp_basicsize = sizeof(Recorder),
+    .tp_dealloc = recorder_dealloc,
+    .tp_vectorcall_offset = offsetof(Recorder, vectorcall),
+    .tp_call = PyVectorcall_Call,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_doc = "Records a call of a row on one or two operands, or returns None.",
+    .tp_new = recorder_new,
+};
+
+#define FAST(name) \
+  {#name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(name)), METH_FASTCALL | METH_KEYWORDS, nullptr}
+
+PyMethodDef functions[] = {
+    {"bind", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(bind)), METH_VARARGS | METH_KEYWORDS, nullptr},
+    FAST(record),
+    FAST(apply),
+    FAST(operand),
+    FAST(finish),
+    {"wrap", wrap, METH_O, nullptr},
+    {"tick", tick, METH_NOARGS, nullptr},
+    {},
+};
+
+}  // namespace
+
+bool init_recorder(PyObject* module) {
+  minus_one = PyLong_FromLong(-1);
+  zero = PyLong_FromLong(0);
+  empty = PyTuple_New(0);
+  return minus_one && zero && empty && PyModule_AddFunctions(module, functions) == 0 &&
+         PyModule_AddType(module, &recorder_type) == 0;
+}
+
+}  // namespace weft

@@ -1,0 +1,23 @@
+"""The extension `weft._native`, or None where it is not built, and where `WEFT_NATIVE` turns it off.
+
+It has twins of functions of this package, which take the common calls. The functions in Python are the reference: they
+take every call, are what a twin hands all other calls to, and run where there is no extension.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from weft._base import config
+
+__all__ = ["native"]
+
+if TYPE_CHECKING:
+    from weft import _native as native
+else:
+    native = None
+    if config.NATIVE:
+        with suppress(ImportError):
+            native = import_module("weft._native")
