@@ -15,6 +15,6 @@ PyModuleDef definition = {
 
 PyMODINIT_FUNC PyInit__native() {
   weft::Ref module(PyModule_Create(&definition));
-  if (!module || !weft::init_recorder(module.get())) return nullptr;
+  if (!module || !weft::init_recorder(module.get()) || !weft::init_flush(module.get())) return nullptr;
   return module.release();
 }

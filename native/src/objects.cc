@@ -55,12 +55,19 @@ bool bind_one(const char* name, PyObject* value) {
   }
   if (is("Pending")) return find_all(o.pending.type, value, o.pending.limit);
   if (is("Tensor")) return find_all(o.tensor.type, value, o.tensor.value, o.tensor.facts);
+  if (is("Doubt")) return find_all(o.doubt.type, value, o.doubt.check);
+  if (is("RecordedCheck")) return find_all(o.check.type, value, o.check.passed);
+  if (is("Program")) return find_all(o.program.type, value, o.program.spent, o.program.runs);
+  if (is("Interior")) return find_all(o.interior, value);
+  if (is("Freed")) return find_all(o.freed, value);
+  if (is("ndarray")) return find_all(o.ndarray, value);
   if (is("Parameter")) return find_all(o.parameter, value);
   if (is("Shared")) return find_all(o.shared, value);
   const std::pair<const char*, PyObject**> constants[] = {
-      {"PENDING", &o.not_computed}, {"NO_FACTS", &o.no_facts}, {"weak", &o.weak},         {"calls", &o.calls},
-      {"context", &o.context},      {"at_limit", &o.at_limit}, {"record", &o.record},     {"apply", &o.apply},
-      {"operand", &o.operand},      {"finish", &o.finish},     {"tuple_of", &o.tuple_of}, {"wrap", &o.wrap},
+      {"PENDING", &o.not_computed},  {"FREED", &o.freed_role},  {"CPU", &o.cpu},           {"reads", &o.reads},
+      {"program_of", &o.program_of}, {"NO_FACTS", &o.no_facts}, {"weak", &o.weak},         {"calls", &o.calls},
+      {"context", &o.context},       {"at_limit", &o.at_limit}, {"record", &o.record},     {"apply", &o.apply},
+      {"operand", &o.operand},       {"finish", &o.finish},     {"tuple_of", &o.tuple_of}, {"wrap", &o.wrap},
   };
   for (const auto& [other, place] : constants) {
     if (is(other)) {

@@ -93,6 +93,18 @@ struct PendingClass {
   PyTypeObject* type = nullptr;
   Slot limit{"limit"};
 };
+struct DoubtClass {
+  PyTypeObject* type = nullptr;
+  Slot check{"check"};
+};
+struct CheckClass {
+  PyTypeObject* type = nullptr;
+  Slot passed{"passed"};
+};
+struct ProgramClass {
+  PyTypeObject* type = nullptr;
+  Slot spent{"spent"}, runs{"runs"};
+};
 struct TensorClass {
   PyTypeObject* type = nullptr;
   Slot value{"_value"}, facts{"_facts"};
@@ -107,16 +119,26 @@ struct Objects {
   CallClass call;
   AmbientClass ambient;
   PendingClass pending;
+  DoubtClass doubt;
+  CheckClass check;
+  ProgramClass program;
   TensorClass tensor;
   PyTypeObject* parameter = nullptr;
   PyTypeObject* shared = nullptr;
+  PyTypeObject* interior = nullptr;
+  PyTypeObject* freed = nullptr;
+  PyTypeObject* ndarray = nullptr;
   PyObject* not_computed = nullptr;  // `PENDING`
   PyObject* no_facts = nullptr;
+  PyObject* freed_role = nullptr;  // `FREED`
+  PyObject* cpu = nullptr;
   PyObject* weak = nullptr;     // the types of numbers, by their Python type
   PyObject* calls = nullptr;    // (operator, static arguments, device) -> `Call`
   PyObject* context = nullptr;  // the context variable of the ambient state
   PyObject* at_limit = nullptr;
-  PyObject* record = nullptr;  // the twins in Python, which take every call
+  PyObject* reads = nullptr;       // value -> positions of the inputs and outputs that its derivative reads
+  PyObject* program_of = nullptr;  // a graph -> its program, and what it costs
+  PyObject* record = nullptr;      // the twins in Python, which take every call
   PyObject* apply = nullptr;
   PyObject* operand = nullptr;
   PyObject* finish = nullptr;
@@ -128,5 +150,6 @@ extern Objects objects;
 PyObject* bind(PyObject* module, PyObject* args, PyObject* kwargs);
 
 bool init_recorder(PyObject* module);
+bool init_flush(PyObject* module);
 
 }  // namespace weft

@@ -3,6 +3,7 @@
 It is there if there was a C++ compiler.
 """
 
+from weft._base.pending import Pending
 from weft._base.state import Ambient
 from weft._base.types import Arg
 from weft._lazy.infer import Call
@@ -23,6 +24,15 @@ def finish(op: OpDef, static: tuple[object, ...], values: list[Value], device: A
 def wrap(value: Value, /) -> Tensor: ...
 def tick() -> int:
     """The number of the next recording."""
+
+def flush(pending: Pending, always: bool, /) -> bool:
+    """Compute the living values of a list by a program that is interpreted; False if they are left as they were.
+
+    With `always`, also if the program would be compiled by now.
+    """
+
+def forget_programs() -> None:
+    """Forget which graphs have which programs."""
 
 class Recorder:
     """Records a call of a row on one or two operands; returns None if the call needs the general function."""

@@ -16,8 +16,10 @@ from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager
 
 from weft._base import config
-from weft._base.device import META
+from weft._base.device import CPU, META
+from weft._base.flight import Flight
 from weft._base.interrupts import uninterrupted
+from weft._base.native import native
 from weft._base.pending import LEAST_LIMIT, Pending
 from weft._base.state import ambient
 from weft._base.timeline import Listeners, Phase, spanned
@@ -28,6 +30,7 @@ from weft._lazy.liveness import put_back, take_living
 from weft._lazy.lost import revive
 from weft._lazy.plan import Busy, plan
 from weft._lazy.running import computed_at_once, leave_without_data, run
+from weft._lazy.runtime import tier_of
 from weft._lazy.value import PENDING, Value
 
 _LONG = 256  # operators from which on it is worth looking for repetition
@@ -47,6 +50,8 @@ def _flush_all(pending: Pending, wanted: tuple[Value, ...]) -> None:
     if pending.limit != LEAST_LIMIT:  # something is shown, or the list was long
         pending.show()
         pending.set_room(LEAST_LIMIT)
+    if _is_flushed_natively(pending) and not any(value.content is PENDING for value in wanted):
+        return
     values: list[Value] = []
     try:
         take_living(pending, values)
@@ -60,6 +65,17 @@ def _flush_all(pending: Pending, wanted: tuple[Value, ...]) -> None:
     except BaseException:
         put_back(values, pending)
         raise
+
+
+def _is_flushed_natively(pending: Pending) -> bool:
+    """Let the extension compute a small graph, if nobody looks on; False if it has left the list as it was."""
+    if native is None or len(pending) > _LONG or ledgers or Flight.recorder is not None or Listeners.all:
+        return False
+    tier = tier_of(CPU)
+    if tier == "compiled" or pending.is_watched or not native.flush(pending, tier == "interpreted"):
+        return False
+    report(pending, _MOST_CHECKS)
+    return True
 
 
 _flush_as_span = spanned(Phase.PLANNING, "flush")(_flush_all)

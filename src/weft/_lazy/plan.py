@@ -14,10 +14,12 @@ from sys import getrefcount
 
 from weft._base.collector import collector_paused
 from weft._base.forks import hold_over_forks
+from weft._base.native import native
 from weft._base.numpy_guards import ARRAY
+from weft._base.site import user_site
 from weft._base.types import AnyArray, Arg
-from weft._lazy import refcounts
-from weft._lazy.program import Graph, Program, program_of
+from weft._lazy import explain, refcounts
+from weft._lazy.program import Graph, Program, Step, numbered_leaves, program_of
 from weft._lazy.role import FREED
 from weft._lazy.runtime import is_ready
 from weft._lazy.signature import Output
@@ -52,6 +54,8 @@ class _Registry:
 def register_reads(reads: Reads) -> None:
     """Set the function by which the autograd layer tells which values must outlive a flush for derivatives."""
     _Registry.reads = reads
+    if native is not None:
+        native.bind(reads=reads)
 
 
 def read_inputs(value: Value) -> Sequence[int]:
@@ -132,6 +136,45 @@ def _batch(graph: _Numbering) -> Batch | None:
     for value in chosen:
         value.content = batch.computing
     return batch
+
+
+_MOST_INTERPRETED = 1e-3  # seconds from which on planning in Python takes no part of the time that counts
+
+
+def _interpretable(
+    entries: Sequence[Value],
+    steps: Sequence[Step],
+    nodes: Sequence[Value],
+    leaves: Sequence[Value],
+    wanted: Sequence[int],
+) -> tuple[Program, Callable[[Sequence[AnyArray]], Sequence[AnyArray]], float, float] | None:
+    """For the extension: the program of a small graph, what interprets it, and what compiling and interpreting cost.
+
+    None for graphs that are always planned here. `entries` are all values, in the order of their numbers.
+    """
+    with planning:
+        try:
+            for number, entry in enumerate(entries):
+                entry.num = number
+            program = program_of(Graph(steps, nodes, leaves, wanted, ()))
+        finally:
+            for entry in entries:
+                entry.num = -1
+    costs = program.costs
+    if program.calls_back or program.waits or program.compiled.collectives or costs.interpreting > _MOST_INTERPRETED:
+        return None
+    if not program.runs:
+        explain.note_interpreted(user_site(), program, steps)
+
+    def run(arrays: Sequence[AnyArray]) -> Sequence[AnyArray]:
+        return program.interpreted(numbered_leaves(leaf_avals, arrays))
+
+    leaf_avals = [leaf.aval for leaf in leaves]
+    return program, run, costs.compiling, costs.interpreting
+
+
+if native is not None:
+    native.bind(program_of=_interpretable)
 
 
 def _for_program(leaf: Value) -> AnyArray:

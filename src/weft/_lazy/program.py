@@ -20,10 +20,12 @@ from weft._base.activity import compiling
 from weft._base.collector import collector_paused
 from weft._base.device import CPU, device
 from weft._base.flight import Flight, FlightRecorder
+from weft._base.native import native
 from weft._base.site import user_site
 from weft._base.timeline import Listeners, Phase, spanned, tell
 from weft._base.types import AnyArray
 from weft._lazy import explain, metrics
+from weft._lazy.aval import Aval
 from weft._lazy.callbacks import calls_back
 from weft._lazy.compiled_graph import CompiledGraph
 from weft._lazy.form import Application
@@ -89,7 +91,11 @@ class Graph:
     @property
     def key(self) -> Hashable:
         """A key that is equal for graphs that compile to the same program."""
-        return (*self.steps, tuple(self.wanted), tuple(self.donated))
+        return self.key_with(self.donated)
+
+    def key_with(self, donated: Sequence[int]) -> Hashable:
+        """The key of this graph if these buffers were overwritten."""
+        return (*self.steps, tuple(self.wanted), tuple(donated))
 
 
 def place(value: Value) -> None:
@@ -209,6 +215,8 @@ def _is_large(graph: Graph, applications: Sequence[Application]) -> bool:
 # no cell: a cache, keyed by all that its entries depend on
 _programs: dict[Hashable, Program] = {}
 on_fork(_programs.clear)
+if native is not None:
+    on_fork(native.forget_programs)
 _MOST_MAPS = 32_768  # of the 65,530 memory maps that Linux allows a process
 
 
@@ -218,13 +226,23 @@ def program_of(graph: Graph) -> Program:
     entry = _programs.get(key)
     if entry is None:
         entry = Program(graph)
+        if graph.donated:  # what was interpreted while nothing was overwritten counts, too
+            twin = _programs.get(graph.key_with(()))
+            if twin is not None:
+                entry.runs, entry.spent = twin.runs, twin.spent
         if entry.device is not CPU:
             metrics.count("CreateCompileHandles")
         held = entry.maps + sum([program.maps for program in _programs.values()])
         while _programs and held > _MOST_MAPS:
             held -= _programs.pop(next(iter(_programs))).maps
+            if native is not None:
+                native.forget_programs()
         entry = _programs.setdefault(key, entry)
     return entry
+
+
+if native is not None:
+    native.bind(Program=Program, CPU=CPU, ndarray=np.ndarray)
 
 
 class Run(NamedTuple):
@@ -302,6 +320,14 @@ def _numbered(graph: Graph, arrays: Sequence[AnyArray]) -> list[AnyArray]:
     on_host = graph.steps[0][0].aval.device is CPU
     rest = iter(map(np.asarray, arrays) if on_host else _on_device(graph, arrays))
     return [np.asarray(leaf.number, leaf.aval.dtype.numpy) if leaf.aval.weak else next(rest) for leaf in graph.inputs]
+
+
+def numbered_leaves(avals: Sequence[Aval], contents: Sequence[AnyArray]) -> list[AnyArray]:
+    """Leaves on the CPU as arrays for the interpreter, of NumPy arrays and Python numbers."""
+    return [
+        np.asarray(content, aval.dtype.numpy) if aval.weak else content
+        for aval, content in zip(avals, contents, strict=True)
+    ]
 
 
 def _on_device(

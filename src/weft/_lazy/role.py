@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weft._base.native import native
 from weft._base.types import AnyCallable, Arg
 
 
@@ -122,3 +123,6 @@ def custom_of(role: Role | None) -> AnyCallable | None:
 
 INTERIOR = Interior()
 FREED = Freed()
+
+if native is not None:
+    native.bind(Interior=Interior, Freed=Freed, FREED=FREED)

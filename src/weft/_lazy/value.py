@@ -421,6 +421,10 @@ class Doubt:
         self.check = check
 
 
+if native is not None:
+    native.bind(Doubt=Doubt, RecordedCheck=RecordedCheck)
+
+
 def first_failure(signature: Signature, codes: Sequence[int]) -> tuple[ErrorTemplate, int] | None:
     precondition = signature.precondition
     assert precondition is not None, "what is checked has one"

@@ -1,0 +1,482 @@
+// Flushing small graphs: `weft/_lazy/flushing.py`, from the list of pending values to their arrays.
+//
+// The living values are numbered in order of first use, and the structure is the key of an entry that knows the
+// program. So a graph that comes again is neither planned nor looked up in Python. As in `weft/_lazy/plan.py`, which is
+// the reference, what anything but the graph refers to is an output, and what a derivative will read is one, too.
+//
+// Nothing is claimed: a small graph is interpreted, which overwrites nothing. Whoever reads one of its values meanwhile
+// (a finalizer, another thread) computes it for itself, and the first array that is stored stays.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "objects.h"
+
+namespace weft {
+namespace {
+
+using Words = std::vector<int64_t>;
+
+// --- what is known of graphs ----------------------------------------------------------------------------------------
+
+// The program of all graphs of one structure. `outputs` keeps alive what the key refers to by address.
+struct Entry {
+  Ref program, run;
+  std::vector<Ref> outputs;
+  double compiling = 0, interpreting = 0;
+  bool is_usable = false;
+};
+
+struct Hash {
+  size_t operator()(const Words& words) const {
+    uint64_t hash = 0x9e3779b97f4a7c15u;
+    for (const int64_t word : words) {
+      hash = (hash ^ static_cast<uint64_t>(word)) * 0xff51afd7ed558ccdu;
+      hash ^= hash >> 32;
+    }
+    return hash;
+  }
+};
+
+constexpr size_t kMostEntries = 4096;
+// Never destroyed: at the end of the process, there is no interpreter any more to count references.
+auto& entries = *new std::unordered_map<Words, std::shared_ptr<Entry>, Hash>;
+
+// What the derivative of an application reads, by its output and the inputs that gradients flow to.
+struct Reads {
+  Ref output;
+  std::vector<int> inputs, outputs;
+};
+auto& known_reads = *new std::unordered_map<Words, std::unique_ptr<Reads>, Hash>;
+
+// --- a graph
+// ----------------------------------------------------------------------------------------------------------
+
+// The numbers of objects by address.
+class Numbers {
+ public:
+  // Forget all, and make room for so many.
+  void reset(size_t count) {
+    size_t size = 64;
+    while (size < 2 * count) size *= 2;
+    places_.assign(size, {nullptr, -1});
+    count_ = 0;
+  }
+  // The number of an object, or -1.
+  int of(const void* object) const {
+    const Place& place = places_[find(object)];
+    return place.object ? place.number : -1;
+  }
+  void set(const void* object, int number) {
+    if (2 * ++count_ > places_.size()) grow();
+    places_[find(object)] = {object, number};
+  }
+
+ private:
+  struct Place {
+    const void* object;
+    int number;
+  };
+  size_t find(const void* object) const {
+    const size_t mask = places_.size() - 1;
+    size_t at = (reinterpret_cast<uintptr_t>(object) >> 4) * 0x9e3779b97f4a7c15u >> 20 & mask;
+    while (places_[at].object && places_[at].object != object) at = (at + 1) & mask;
+    return at;
+  }
+  void grow() {
+    std::vector<Place> old(2 * places_.size(), {nullptr, -1});
+    old.swap(places_);
+    for (const Place& place : old) {
+      if (place.object) places_[find(place.object)] = place;
+    }
+  }
+
+  std::vector<Place> places_;
+  size_t count_ = 0;
+};
+
+struct Step {
+  PyObject* output;
+  int first, count;  // of the numbers of its inputs, in `Graph::args`
+  int application;   // the step that computes it: this one, or that of an earlier output of the same application
+};
+
+class Graph {
+ public:
+  // False if the graph needs the planning in Python; with an error of Python's only if one was raised.
+  bool number(const std::vector<Ref>& values);
+  bool choose();
+  Words key() const;
+
+  std::vector<PyObject*> entries, nodes, leaves;
+  std::vector<int> node_numbers, args, uses, wanted;
+  std::vector<Step> steps;
+
+ private:
+  bool enter(PyObject* leaf);
+  bool keep_for_derivatives(std::vector<char>& kept) const;
+  int number_in(PyObject* values, Py_ssize_t at) const { return numbers_.of(PyTuple_GET_ITEM(values, at)); }
+
+  Numbers numbers_, shared_;
+  std::vector<PyObject*> with_extras_;
+  bool taped_ = false;
+};
+
+bool is_taped(PyObject* value) {
+  PyObject* role = objects.value.role.get(value);
+  if (role == Py_None || !PyObject_TypeCheck(role, objects.interior) || PyObject_TypeCheck(role, objects.freed)) {
+    return false;
+  }
+  PyObject* inputs = objects.value.inputs.get(value);
+  if (Py_TYPE(inputs) != objects.shared) return true;
+  Ref spent(PyObject_GetAttrString(inputs, "spent"));
+  if (!spent) PyErr_Clear();
+  return spent.get() != Py_True;
+}
+
+// Whether an application's check has passed at the call, so that no code of it has to be read.
+bool has_passed(PyObject* value) {
+  PyObject* doubt = objects.value.doubt.get(value);
+  if (!doubt || doubt == Py_None) return false;
+  PyObject* check = objects.doubt.check.get(doubt);
+  return Py_TYPE(check) == objects.check.type && objects.check.passed.is(check, Py_True);
+}
+
+bool Graph::enter(PyObject* leaf) {
+  if (objects.value.content.is(leaf, objects.not_computed)) return false;  // recorded elsewhere
+  numbers_.set(leaf, static_cast<int>(entries.size()));
+  entries.push_back(leaf);
+  leaves.push_back(leaf);
+  uses.push_back(0);
+  return true;
+}
+
+bool Graph::number(const std::vector<Ref>& values) {
+  const ValueClass& v = objects.value;
+  numbers_.reset(3 * values.size());
+  shared_.reset(0);
+  for (const Ref& ref : values) {
+    PyObject* value = ref.get();
+    PyObject* origin = v.origin.get(value);
+    if (Py_TYPE(origin) != objects.output.type) return false;
+    if (!objects.aval.device.is(v.aval.get(value), objects.cpu)) return false;
+    PyObject* signature = objects.output.signature.get(origin);
+    const bool alone = objects.output.alone.is(origin, Py_True);
+    if (!alone && !objects.signature.requirement.is(signature, Py_None) && !has_passed(value)) return false;
+
+    PyObject* inputs = v.inputs.get(value);
+    Step step{origin, static_cast<int>(args.size()), 0, static_cast<int>(steps.size())};
+    const int before = alone ? -1 : shared_.of(inputs);
+    if (before >= 0 && objects.output.signature.get(steps[before].output) == signature) {
+      step.application = before;
+    } else {
+      step.count = static_cast<int>(PyTuple_GET_SIZE(inputs));
+      for (Py_ssize_t at = 0; at < step.count; ++at) {
+        PyObject* input = PyTuple_GET_ITEM(inputs, at);
+        if (numbers_.of(input) < 0 && !enter(input)) return false;
+        const int number = numbers_.of(input);
+        if (before < 0) ++uses[number];  // a tuple that several share refers once to each
+        args.push_back(number);
+      }
+      if (!alone) shared_.set(inputs, static_cast<int>(steps.size()));
+    }
+    steps.push_back(step);
+    PyObject* role = v.role.get(value);
+    if (role != Py_None && role != objects.freed_role) taped_ = true;
+    if (PyTuple_GET_SIZE(v.extras.get(value))) with_extras_.push_back(value);
+    numbers_.set(value, static_cast<int>(entries.size()));
+    node_numbers.push_back(static_cast<int>(entries.size()));
+    entries.push_back(value);
+    nodes.push_back(value);
+    uses.push_back(0);
+  }
+  return true;
+}
+
+// Choose the outputs: what anything but the graph refers to, and what a derivative will read.
+bool Graph::choose() {
+  for (PyObject* value : with_extras_) {
+    PyObject* extras = objects.value.extras.get(value);
+    for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(extras); ++at) {
+      if (const int number = number_in(extras, at); number >= 0) ++uses[number];
+    }
+  }
+  std::vector<char> kept(entries.size());
+  for (size_t at = 0; at < nodes.size(); ++at) {
+    const int number = node_numbers[at];
+    kept[number] = Py_REFCNT(nodes[at]) - uses[number] > 1;  // one is that of the list of values
+  }
+  if (taped_ && !keep_for_derivatives(kept)) return false;
+  for (const int number : node_numbers) {
+    if (kept[number]) wanted.push_back(number);
+  }
+  return true;
+}
+
+const Reads* reads_of(PyObject* value) {
+  PyObject* inputs = objects.value.inputs.get(value);
+  PyObject* output = objects.value.origin.get(value);
+  Words key{reinterpret_cast<int64_t>(output)};
+  for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(inputs); ++at) {
+    if (at % 64 == 0) key.push_back(0);
+    if (!objects.value.role.is(PyTuple_GET_ITEM(inputs, at), Py_None)) key.back() |= int64_t{1} << at % 64;
+  }
+  std::unique_ptr<Reads>& place = known_reads[key];
+  if (!place) {
+    auto reads = std::make_unique<Reads>();
+    reads->output = Ref::to(output);
+    Ref pair(PyObject_CallOneArg(objects.reads, value));
+    if (!pair) return nullptr;
+    for (int side = 0; side < 2; ++side) {
+      Ref positions(PySequence_Fast(PyTuple_GET_ITEM(pair.get(), side), "expected positions"));
+      if (!positions) return nullptr;
+      for (Py_ssize_t at = 0; at < PySequence_Fast_GET_SIZE(positions.get()); ++at) {
+        const int position = static_cast<int>(PyLong_AsLong(PySequence_Fast_GET_ITEM(positions.get(), at)));
+        (side ? reads->outputs : reads->inputs).push_back(position);
+      }
+    }
+    known_reads[key] = std::move(reads);  // looked up again: what Python has run may have made others
+    return known_reads[key].get();
+  }
+  return place.get();
+}
+
+bool Graph::keep_for_derivatives(std::vector<char>& kept) const {
+  std::vector<char> reached = kept;
+  for (size_t at = nodes.size(); at-- > 0;) {
+    PyObject* value = nodes[at];
+    if (!reached[node_numbers[at]] || !is_taped(value)) continue;
+    PyObject* inputs = objects.value.inputs.get(value);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(inputs); ++i) reached[number_in(inputs, i)] = 1;
+    const Reads* reads = reads_of(value);
+    if (!reads) return false;
+    for (const int i : reads->inputs) kept[number_in(inputs, i)] = 1;
+    PyObject* origin = objects.value.origin.get(value);
+    const long index = PyLong_AsLong(objects.output.index.get(origin));
+    const long main = PyLong_AsLong(objects.signature.main.get(objects.output.signature.get(origin)));
+    PyObject* extras = objects.value.extras.get(value);
+    for (const int i : reads->outputs) {
+      if (i == index) {
+        kept[node_numbers[at]] = 1;
+      } else if (i >= main && PyTuple_GET_SIZE(extras) > i - main) {
+        if (const int number = number_in(extras, i - main); number >= 0) kept[number] = 1;
+      }
+    }
+  }
+  return true;
+}
+
+Words Graph::key() const {
+  Words words;
+  words.reserve(2 * steps.size() + args.size() + wanted.size());
+  for (const Step& step : steps) {
+    words.push_back(reinterpret_cast<int64_t>(step.output));
+    words.push_back(-1 - (step.count ? step.count : step.application));
+    for (int at = 0; at < step.count; ++at) words.push_back(args[step.first + at]);
+  }
+  words.push_back(-1);
+  words.insert(words.end(), wanted.begin(), wanted.end());
+  return words;
+}
+
+// --- from a graph to its program
+// --------------------------------------------------------------------------------------
+
+Ref list_of(const std::vector<PyObject*>& items) {
+  Ref list(PyList_New(static_cast<Py_ssize_t>(items.size())));
+  for (size_t at = 0; list && at < items.size(); ++at) {
+    PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(at), Py_NewRef(items[at]));
+  }
+  return list;
+}
+
+Ref list_of(const std::vector<int>& items) {
+  Ref list(PyList_New(static_cast<Py_ssize_t>(items.size())));
+  for (size_t at = 0; list && at < items.size(); ++at) {
+    PyObject* number = PyLong_FromLong(items[at]);
+    if (!number) return Ref();
+    PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(at), number);
+  }
+  return list;
+}
+
+// The steps as `Graph` in Python has them.
+Ref steps_of(const Graph& graph) {
+  Ref list(PyList_New(0));
+  for (size_t at = 0; list && at < graph.steps.size(); ++at) {
+    const Step& step = graph.steps[at];
+    const bool is_further = step.application != static_cast<int>(at);
+    Ref args(PyTuple_New(is_further ? 1 : step.count));
+    if (!args) return Ref();
+    for (int i = 0; i < (is_further ? 1 : step.count); ++i) {
+      PyObject* number = PyLong_FromLong(is_further ? ~step.application : graph.args[step.first + i]);
+      if (!number) return Ref();
+      PyTuple_SET_ITEM(args.get(), i, number);
+    }
+    Ref pair(PyTuple_Pack(2, step.output, args.get()));
+    if (!pair || PyList_Append(list.get(), pair.get()) < 0) return Ref();
+  }
+  return list;
+}
+
+// The entry of a graph that was not seen before.
+std::shared_ptr<Entry> made_entry(const Graph& graph) {
+  Ref all = list_of(graph.entries), nodes = list_of(graph.nodes), leaves = list_of(graph.leaves);
+  Ref steps = steps_of(graph), wanted = list_of(graph.wanted);
+  if (!all || !nodes || !leaves || !steps || !wanted) return nullptr;
+  // (program, what runs it, seconds to compile it, seconds to interpret it), or None if it is not for this code
+  Ref known(PyObject_CallFunctionObjArgs(objects.program_of, all.get(), steps.get(), nodes.get(), leaves.get(),
+                                         wanted.get(), nullptr));
+  if (!known) return nullptr;
+  auto entry = std::make_shared<Entry>();
+  for (const Step& step : graph.steps) entry->outputs.push_back(Ref::to(step.output));
+  if (known.get() != Py_None) {
+    entry->is_usable = true;
+    entry->program = Ref::to(PyTuple_GET_ITEM(known.get(), 0));
+    entry->run = Ref::to(PyTuple_GET_ITEM(known.get(), 1));
+    entry->compiling = PyFloat_AsDouble(PyTuple_GET_ITEM(known.get(), 2));
+    entry->interpreting = PyFloat_AsDouble(PyTuple_GET_ITEM(known.get(), 3));
+    if (PyErr_Occurred()) return nullptr;
+  }
+  return entry;
+}
+
+std::shared_ptr<Entry> entry_of(const Graph& graph) {
+  Words key = graph.key();
+  if (const auto found = entries.find(key); found != entries.end()) return found->second;
+  std::shared_ptr<Entry> entry = made_entry(graph);
+  if (!entry) return nullptr;
+  if (entries.size() >= kMostEntries) entries.clear();
+  return entries[std::move(key)] = entry;
+}
+
+// Count a run as spent, if interpreting once more costs less than compiling; false if the program is to be compiled.
+bool rents(const Entry& entry) {
+  const ProgramClass& p = objects.program;
+  const double spent = PyFloat_AsDouble(p.spent.get(entry.program.get())) + entry.interpreting;
+  if (spent >= entry.compiling) return false;
+  Ref sum(PyFloat_FromDouble(spent));
+  Ref runs(PyLong_FromLong(PyLong_AsLong(p.runs.get(entry.program.get())) + 1));
+  if (!sum || !runs) return false;
+  p.spent.set(entry.program.get(), sum.get());
+  p.runs.set(entry.program.get(), runs.get());
+  return true;
+}
+
+// --- running
+// ----------------------------------------------------------------------------------------------------------
+
+// The leaves as the program takes them: NumPy arrays and Python numbers; null, without an error, if one is not there.
+Ref arrays_of(const Graph& graph) {
+  Ref arrays(PyList_New(static_cast<Py_ssize_t>(graph.leaves.size())));
+  for (size_t at = 0; arrays && at < graph.leaves.size(); ++at) {
+    PyObject* leaf = graph.leaves[at];
+    PyObject* content = objects.value.content.get(leaf);
+    PyObject* array;
+    if (Py_TYPE(content) == objects.ndarray || objects.aval.weak.is(objects.value.aval.get(leaf), Py_True)) {
+      array = Py_NewRef(content);
+    } else {
+      array = PyObject_CallMethod(leaf, "at_hand", nullptr);
+      if (array == Py_None) Py_CLEAR(array);
+      if (!array) return Ref();
+    }
+    PyList_SET_ITEM(arrays.get(), static_cast<Py_ssize_t>(at), array);
+  }
+  return arrays;
+}
+
+// Give the outputs their arrays, and let go of what is not needed any more.
+bool store(const Graph& graph, PyObject* results) {
+  const ValueClass& v = objects.value;
+  Ref fast(PySequence_Fast(results, "expected arrays"));
+  if (!fast) return false;
+  for (size_t at = 0; at < graph.wanted.size(); ++at) {
+    PyObject* value = graph.entries[graph.wanted[at]];
+    if (v.content.is(value, objects.not_computed)) {
+      v.content.set(value, PySequence_Fast_GET_ITEM(fast.get(), static_cast<Py_ssize_t>(at)));
+    }
+  }
+  Ref empty(PyTuple_New(0));
+  for (const int number :
+       graph.wanted) {  // only now: what dies with the inputs may have a finalizer that reads outputs
+    PyObject* value = graph.entries[number];
+    if (!is_taped(value)) {
+      v.inputs.set(value, empty.get());
+      v.extras.set(value, empty.get());
+    }
+  }
+  return true;
+}
+
+// Compute the living values; false if they need the flush in Python, or with an error.
+bool compute(const std::vector<Ref>& living, bool always) {
+  Graph graph;
+  if (!graph.number(living) || !graph.choose()) return false;
+  if (graph.wanted.empty()) return true;
+  const std::shared_ptr<Entry> entry = entry_of(graph);
+  if (!entry || !entry->is_usable) return false;
+  Ref arrays = arrays_of(graph);
+  if (!arrays || !(always || rents(*entry))) return false;
+  Ref results(PyObject_CallOneArg(entry->run.get(), arrays.get()));
+  return results && store(graph, results.get());
+}
+
+// Move the living values out of a list, in order. Dead ones are dropped last to first: whole graphs fall.
+std::vector<Ref> taken(PyObject* pending) {
+  std::vector<Ref> living;
+  while (const Py_ssize_t size = PyList_GET_SIZE(pending)) {
+    Ref value = Ref::to(PyList_GET_ITEM(pending, size - 1));
+    PyList_SetSlice(pending, size - 1, size, nullptr);
+    if (objects.value.content.is(value.get(), objects.not_computed) && Py_REFCNT(value.get()) > 1) {
+      living.push_back(std::move(value));
+    }
+  }
+  return {std::make_move_iterator(living.rbegin()), std::make_move_iterator(living.rend())};
+}
+
+// Make values the first ones of a list again.
+bool put_back(std::vector<Ref>& values, PyObject* pending) {
+  Ref list(PyList_New(static_cast<Py_ssize_t>(values.size())));
+  for (size_t at = 0; list && at < values.size(); ++at) {
+    PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(at), values[at].release());
+  }
+  return list && PyList_SetSlice(pending, 0, 0, list.get()) == 0;
+}
+
+// flush(pending, always): whether the living values are computed; if not, they are in the list as before
+PyObject* flush(PyObject*, PyObject* args) {
+  PyObject* pending;
+  int always;
+  if (!PyArg_ParseTuple(args, "O!p", objects.pending.type, &pending, &always)) return nullptr;
+  std::vector<Ref> living = taken(pending);
+  if (living.empty() || compute(living, always)) Py_RETURN_TRUE;
+  // What failed will fail in Python, too, which makes good what can be made good. A signal is nobody's failure.
+  if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();
+  PyObject *type, *error, *trace;
+  PyErr_Fetch(&type, &error, &trace);
+  const bool is_back = put_back(living, pending);
+  if (!type) return is_back ? Py_NewRef(Py_False) : nullptr;
+  if (!is_back) PyErr_Clear();
+  PyErr_Restore(type, error, trace);
+  return nullptr;
+}
+
+PyObject* forget_programs(PyObject*, PyObject*) {
+  entries.clear();
+  Py_RETURN_NONE;
+}
+
+PyMethodDef functions[] = {
+    {"flush", flush, METH_VARARGS, nullptr},
+    {"forget_programs", forget_programs, METH_NOARGS, nullptr},
+    {},
+};
+
+}  // namespace
+
+bool init_flush(PyObject* module) { return PyModule_AddFunctions(module, functions) == 0; }
+
+}  // namespace weft
