@@ -1,7 +1,8 @@
 // The Python module `weft._native`.
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#define WEFT_IMPORTS_NUMPY
+#include "machine.h"
+#include "python.h"
 
 namespace {
 
@@ -14,4 +15,9 @@ PyModuleDef definition = {
 
 }  // namespace
 
-PyMODINIT_FUNC PyInit__native() { return PyModule_Create(&definition); }
+PyMODINIT_FUNC PyInit__native() {
+  if (PyArray_ImportNumPyAPI() < 0 || PyUFunc_ImportUFuncAPI() < 0) return nullptr;
+  weft::Ref module(PyModule_Create(&definition));
+  if (!module || !weft::init_machine(module.get())) return nullptr;
+  return module.release();
+}
