@@ -32,7 +32,10 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "native" / "src"
 EXTENSION = ROOT / "src" / "weft" / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
 OBJECTS = ROOT / "build" / "native"
-PYTHON = ("module", "objects", "record", "flush")
+PYTHON = (
+    *("module", "objects", "record", "flush"),
+    *("machine", "describe", "plan", "space", "chain", "loops", "arrays"),
+)
 KERNELS = ("product", "conv", "conv_weight", "channels", "rows", "extremes", "attention", "recurrent", "optimizer")
 BF16_KERNELS = ("product_bf16",)
 AVX2 = ("-mavx2", "-mfma")

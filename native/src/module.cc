@@ -1,6 +1,9 @@
 // The Python module `weft._native`.
 
+#define WEFT_IMPORTS_NUMPY
+#include "machine.h"
 #include "objects.h"
+#include "python.h"
 
 namespace {
 
@@ -14,7 +17,11 @@ PyModuleDef definition = {
 }  // namespace
 
 PyMODINIT_FUNC PyInit__native() {
+  if (PyArray_ImportNumPyAPI() < 0 || PyUFunc_ImportUFuncAPI() < 0) return nullptr;
   weft::Ref module(PyModule_Create(&definition));
-  if (!module || !weft::init_recorder(module.get()) || !weft::init_flush(module.get())) return nullptr;
+  if (!module || !weft::init_machine(module.get()) || !weft::init_recorder(module.get()) ||
+      !weft::init_flush(module.get())) {
+    return nullptr;
+  }
   return module.release();
 }

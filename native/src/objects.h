@@ -4,37 +4,15 @@
 // its offset in the object, which takes a nanosecond, where an attribute takes thirty.
 #pragma once
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "python.h"
+
+// Python's own header needs what the former includes.
 #include <structmember.h>
 
 #include <cstddef>
 #include <utility>
 
 namespace weft {
-
-// An owned reference.
-class Ref {
- public:
-  Ref() = default;
-  explicit Ref(PyObject* owned) : object_(owned) {}
-  Ref(Ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
-  Ref& operator=(Ref&& other) noexcept {
-    std::swap(object_, other.object_);
-    return *this;
-  }
-  Ref(const Ref&) = delete;
-  Ref& operator=(const Ref&) = delete;
-  ~Ref() { Py_XDECREF(object_); }
-
-  static Ref to(PyObject* borrowed) { return Ref(Py_XNewRef(borrowed)); }
-  PyObject* get() const { return object_; }
-  PyObject* release() { return std::exchange(object_, nullptr); }
-  explicit operator bool() const { return object_ != nullptr; }
-
- private:
-  PyObject* object_ = nullptr;
-};
 
 // A slot of a class.
 class Slot {

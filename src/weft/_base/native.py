@@ -7,10 +7,14 @@ take every call, are what a twin hands all other calls to, and run where there i
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from weft._base import config
+from weft._base.interrupts import received, uninterrupted
 
 __all__ = ["native"]
 
@@ -21,3 +25,6 @@ else:
     if config.NATIVE:
         with suppress(ImportError):
             native = import_module("weft._native")
+
+if native is not None:
+    native.watch(received, uninterrupted.poll, partial(np.errstate, all="ignore"))

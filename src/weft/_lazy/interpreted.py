@@ -15,11 +15,14 @@ import numpy as np
 
 from weft._base.device import CPU, device
 from weft._base.interrupts import received, uninterrupted
+from weft._base.native import native
 from weft._base.types import Arg
 from weft._lazy import refcounts
 from weft._lazy.compiled import compiled
 from weft._lazy.form import Application
-from weft._lazy.interpreter import Costs, prepare, quiet
+from weft._lazy.interpreter import Costs, Interpreted, prepare, quiet
+from weft._lazy.interpreter.machine import Form, dense_layout, form_of, form_of_call, machine_of
+from weft._lazy.interpreter.probe import OVERWRITES, SEVERAL, Layout
 from weft._lazy.interpreter.table import Array, read_only
 from weft._lazy.signature import Output, Signature
 from weft._lazy.value import Value
@@ -38,6 +41,7 @@ PROGRAM_SECONDS = 0.02
 
 _DISPATCH = 5e-5  # seconds to start the program of an application
 _LEAF = 4e-6  # seconds to hand an array to a program
+_UNUSED: Layout = ((), (), np.dtype(bool))  # of a leaf that no application takes
 _COMPILED = Costs(PROGRAM_SECONDS, 2 * LEAST_PROGRAM)  # what the interpreter lacks: a program for each application
 
 COMPILED_AT_ONCE = Costs(0.0, inf)
@@ -45,13 +49,13 @@ COMPILED_AT_ONCE = Costs(0.0, inf)
 
 
 class InterpretedGraph:
-    """A graph as steps of an interpreter. Call it with the leaves; it returns one array for each wanted entry.
+    """A graph for the first tier. Call it with the leaves; it returns one array for each wanted entry.
 
     Entries are numbered as in the graph; `leaves` are the numbers of the given ones: NumPy arrays on the CPU, jax
     arrays on other devices, and Python numbers.
     """
 
-    __slots__ = ("_applications", "_device", "_leaves", "_seconds", "_size", "_steps", "_wanted")
+    __slots__ = ("_applications", "_device", "_leaves", "_run", "_seconds", "_wanted")
 
     def __init__(
         self,
@@ -64,29 +68,15 @@ class InterpretedGraph:
         self._device = device
         self._applications = applications
         self._leaves = tuple(leaves)
-        self._size = len(leaves) + sum(len(values) for _, _, values in applications)
         self._wanted = wanted
-        self._steps: list[InterpreterStep] | None = None
+        self._run: Run | None = None
 
-    def __call__(self, leaves: Sequence[Array]) -> list[Array]:
-        entries: list[Arg] = [None] * self._size
-        for number, leaf in zip(self._leaves, leaves, strict=True):
-            entries[number] = leaf
-        if self._steps is None:
-            self._steps = self._prepared()
-        with quiet():
-            for run, inputs, values, ending in self._steps:
-                if received:  # nothing is overwritten here, so the graph can be computed again
-                    uninterrupted.poll()
-                arrays = [entries[i] for i in inputs]
-                for number in ending:
-                    entries[number] = None
-                results = run(arrays)
-                for number, index in values:
-                    entries[number] = results[index]
-                arrays = results = None  # so that the next step finds whether an array is referred to by it alone
-        results = [entries[number] for number in self._wanted]
-        return [compact(result) for result in results] if self._device is CPU else results
+    def __call__(self, leaves: Sequence[Array]) -> Sequence[Array]:
+        if self._run is None:
+            by_machine = native is not None and self._device is CPU
+            make = machine_of_graph if by_machine else _Steps
+            self._run = make(self._applications, self._leaves, self._wanted)
+        return self._run(leaves)
 
     @property
     def seconds(self) -> float:
@@ -104,52 +94,162 @@ class InterpretedGraph:
         for signature, _, _ in self._applications:
             costs = costs_of(signature)
             seconds += costs.interpreting
-            if signature.execution.run is None and signature not in new:  # its program is still to be compiled
+            on_host = self._device is CPU
+            if not on_host and signature.execution.plain_run is None and signature not in new:  # still to be compiled
                 new.add(signature)
                 seconds += PROGRAM_SECONDS + costs.compiling
         return max(0.0, seconds)
 
-    def _prepared(self) -> list[InterpreterStep]:
-        needed = set(self._wanted)
+
+def machine_of_graph(applications: Sequence[Application], leaves: Sequence[int], wanted: Sequence[int]) -> Run:
+    """The machine of a graph: the forms of its applications, joined."""
+    layouts: list[Layout | None] = [None] * len(leaves)
+    entries = {number: at for at, number in enumerate(leaves)}
+    parts: list[tuple[Form, list[int]]] = []
+    for signature, inputs, values in applications:
+        given = [entries[number] for number in inputs]
+        types = _input_types(signature)
+        for at, (shape, dtype) in zip(given, types, strict=True):
+            if layouts[at] is None:  # a leaf
+                layouts[at] = dense_layout(shape, dtype)
+        form = form_of_signature(signature, [layout for at in given if (layout := layouts[at])])
+        for number, index in values:
+            entries[number] = len(layouts) + index
+        layouts += form.layouts
+        parts.append((form, given))
+    used = [layout or _UNUSED for layout in layouts[: len(leaves)]]
+    return machine_of(used, parts, [entries[number] for number in wanted])
+
+
+class _Steps:
+    """A graph as functions of its applications, which are called one after the other."""
+
+    __slots__ = ("_applications", "_leaves", "_size", "_steps", "_wanted")
+
+    def __init__(self, applications: Sequence[Application], leaves: Sequence[int], wanted: Sequence[int]) -> None:
+        self._leaves = leaves
+        self._size = len(leaves) + sum(len(values) for _, _, values in applications)
+        self._wanted = wanted
+        needed = set(wanted)
         steps: list[InterpreterStep] = []
-        for signature, inputs, values in reversed(self._applications):
+        for signature, inputs, values in reversed(applications):
             ending = set(inputs) - needed
             kept = [(number, index) for number, index in values if number in needed]
             needed |= ending
-            steps.append((run_of(signature), inputs, kept, tuple(ending)))
-        return steps[::-1]
+            steps.append((plain_run_of(signature), inputs, kept, tuple(ending)))
+        self._steps = steps[::-1]
+
+    def __call__(self, leaves: Sequence[Array]) -> list[Array]:
+        entries: list[Arg] = [None] * self._size
+        for number, leaf in zip(self._leaves, leaves, strict=True):
+            entries[number] = dense_array(leaf)
+        with quiet():
+            for run, inputs, values, ending in self._steps:
+                if received:  # nothing is overwritten here, so the graph can be computed again
+                    uninterrupted.poll()
+                arrays = [entries[i] for i in inputs]
+                for number in ending:
+                    entries[number] = None
+                results = run(arrays)
+                for number, index in values:
+                    entries[number] = results[index]
+                arrays = results = None  # so that the next step finds whether an array is referred to by it alone
+        return [compact(entries[number]) for number in self._wanted]
+
+
+def dense_array(array: Array) -> Array:
+    """A leaf on the CPU with elements that follow each other, as programs expect it: how they lie rounds sums."""
+    return np.asarray(array, order="C") if isinstance(array, np.ndarray) else array
 
 
 def compact(array: Array) -> Array:
-    """A result whose elements are dense, and which keeps no larger array alive."""
+    """A result whose elements are dense, and which keeps no larger array alive; those on other devices are so."""
+    if not isinstance(array, np.ndarray):
+        return array
     base = array.base
     if not array.flags.c_contiguous or (isinstance(base, np.ndarray) and base.nbytes > 2 * array.nbytes):
         return array.copy()
     return array
 
 
+def interpreted_of(signature: Signature) -> Interpreted | None:
+    """The trace of a signature, prepared for the interpreter; None if that lacks a primitive."""
+    execution = signature.execution
+    if execution.interpreted is None:
+        execution.interpreted = (prepare(signature.trace),)
+    return execution.interpreted[0]
+
+
 def run_of(signature: Signature) -> Run:
-    """The function of a signature, made at its first use: on the CPU, steps of the interpreter on NumPy arrays.
+    """What computes a signature on NumPy arrays, made at its first use. Its results are compact."""
+    execution = signature.execution
+    if execution.run is None:
+        if native is not None and device_of(signature) is CPU:
+            types, count = _input_types(signature), len(signature.avals)
+            form = form_of_signature(signature, [dense_layout(*t) for t in types])
+            outputs = range(count, count + len(form.layouts))
+            execution.run = machine_of([dense_layout(*t) for t in types], [(form, range(count))], outputs)
+        else:
+            plain = plain_run_of(signature)
+            execution.run = lambda arrays: [compact(result) for result in plain([dense_array(x) for x in arrays])]
+    return execution.run
+
+
+def form_of_signature(signature: Signature, layouts: Sequence[Layout]) -> Form:
+    """The form of a signature, for inputs that lie in this way."""
+    forms = signature.execution.forms
+    key = tuple([strides for _, strides, _ in layouts])
+    form = forms.get(key)
+    if form is None:
+        program = interpreted_of(signature)
+        if signature.execution.host is None and program is not None:
+            form = form_of(program, layouts)
+        else:
+            form = _called(signature, layouts)
+        forms[key] = form
+    return form
+
+
+def _called(signature: Signature, layouts: Sequence[Layout]) -> Form:
+    """The form of a signature that a function computes as a whole."""
+    host = signature.execution.host
+    if host is None:
+        run = plain_run_of(signature)
+        function, flags = (lambda *arrays: run(arrays)), SEVERAL  # noqa: E731
+    else:
+        function, flags = host, OVERWRITES if signature.execution.overwrites else 0
+    results = [dense_layout(output.aval.shape, output.aval.dtype.numpy) for output in signature.outputs]
+    return form_of_call(function, flags, layouts, results)
+
+
+def _input_types(signature: Signature) -> Sequence[tuple[tuple[int, ...], np.dtype]]:
+    """Shape and element type of each input."""
+    program = interpreted_of(signature)
+    if program is None:
+        return [(aval.shape, aval.dtype.numpy) for aval in signature.avals]
+    return program.flat.types_of(program.flat.inputs)
+
+
+def plain_run_of(signature: Signature) -> Run:
+    """The function of a signature without the machine: on the CPU, steps of the interpreter on NumPy arrays.
 
     If the interpreter lacks a primitive, and on other devices, it is a compiled program of this one application.
     """
     execution = signature.execution
-    if execution.run is None:
+    if execution.plain_run is None:
         device = device_of(signature)
-        interpreted = prepare(signature.trace) if device is CPU else None
-        if device is CPU and execution.costs is None:
-            execution.costs = _COMPILED if interpreted is None else interpreted.costs
+        program = interpreted_of(signature) if device is CPU else None
         if device is CPU and execution.host is not None:
-            execution.run = _on_host(signature, execution.host)
+            execution.plain_run = _on_host(signature, execution.host)
         else:
-            execution.run = _compiled(signature, device) if interpreted is None else interpreted.run
-    return execution.run
+            execution.plain_run = _compiled(signature, device) if program is None else program.run
+    return execution.plain_run
 
 
 def _on_host(signature: Signature, host: Callable[..., Array]) -> Run:
     """The function of a signature whose row has one for NumPy arrays."""
     if not signature.execution.overwrites:
-        return lambda arrays: [read_only(host(*arrays))]
+        return lambda arrays: [dense_array(read_only(host(*arrays)))]
 
     def overwrite(arrays: Sequence[Array]) -> list[Array]:
         base, *rest = arrays[0] if _is_alone(arrays) else arrays[0].copy(), *arrays[1:]
@@ -183,12 +283,11 @@ def costs_of(signature: Signature) -> Costs:
     if execution.costs is None:
         if signature.collective:
             execution.costs = COMPILED_AT_ONCE
-        elif device_of(signature) is CPU:
-            run_of(signature)
         else:
-            interpreted = prepare(signature.trace)
-            execution.costs = Costs((_COMPILED if interpreted is None else interpreted.costs).compiling, _DISPATCH)
-    assert execution.costs is not None, "on the CPU they are known when `run` is"
+            interpreted = interpreted_of(signature)
+            costs = _COMPILED if interpreted is None else interpreted.costs
+            on_host = device_of(signature) is CPU
+            execution.costs = costs if on_host else Costs(costs.compiling, _DISPATCH)
     return execution.costs
 
 
@@ -205,7 +304,7 @@ def evaluated(origin: Output, inputs: Sequence[Value]) -> Array | None:
         if array is None:
             return None
         arrays.append(array)
-    return compact(run_of(origin.signature)(arrays)[0])
+    return run_of(origin.signature)(arrays)[0]
 
 
 def _compiled(signature: Signature, target: device) -> Run:

@@ -15,7 +15,8 @@ from weft._base.types import AnyCallable, Arg
 from weft._lazy.aval import Aval, aval_of, named
 from weft._lazy.call import BoundOp
 from weft._lazy.general import Derivatives, General, Grads
-from weft._lazy.interpreter import Costs
+from weft._lazy.interpreter import Costs, Interpreted
+from weft._lazy.interpreter.machine import Form
 from weft._lazy.precondition import Precondition
 from weft._lazy.role import INTERIOR, Role
 from weft._lazy.trace import SizeValues, Trace, traced
@@ -53,17 +54,26 @@ class Execution:
     native      what compiled programs on its device run instead of `fn`, or None
     host        what computes it on NumPy arrays instead of the trace, or None: one result, which may be a view
     overwrites  whether `host` writes to its first argument
-    run         a function that computes it on NumPy arrays, set at its first use (`_lazy/interpreted.py`)
-    costs       what it costs in either tier, known when `run` is
+
+    `_lazy/interpreted.py` sets the others at their first use:
+
+    interpreted  the trace for the interpreter, in a tuple; None in it if that lacks a primitive
+    forms        the trace for the machine, by how its inputs lie
+    run          a function that computes it on NumPy arrays
+    plain_run    the same without the machine
+    costs        what it costs in either tier
     """
 
-    __slots__ = ("costs", "host", "native", "overwrites", "run")
+    __slots__ = ("costs", "forms", "host", "interpreted", "native", "overwrites", "plain_run", "run")
 
     def __init__(self, native: Callable[..., Arrays] | None) -> None:
         self.native = native
         self.host: AnyCallable | None = None
         self.overwrites = False
+        self.interpreted: tuple[Interpreted | None] | None = None
+        self.forms: dict[tuple[tuple[int, ...], ...], Form] = {}
         self.run: Callable[[Sequence[Arg]], Sequence[Arg]] | None = None
+        self.plain_run: Callable[[Sequence[Arg]], Sequence[Arg]] | None = None
         self.costs: Costs | None = None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft._base.interrupts import received, uninterrupted
-from weft._lazy.interpreter.evaluate import interpreted
+from weft._lazy.interpreter.machine import runner
 from weft._lazy.interpreter.table import Array, Function, MissingPrimitive, Params, Types, primitive
 
 
@@ -16,9 +16,9 @@ def _expanded(mask: Array, like: Array) -> Array:
     return mask.reshape(mask.shape + (1,) * (like.ndim - mask.ndim))
 
 
-@primitive("while", view=True)
+@primitive("while", view=True, dynamic=True)
 def _while(params: Params, ins: Types, outs: Types) -> Function:
-    condition, body = interpreted(params["cond_jaxpr"]).run, interpreted(params["body_jaxpr"]).run
+    condition, body = runner(params["cond_jaxpr"]), runner(params["body_jaxpr"])
     first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
 
     def loop(*arrays: Array) -> Sequence[Array]:
@@ -44,9 +44,9 @@ def constants_and_carries(params: Params) -> tuple[int, int]:
     return params["num_consts"], params["num_carry"]
 
 
-@primitive("scan", view=True)
+@primitive("scan", view=True, dynamic=True)
 def _scan(params: Params, ins: Types, outs: Types) -> Function:
-    body = interpreted(params["jaxpr"]).run
+    body = runner(params["jaxpr"])
     consts, carries = constants_and_carries(params)
     length = params["length"]
     stacked = outs[carries:]
@@ -67,9 +67,9 @@ def _scan(params: Params, ins: Types, outs: Types) -> Function:
     return scan
 
 
-@primitive("cond", view=True)
+@primitive("cond", view=True, dynamic=True)
 def _cond(params: Params, ins: Types, outs: Types) -> Function:
-    branches = [interpreted(branch).run for branch in params["branches"]]
+    branches = [runner(branch) for branch in params["branches"]]
     last = len(branches) - 1
 
     def branch(index: Array, *operands: Array) -> Sequence[Array]:

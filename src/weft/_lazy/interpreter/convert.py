@@ -67,4 +67,4 @@ def _reduced(x: Array, exponent_bits: int, mantissa_bits: int) -> Array:
         size, sign = n & infinite, n & (one << bits.type(width - 1))
         n = np.where(size > bits.type((bias + reach) << mantissa), sign | infinite, n)
         n = np.where(size <= bits.type((bias - reach) << mantissa), sign, n)
-    return np.where(np.isnan(x), x, np.asarray(n).view(x.dtype))
+    return np.where(np.isnan(x), x, n.view(x.dtype))

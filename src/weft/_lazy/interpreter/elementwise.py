@@ -210,7 +210,7 @@ def _shifts_right(kind: str) -> Bind:
         if dtype.kind == kind:
             return np.right_shift
         other = f"{kind}{dtype.itemsize}"
-        return lambda x, y: np.asarray(np.right_shift(x.view(other), y.view(other))).view(dtype)
+        return lambda x, y: np.right_shift(x.view(other), y.view(other)).view(dtype)
 
     return bind
 
@@ -298,7 +298,7 @@ def _complex(params: Params, ins: Types, outs: Types) -> Function:
     shape, dtype = outs[0]
 
     def join(real: Array, imag: Array) -> Array:
-        result = np.empty(shape, dtype)
+        result = np.empty_like(real, dtype, shape=shape)
         result.real, result.imag = real, imag
         return result
 

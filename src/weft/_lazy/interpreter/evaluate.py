@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax.extend.core import ClosedJaxpr
@@ -24,7 +24,13 @@ The getter, for three or more inputs, takes all of them from the slots. Extra is
 returns a sequence, else None; slots to empty afterwards).
 """
 
-Bound = tuple[Equation, Function]
+
+class Bound(NamedTuple):
+    """An equation with the function of its entry in the table, and that which the interpreter calls."""
+
+    equation: Equation
+    bound: Function
+    function: Function
 
 
 def quiet() -> np.errstate:
@@ -39,21 +45,16 @@ class Interpreted:
     of inputs, constants or each other; those that may share memory with an input or a constant are read-only.
     """
 
-    __slots__ = ("_results", "_slots", "_steps", "_views", "costs")
+    __slots__ = ("_results", "_slots", "_steps", "_views", "bound", "costs", "flat")
 
-    def __init__(
-        self,
-        slots: list[Array | None],
-        steps: list[SlotStep],
-        results: Sequence[int],
-        views: Sequence[int],
-        costs: Costs,
-    ) -> None:
-        self.costs = costs
-        self._slots = slots
-        self._steps = steps
-        self._results = results
-        self._views = views
+    def __init__(self, flat: FlatTrace, bound: Sequence[Bound]) -> None:
+        self.flat = flat
+        self.bound = bound
+        self.costs = costs_of(flat)
+        self._steps: list[SlotStep] | None = None  # made at the first run
+        self._slots: list[Array | None] = []
+        self._results: Sequence[int] = ()
+        self._views: Sequence[int] = ()
 
     def __call__(self, *arrays: Array) -> list[Array]:
         """The results for these inputs."""
@@ -62,6 +63,9 @@ class Interpreted:
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """The results, computed within `quiet()`, which the caller enters once for several calls."""
+        if self._steps is None:
+            self._steps, self._slots, self._results = _assembled(self.flat, self.bound)
+            self._views = _shared_outputs(self.flat, self.bound)
         slots: list[Arg] = self._slots.copy()
         slots[: len(arrays)] = arrays
         for apply, first, second, rest, out, more in self._steps:
@@ -113,28 +117,49 @@ def interpreted(program: Trace | ClosedJaxpr) -> Interpreted:
     with quiet():
         for equation in flat.equations:
             try:
-                function = _bind(flat, equation)
+                entry = _bind(flat, equation)
             except MissingPrimitive as error:
                 names |= error.names
                 continue
-            if not names and not _fold(flat, equation, function):
-                bound.append((equation, function))
+            if not names and not _fold(flat, equation, entry.function):
+                bound.append(entry)
     if names:
         raise MissingPrimitive(*names)
-    return _assembled(flat, bound)
+    return Interpreted(flat, bound)
 
 
-def _bind(flat: FlatTrace, equation: Equation) -> Function:
-    """The function of an equation. It returns arrays, also where NumPy's function would return a scalar."""
+def _bind(flat: FlatTrace, equation: Equation) -> Bound:
+    """The function of an equation. It returns arrays, also where NumPy's function would return a scalar.
+
+    How a sum is rounded depends on how the terms lie. Where that does not follow from types, results are dense.
+    """
     entry = PRIMITIVES.get(equation.name)
     if entry is None:
         raise MissingPrimitive(equation.name)
     outs = flat.types_of(equation.outs)
     function = entry.bind(equation.params, flat.types_of(equation.ins), outs)
-    if entry.view or equation.several or outs[0].shape:
-        return function
+    if entry.dynamic or not (entry.view or entry.broadcasts):
+        as_called = _dense_each(function) if equation.several else _dense(function)
+    elif entry.view or equation.several or outs[0].shape:
+        as_called = function
+    else:
+        as_called = _as_array(function)
+    return Bound(equation, function, as_called)
+
+
+def _as_array(function: Function) -> Function:
     as_array = np.asarray
     return lambda *arrays: as_array(function(*arrays))
+
+
+def _dense(function: Function) -> Function:
+    as_array = np.asarray
+    return lambda *arrays: as_array(function(*arrays), order="C")
+
+
+def _dense_each(function: Function) -> Function:
+    as_array = np.asarray
+    return lambda *arrays: [as_array(array, order="C") for array in function(*arrays)]
 
 
 def _fold(flat: FlatTrace, equation: Equation, function: Function) -> bool:
@@ -150,17 +175,17 @@ def _fold(flat: FlatTrace, equation: Equation, function: Function) -> bool:
     return True
 
 
-def _assembled(flat: FlatTrace, bound: Sequence[Bound]) -> Interpreted:
-    """The equations as steps. A slot is reused or emptied once its array is no longer needed, which frees the array."""
-    last = {number: at for at, (equation, _) in enumerate(bound) for number in (*equation.outs, *equation.ins)}
-    needed = {number for equation, _ in bound for number in equation.ins}.union(flat.outputs)
+def _assembled(flat: FlatTrace, bound: Sequence[Bound]) -> tuple[list[SlotStep], list[Array | None], list[int]]:
+    """The equations as (steps, slots, slots of the results). A slot is reused or emptied once its array is no longer needed, which frees the array."""
+    last = {number: at for at, (equation, _, _) in enumerate(bound) for number in (*equation.outs, *equation.ins)}
+    needed = {number for equation, _, _ in bound for number in equation.ins}.union(flat.outputs)
     constants = [number for number in flat.constants if number in needed]
     slot = {number: at for at, number in enumerate((*flat.inputs, *constants))}
     slots: list[Array | None] = [*[None] * len(flat.inputs), *[flat.constants[number] for number in constants]]
     lasting = {*constants, *flat.outputs}
     free: list[int] = []
     steps: list[SlotStep] = []
-    for at, (equation, function) in enumerate(bound):
+    for at, (equation, _, function) in enumerate(bound):
         ins = [slot[number] for number in equation.ins]
         ending = {n for n in (*equation.outs, *equation.ins) if last[n] == at and n not in lasting}
         free += {slot[number] for number in ending.intersection(equation.ins)}
@@ -173,8 +198,7 @@ def _assembled(flat: FlatTrace, bound: Sequence[Bound]) -> Interpreted:
         outs = [slot[number] for number in equation.outs]
         dead = {slot[number] for number in ending}.intersection(free)
         steps.append(_step(function, ins, outs, sorted(dead), equation.several))
-    results, views = [slot[number] for number in flat.outputs], _shared_outputs(flat, bound)
-    return Interpreted(slots, steps, results, views, costs_of(flat))
+    return steps, slots, [slot[number] for number in flat.outputs]
 
 
 def _step(function: Function, ins: list[int], outs: list[int], dead: list[int], several: bool) -> SlotStep:
@@ -189,7 +213,7 @@ def _shared_outputs(flat: FlatTrace, bound: Sequence[Bound]) -> list[int]:
     Those are read-only already.
     """
     shared = {*flat.inputs, *flat.constants}
-    for equation, _ in bound:
+    for equation, _, _ in bound:
         if PRIMITIVES[equation.name].view and not shared.isdisjoint(equation.ins):
             shared.update(equation.outs)
     return [at for at, number in enumerate(flat.outputs) if number in shared and number not in flat.constants]

@@ -21,7 +21,7 @@ def _corner(starts: Sequence[Array], most: Sequence[int], sizes: Sequence[int]) 
     return tuple([slice(at, at + size) for at, size in zip(places, sizes, strict=True)])
 
 
-@primitive("dynamic_slice", view=True)
+@primitive("dynamic_slice", view=True, dynamic=True)
 def _dynamic_slice(params: Params, ins: Types, outs: Types) -> Function:
     sizes = params["slice_sizes"]
     most = [size - length for size, length in zip(ins[0].shape, sizes, strict=True)]

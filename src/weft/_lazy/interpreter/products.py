@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from weft._base.types import Arg
-from weft._lazy.interpreter.table import Array, Function, Params, Types, computed_in, library, primitive
+from weft._lazy.interpreter.table import Array, Function, Params, Types, computed_in, library, primitive, require_arrays
 
 _Dims = tuple[int, ...]
 
@@ -28,8 +28,7 @@ def _dot_general(params: Params, ins: Types, outs: Types) -> Function:
     multiply = matmul_of(multiplications)
 
     def dot(x: Array, y: Array) -> Array:
-        product = np.asarray(multiply(as_left(x), as_right(y)))
-        return product.reshape(shape).astype(dtype, copy=False)
+        return multiply(as_left(x), as_right(y)).reshape(shape).astype(dtype, copy=False)
 
     return dot
 
@@ -45,6 +44,7 @@ _LEAST_SPLIT = 25_000_000  # multiplications from which several threads save mor
 
 def _on_one_thread(x: Array, y: Array) -> Array:
     """The product on the thread of the caller alone."""
+    require_arrays(x, y)
     several = [(blas, count) for blas in _blas() if (count := blas.get_num_threads()) > 1]
     for blas, _ in several:
         blas.set_num_threads(1)

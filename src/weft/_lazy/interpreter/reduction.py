@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from weft._base.types import Kwargs
-from weft._lazy.interpreter.evaluate import interpreted
+from weft._lazy.interpreter.machine import runner
 from weft._lazy.interpreter.table import Array, Bind, Function, Params, Types, Unary, computed_in, primitive, wide
 
 
@@ -36,7 +36,7 @@ def _reduces(function: np.ufunc, of_bools: np.ufunc | None, start: Callable[[np.
             options["initial"] = start(inner)
         if inner == dtype:
             return partial(reduce, **options)
-        return lambda x: np.asarray(reduce(wide(x), **options)).astype(dtype)
+        return lambda x: reduce(wide(x), **options).astype(dtype)
 
     return bind
 
@@ -106,7 +106,7 @@ primitive("cumlogsumexp")(_runs(_add_logarithms))
 def _reduce(params: Params, ins: Types, outs: Types) -> Function:
     """Reduction by any jaxpr, applied to one element after another."""
     count = len(ins) // 2
-    step = interpreted(params["jaxpr"]).run
+    step = runner(params["jaxpr"])
     dims = tuple(params["dimensions"])
     kept = [d for d in range(len(ins[0].shape)) if d not in dims]
     shape = tuple(ins[0].shape[d] for d in kept)

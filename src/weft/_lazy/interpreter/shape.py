@@ -102,7 +102,7 @@ def _tile(params: Params, ins: Types, outs: Types) -> Function:
     return partial(np.tile, reps=params["reps"])
 
 
-@primitive("iota")
+@primitive("iota", view=True)
 def _iota(params: Params, ins: Types, outs: Types) -> Function:
     shape, dtype = outs[0]
     dim: int = params["dimension"]

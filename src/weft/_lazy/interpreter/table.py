@@ -40,11 +40,13 @@ class Primitive(NamedTuple):
     bind        makes the function that computes an equation; raises `MissingPrimitive` if it cannot
     view        whether results may share memory with inputs
     broadcasts  whether the function also takes inputs of other shapes that NumPy broadcasts to the result's
+    dynamic     whether the elements of inputs say where those of the results are
     """
 
     bind: Bind
     view: bool
     broadcasts: bool
+    dynamic: bool
 
 
 class MissingPrimitive(Exception):
@@ -62,13 +64,15 @@ class MissingPrimitive(Exception):
 PRIMITIVES: dict[str, Primitive] = {}
 
 
-def primitive(*names: str, view: bool = False, broadcasts: bool = False) -> Callable[[Bind], Bind]:
+def primitive(
+    *names: str, view: bool = False, broadcasts: bool = False, dynamic: bool = False
+) -> Callable[[Bind], Bind]:
     """Register the decorated function as the `bind` of the primitives with these names."""
 
     def enter(bind: Bind) -> Bind:
         for name in names:
             assert name not in PRIMITIVES, f"{name} is there already"
-            PRIMITIVES[name] = Primitive(bind, view, broadcasts)
+            PRIMITIVES[name] = Primitive(bind, view, broadcasts, dynamic)
         return bind
 
     return enter
@@ -124,6 +128,17 @@ def read_only(array: Array) -> Array:
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+class Opaque(Exception):
+    """A function asks for more of an array than its type, so it is called at every run."""
+
+
+def require_arrays(*arrays: Array) -> None:
+    """Let a function see arrays alone, since what it does beside NumPy's functions would not be traced."""
+    for array in arrays:
+        if not isinstance(array, np.ndarray):
+            raise Opaque(type(array).__name__)
 
 
 @lru_cache

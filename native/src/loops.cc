@@ -1,0 +1,189 @@
+// Loops over elements.
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+
+#include "loops.h"
+#include "python.h"
+
+namespace weft {
+namespace {
+
+template <typename T>
+void copy(char** args, const npy_intp* count, const npy_intp* strides, void*) {
+  const npy_intp n = *count, in = strides[0], out = strides[1];
+  const char* source = args[0];
+  char* target = args[1];
+  if (in == sizeof(T) && out == sizeof(T)) {
+    std::memcpy(target, source, static_cast<std::size_t>(n) * sizeof(T));
+    return;
+  }
+  if (in == 0 && out == sizeof(T)) {
+    const T value = *reinterpret_cast<const T*>(source);
+    T* to = reinterpret_cast<T*>(target);
+    for (npy_intp i = 0; i < n; ++i) to[i] = value;
+    return;
+  }
+  for (npy_intp i = 0; i < n; ++i, source += in, target += out) std::memcpy(target, source, sizeof(T));
+}
+
+using Wide = std::array<std::uint64_t, 2>;
+
+// What `cast` is given: the function, of NumPy's or of the library that defines a type, for elements that follow each
+// other.
+struct Cast {
+  PyArray_VectorUnaryFunc* function;
+  npy_intp from, to;  // sizes of elements
+};
+
+void cast(char** args, const npy_intp* count, const npy_intp* strides, void* data) {
+  const Cast& with = *static_cast<const Cast*>(data);
+  const npy_intp n = *count, in = strides[0], out = strides[1];
+  char* source = args[0];
+  char* target = args[1];
+  if (in == with.from && out == with.to) {
+    with.function(source, target, n, nullptr, nullptr);
+    return;
+  }
+  for (npy_intp i = 0; i < n; ++i, source += in, target += out) with.function(source, target, 1, nullptr, nullptr);
+}
+
+// By its name, since the number of a type that a library defines depends on what was registered before.
+bool is_bf16(PyArray_Descr* type) {
+  return type->type_num >= NPY_USERDEF && std::strstr(type->typeobj->tp_name, "bfloat16") != nullptr;
+}
+
+void widen_bf16(char** args, const npy_intp* count, const npy_intp* strides, void*) {
+  const npy_intp n = *count, in = strides[0], out = strides[1];
+  if (in == 2 && out == 4) {
+    const auto* source = reinterpret_cast<const std::uint16_t*>(args[0]);
+    auto* target = reinterpret_cast<std::uint32_t*>(args[1]);
+    for (npy_intp i = 0; i < n; ++i) target[i] = static_cast<std::uint32_t>(source[i]) << 16;
+    return;
+  }
+  for (npy_intp i = 0; i < n; ++i) {
+    const auto bits = *reinterpret_cast<const std::uint16_t*>(args[0] + i * in);
+    *reinterpret_cast<std::uint32_t*>(args[1] + i * out) = static_cast<std::uint32_t>(bits) << 16;
+  }
+}
+
+// To the nearest number, ties to even; NaN becomes one without payload, as ml_dtypes makes it.
+inline std::uint16_t rounded(std::uint32_t bits) {
+  const std::uint32_t near = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  const std::uint32_t nan = ((bits >> 16) & 0x8000) | 0x7fc0;
+  return static_cast<std::uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? nan : near);
+}
+
+void round_bf16(char** args, const npy_intp* count, const npy_intp* strides, void*) {
+  const npy_intp n = *count, in = strides[0], out = strides[1];
+  if (in == 4 && out == 2) {
+    const auto* source = reinterpret_cast<const std::uint32_t*>(args[0]);
+    auto* target = reinterpret_cast<std::uint16_t*>(args[1]);
+    for (npy_intp i = 0; i < n; ++i) target[i] = rounded(source[i]);
+    return;
+  }
+  for (npy_intp i = 0; i < n; ++i) {
+    *reinterpret_cast<std::uint16_t*>(args[1] + i * out) =
+        rounded(*reinterpret_cast<const std::uint32_t*>(args[0] + i * in));
+  }
+}
+
+// The function that converts elements which follow each other, as libraries that define types register it.
+PyArray_VectorUnaryFunc* cast_function(PyArray_Descr* from, int to) {
+  const PyArray_ArrFuncs* functions = PyDataType_GetArrFuncs(from);
+  if (to < NPY_NTYPES_ABI_COMPATIBLE) return functions->cast[to];
+  if (!functions->castdict) return nullptr;
+  const Ref key(PyLong_FromLong(to));
+  PyObject* capsule = key ? PyDict_GetItemWithError(functions->castdict, key.get()) : nullptr;
+  void* function = capsule ? PyCapsule_GetPointer(capsule, nullptr) : nullptr;
+  PyErr_Clear();
+  return reinterpret_cast<PyArray_VectorUnaryFunc*>(function);
+}
+
+template <typename T>
+void select(char** args, const npy_intp* count, const npy_intp* strides, void*) {
+  constexpr npy_intp size = sizeof(T);
+  const npy_intp n = *count;
+  const char *which = args[0], *yes = args[1], *no = args[2];
+  char* out = args[3];
+  if (strides[0] == 1 && strides[3] == size) {
+    T* to = reinterpret_cast<T*>(out);
+    const T *a = reinterpret_cast<const T*>(yes), *b = reinterpret_cast<const T*>(no);
+    if (strides[1] == size && strides[2] == size) {
+      for (npy_intp i = 0; i < n; ++i) to[i] = which[i] ? a[i] : b[i];
+      return;
+    }
+    if (strides[1] == size && strides[2] == 0) {
+      const T other = *b;
+      for (npy_intp i = 0; i < n; ++i) to[i] = which[i] ? a[i] : other;
+      return;
+    }
+    if (strides[1] == 0 && strides[2] == size) {
+      const T other = *a;
+      for (npy_intp i = 0; i < n; ++i) to[i] = which[i] ? other : b[i];
+      return;
+    }
+  }
+  for (npy_intp i = 0; i < n; ++i) {
+    std::memcpy(out + i * strides[3], which[i * strides[0]] ? yes + i * strides[1] : no + i * strides[2], sizeof(T));
+  }
+}
+
+}  // namespace
+
+Found loop_of(PyUFuncObject* ufunc, PyArray_Descr* const* types) {
+  for (int at = 0; at < ufunc->ntypes; ++at) {
+    const char* wanted = ufunc->types + static_cast<std::ptrdiff_t>(at) * ufunc->nargs;
+    bool fits = true;
+    for (int i = 0; i < ufunc->nargs && fits; ++i) fits = wanted[i] == types[i]->type_num;
+    if (fits) return {ufunc->functions[at], ufunc->data ? ufunc->data[at] : nullptr};
+  }
+  return {};
+}
+
+Found copy_of(PyArray_Descr* from, PyArray_Descr* to) {
+  const npy_intp source = PyDataType_ELSIZE(from), target = PyDataType_ELSIZE(to);
+  if (PyArray_EquivTypes(from, to)) {
+    switch (source) {
+      case 1:
+        return {copy<std::uint8_t>};
+      case 2:
+        return {copy<std::uint16_t>};
+      case 4:
+        return {copy<std::uint32_t>};
+      case 8:
+        return {copy<std::uint64_t>};
+      case 16:
+        return {copy<Wide>};
+      default:
+        return {};
+    }
+  }
+  if (is_bf16(from) && to->type_num == NPY_FLOAT) return {widen_bf16};
+  if (is_bf16(to) && from->type_num == NPY_FLOAT) return {round_bf16};
+  if (PyTypeNum_ISCOMPLEX(from->type_num) && !PyTypeNum_ISCOMPLEX(to->type_num)) return {};
+  PyArray_VectorUnaryFunc* function = cast_function(from, to->type_num);
+  if (!function) return {};
+  const auto with = std::make_shared<Cast>(function, source, target);
+  return {cast, with.get(), with};
+}
+
+Found select_of(npy_intp itemsize) {
+  switch (itemsize) {
+    case 1:
+      return {select<std::uint8_t>};
+    case 2:
+      return {select<std::uint16_t>};
+    case 4:
+      return {select<std::uint32_t>};
+    case 8:
+      return {select<std::uint64_t>};
+    case 16:
+      return {select<Wide>};
+    default:
+      return {};
+  }
+}
+
+}  // namespace weft

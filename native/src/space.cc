@@ -1,0 +1,266 @@
+// Steps as loops over iteration spaces, and the running of these.
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "machine.h"
+#include "python.h"
+
+namespace weft {
+namespace {
+
+constexpr int kMostOperands = 16;
+constexpr int kMostDims = 64;
+
+// The strides of a register whose dims are broadcast to a shape.
+Sizes strides_in(const Register& shown, const Sizes& shape) {
+  Sizes strides(shape.size(), 0);
+  const std::size_t lead = shape.size() - shown.shape.size();
+  for (std::size_t d = 0; d < shown.shape.size(); ++d) {
+    if (shown.shape[d] != 1) strides[lead + d] = shown.strides[d];
+  }
+  return strides;
+}
+
+// A space of a shape without dims of size 1, with those dims joined over which all operands go on evenly.
+struct Space {
+  Sizes dims;
+  std::vector<Sizes> strides;  // by dim, then by operand
+  std::vector<bool> marks;     // dims that are marked differently are not joined
+};
+
+Space space_of(const Sizes& shape, const std::vector<Sizes>& operands, const std::vector<std::size_t>& order,
+               const std::vector<bool>& marks = {}) {
+  Space space;
+  for (const std::size_t d : order) {
+    if (shape[d] == 1) continue;
+    const bool mark = !marks.empty() && marks[d];
+    bool joins = !space.dims.empty() && space.marks.back() == mark;
+    for (std::size_t i = 0; i < operands.size() && joins; ++i) {
+      joins = space.strides.back()[i] == operands[i][d] * shape[d];
+    }
+    Sizes strides(operands.size());
+    for (std::size_t i = 0; i < operands.size(); ++i) strides[i] = operands[i][d];
+    if (joins) {
+      space.dims.back() *= shape[d];
+      space.strides.back() = std::move(strides);
+    } else {
+      space.dims.push_back(shape[d]);
+      space.strides.push_back(std::move(strides));
+      space.marks.push_back(mark);
+    }
+  }
+  return space;
+}
+
+std::vector<std::size_t> in_order(std::size_t count) {
+  std::vector<std::size_t> order(count);
+  std::iota(order.begin(), order.end(), 0);
+  return order;
+}
+
+// A loop over a space. A function that is given one element sees strides of 0, as from NumPy: that of `power` has cases
+// for an exponent that does not change.
+Loop loop_over(Space space, const std::vector<const Register*>& operands) {
+  Loop loop;
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const npy_intp stride = space.dims.empty() ? 0 : space.strides.back()[i];
+    loop.operands.push_back({operands[i]->buffer, operands[i]->offset, stride});
+  }
+  if (!space.dims.empty()) {
+    loop.inner = space.dims.back();
+    space.dims.pop_back();
+    space.strides.pop_back();
+  }
+  loop.dims = std::move(space.dims);
+  loop.strides = std::move(space.strides);
+  return loop;
+}
+
+// Calls `body(pointers)` for each position in a loop's dims before the last.
+template <typename Body>
+void each(const Loop& loop, char* const* bases, const Body& body) {
+  char* at[kMostOperands];
+  const std::size_t count = loop.operands.size();
+  for (std::size_t i = 0; i < count; ++i) at[i] = bases[loop.operands[i].buffer] + loop.operands[i].offset;
+  const std::size_t dims = loop.dims.size();
+  if (dims == 0) {
+    body(at, nullptr);
+    return;
+  }
+  npy_intp place[kMostDims] = {};
+  if (std::find(loop.dims.begin(), loop.dims.end(), 0) != loop.dims.end()) return;
+  while (true) {
+    body(at, place);
+    std::size_t d = dims;
+    while (d-- > 0) {
+      if (++place[d] < loop.dims[d]) {
+        for (std::size_t i = 0; i < count; ++i) at[i] += loop.strides[d][i];
+        break;
+      }
+      place[d] = 0;
+      for (std::size_t i = 0; i < count; ++i) at[i] -= loop.strides[d][i] * (loop.dims[d] - 1);
+      if (d == 0) return;
+    }
+  }
+}
+
+void call(const Loop& loop, char* const* at, npy_intp n, const npy_intp* strides) {
+  char* args[kMostOperands];
+  std::copy_n(at, loop.operands.size(), args);
+  loop.found.function(args, &n, strides, loop.found.data);
+}
+
+void inner_strides(const Loop& loop, npy_intp* strides) {
+  for (std::size_t i = 0; i < loop.operands.size(); ++i) strides[i] = loop.operands[i].stride;
+}
+
+}  // namespace
+
+npy_intp Register::count() const {
+  return std::accumulate(shape.begin(), shape.end(), npy_intp{1}, std::multiplies<>());
+}
+
+bool Register::contiguous() const {
+  npy_intp stride = itemsize();
+  for (std::size_t d = shape.size(); d-- > 0;) {
+    if (shape[d] == 0) return true;
+    if (shape[d] != 1 && strides[d] != stride) return false;
+    stride *= shape[d];
+  }
+  return true;
+}
+
+Found found_for(const std::vector<Register>& registers, const Step& step) {
+  std::vector<PyArray_Descr*> types;
+  for (const int number : step.ins) types.push_back(registers[number].descr());
+  for (const int number : step.outs) types.push_back(registers[number].descr());
+  switch (step.kind) {
+    case Kind::copy:
+      return copy_of(types[0], types[1]);
+    case Kind::select:
+      return select_of(registers[step.outs[0]].itemsize());
+    case Kind::reduce:
+      types = {types[1], types[0], types[1]};
+      return loop_of(reinterpret_cast<PyUFuncObject*>(PyTuple_GET_ITEM(step.payload.get(), 0)), types.data());
+    default:
+      return loop_of(reinterpret_cast<PyUFuncObject*>(step.payload.get()), types.data());
+  }
+}
+
+Loop loop_of_step(const std::vector<Register>& registers, const Step& step) {
+  const Register& out = registers[step.outs[0]];
+  std::vector<const Register*> operands;
+  std::vector<Sizes> strides;
+  for (const auto* numbers : {&step.ins, &step.outs}) {
+    for (const int number : *numbers) {
+      operands.push_back(&registers[number]);
+      strides.push_back(strides_in(registers[number], out.shape));
+    }
+  }
+  // The result's largest strides outermost: it lies as NumPy lets it, so that the operands are gone through in order.
+  auto order = in_order(out.shape.size());
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return out.strides[a] > out.strides[b]; });
+  Loop loop = loop_over(space_of(out.shape, strides, order), operands);
+  loop.found = found_for(registers, step);
+  return loop;
+}
+
+Reduction reduction_of(const std::vector<Register>& registers, const Step& step) {
+  PyObject* payload = step.payload.get();
+  const Register &in = registers[step.ins[0]], &out = registers[step.outs[0]];
+  std::vector<bool> reduced(in.shape.size(), false);
+  for (const int axis : numbers_from(PyTuple_GET_ITEM(payload, 1))) reduced[axis] = true;
+  Sizes kept(in.shape.size(), 0);
+  std::size_t at = 0;
+  for (std::size_t d = 0; d < kept.size(); ++d) {
+    if (!reduced[d]) kept[d] = out.strides[at++];
+  }
+  Space space = space_of(in.shape, {kept, in.strides, kept}, in_order(in.shape.size()), reduced);
+  Reduction result;
+  result.reduced = space.marks;
+  if (space.dims.empty()) result.reduced = {true};
+  result.loop = loop_over(std::move(space), {&out, &in, &out});
+  result.loop.found = found_for(registers, step);
+  PyObject* start = PyTuple_GET_ITEM(payload, 2);
+  if (start != Py_None) result.start = Ref::to(start);
+  result.copy = copy_of(in.descr(), out.descr());
+  result.results = out.count();
+  return result;
+}
+
+Product product_of(const std::vector<Register>& registers, const Step& step) {
+  const Register &left = registers[step.ins[0]], &right = registers[step.ins[1]], &out = registers[step.outs[0]];
+  const std::size_t batch = out.shape.size() - 2;
+  Product product;
+  product.core[0] = left.shape[left.shape.size() - 2];
+  product.core[1] = left.shape.back();
+  product.core[2] = right.shape.back();
+  std::vector<const Register*> operands = {&left, &right, &out};
+  const Sizes shape(out.shape.begin(), out.shape.begin() + static_cast<std::ptrdiff_t>(batch));
+  std::vector<Sizes> strides;
+  for (std::size_t i = 0; i < 3; ++i) {
+    const Register& shown = *operands[i];
+    const std::size_t ndim = shown.shape.size();
+    product.strides[2 * i] = shown.strides[ndim - 2];
+    product.strides[2 * i + 1] = shown.strides[ndim - 1];
+    Register matrices = shown;
+    matrices.shape.resize(ndim - 2);
+    strides.push_back(strides_in(matrices, shape));
+  }
+  product.loop = loop_over(space_of(shape, strides, in_order(batch)), operands);
+  product.loop.found = found_for(registers, step);
+  return product;
+}
+
+void run_loop(const Loop& loop, char* const* bases) {
+  if (loop.inner == 0) return;
+  npy_intp strides[kMostOperands];
+  inner_strides(loop, strides);
+  each(loop, bases, [&](char* const* at, const npy_intp*) { call(loop, at, loop.inner, strides); });
+}
+
+void run_reduction(const Reduction& reduction, char* const* bases) {
+  const Loop& loop = reduction.loop;
+  const bool is_inner = reduction.reduced.back();
+  npy_intp strides[kMostOperands];
+  inner_strides(loop, strides);
+  if (reduction.start) {
+    char* args[2] = {static_cast<char*>(PyArray_DATA(as_array(reduction.start.get()))),
+                     bases[loop.operands[0].buffer] + loop.operands[0].offset};
+    const npy_intp steps[2] = {0, PyArray_ITEMSIZE(as_array(reduction.start.get()))};
+    reduction.copy.function(args, &reduction.results, steps, reduction.copy.data);
+  }
+  if (loop.inner == 0) return;
+  each(loop, bases, [&](char* const* at, const npy_intp* place) {
+    npy_intp n = loop.inner;
+    char* from[3] = {at[0], at[1], at[2]};
+    bool is_first = !reduction.start;
+    for (std::size_t d = 0; d < loop.dims.size() && is_first; ++d) is_first = !reduction.reduced[d] || place[d] == 0;
+    if (is_first) {  // there is nothing yet to combine with
+      char* args[2] = {at[1], at[0]};
+      const npy_intp steps[2] = {strides[1], strides[0]};
+      const npy_intp copied = is_inner ? 1 : n;
+      reduction.copy.function(args, &copied, steps, reduction.copy.data);
+      n -= copied;
+      from[1] += strides[1];
+    }
+    if (n > 0) call(loop, from, n, strides);
+  });
+}
+
+void run_product(const Product& product, char* const* bases) {
+  const Loop& loop = product.loop;
+  npy_intp strides[9], dims[4] = {loop.inner, product.core[0], product.core[1], product.core[2]};
+  inner_strides(loop, strides);
+  std::copy_n(product.strides, 6, strides + 3);
+  if (loop.inner == 0) return;
+  each(loop, bases, [&](char* const* at, const npy_intp*) {
+    char* args[3] = {at[0], at[1], at[2]};
+    loop.found.function(args, dims, strides, loop.found.data);
+  });
+}
+
+}  // namespace weft
