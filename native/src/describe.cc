@@ -22,7 +22,7 @@ class Items {
 };
 
 npy_intp number_from(PyObject* object) {
-  const npy_intp number = PyLong_AsSsize_t(object);
+  const npy_intp number = PyNumber_AsSsize_t(object, PyExc_OverflowError);
   if (number == -1 && PyErr_Occurred()) throw PythonError();
   return number;
 }

@@ -231,6 +231,7 @@ class Run {
     const Register& wanted = machine_.registers[number];
     const Buffer& buffer = machine_.buffers[wanted.buffer];
     PyObject* object = objects_[wanted.buffer];
+    if (!object) return make(wanted);  // of no elements, so that no step fills it
     if (buffer.place == Place::array) return Py_NewRef(object);
     const bool is_own = buffer.place == Place::called && buffer.like == number && Py_REFCNT(object) == 1;
     if (is_own && !PyArray_BASE(as_array(object))) return Py_NewRef(object);

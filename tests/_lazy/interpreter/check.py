@@ -9,8 +9,11 @@ import jax
 import ml_dtypes
 import numpy as np
 
+from weft._base.native import native
 from weft._lazy import runtime as runtime  # sets jax up as programs expect it
 from weft._lazy.interpreter import missing, prepare
+from weft._lazy.interpreter.machine import machine_for
+from weft._lazy.interpreter.table import is_float as is_real
 from weft._lazy.precision import KEEP_CASTS
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
@@ -41,7 +44,30 @@ def interpret(function: Callable[..., Any], *arrays: np.ndarray) -> list[np.ndar
     inputs = [np.asarray(x).view() for x in arrays]
     for x in inputs:
         x.flags.writeable = False
-    return prepared(*inputs)
+    results = prepared(*inputs)
+    if native is not None:
+        by_machine = machine_for(prepared)(inputs)
+        assert len(by_machine) == len(results)
+        for got, want in zip(by_machine, results, strict=True):
+            assert not difference_in_bits(got, want), prepared.flat.equations
+    return results
+
+
+def difference_in_bits(got: np.ndarray, want: np.ndarray) -> str:
+    """What is wrong with a result of the machine, or nothing. Only the payload of NaN may differ."""
+    if type(got) is not np.ndarray or (got.dtype, got.shape) != (want.dtype, want.shape):
+        return f"{type(got).__name__} of {got.dtype}{got.shape}, not {want.dtype}{want.shape}"
+    if not got.flags.c_contiguous:
+        return "not contiguous"
+    if got.tobytes() == want.tobytes():
+        return ""
+    parts = [x.view(x.real.dtype) if x.dtype.kind == "c" else x for x in (got, np.asarray(want, order="C"))]
+    if not (is_real(got.dtype) or got.dtype.kind == "c"):
+        return f"{got}, not {want}"
+    width = parts[0].dtype.itemsize
+    bits = [np.where(np.isnan(x), 0, x.view(f"u{width}")) for x in parts]
+    same_nan = np.array_equal(np.isnan(parts[0]), np.isnan(parts[1]))
+    return "" if same_nan and np.array_equal(*bits) else f"{got}, not {want}"
 
 
 def check(cases: Iterable[Case]) -> None:

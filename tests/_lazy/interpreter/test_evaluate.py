@@ -48,7 +48,7 @@ def test_broadcasts_are_left_to_numpy():
 def test_what_depends_on_constants_alone_is_computed_once():
     prepared = prepare(jax.make_jaxpr(lambda x: x + jnp.arange(4) * jnp.ones((3, 4)))(X))
     assert prepared is not None
-    assert len(prepared._steps) <= 2  # a conversion, a sum
+    assert len(prepared.bound) <= 2  # a conversion, a sum
 
 
 def test_unused_results_of_several_are_dropped():

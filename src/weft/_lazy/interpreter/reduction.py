@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from weft._base.types import Kwargs
-from weft._lazy.interpreter.machine import runner
+from weft._lazy.interpreter.evaluate import interpreted
 from weft._lazy.interpreter.table import Array, Bind, Function, Params, Types, Unary, computed_in, primitive, wide
 
 
@@ -106,7 +106,7 @@ primitive("cumlogsumexp")(_runs(_add_logarithms))
 def _reduce(params: Params, ins: Types, outs: Types) -> Function:
     """Reduction by any jaxpr, applied to one element after another."""
     count = len(ins) // 2
-    step = runner(params["jaxpr"])
+    step = interpreted(params["jaxpr"]).run
     dims = tuple(params["dimensions"])
     kept = [d for d in range(len(ins[0].shape)) if d not in dims]
     shape = tuple(ins[0].shape[d] for d in kept)
