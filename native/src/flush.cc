@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "machine.h"
 #include "objects.h"
 
 namespace weft {
@@ -24,7 +25,7 @@ using Words = std::vector<int64_t>;
 
 // The program of all graphs of one structure. `outputs` keeps alive what the key refers to by address.
 struct Entry {
-  Ref program, run;
+  Ref program, machine;
   std::vector<Ref> outputs;
   double compiling = 0, interpreting = 0;
   bool is_usable = false;
@@ -327,7 +328,7 @@ std::shared_ptr<Entry> made_entry(const Graph& graph) {
   Ref all = list_of(graph.entries), nodes = list_of(graph.nodes), leaves = list_of(graph.leaves);
   Ref steps = steps_of(graph), wanted = list_of(graph.wanted);
   if (!all || !nodes || !leaves || !steps || !wanted) return nullptr;
-  // (program, what runs it, seconds to compile it, seconds to interpret it), or None if it is not for this code
+  // (program, its machine, seconds to compile it, seconds to interpret it), or None if it is not for this code
   Ref known(PyObject_CallFunctionObjArgs(objects.program_of, all.get(), steps.get(), nodes.get(), leaves.get(),
                                          wanted.get(), nullptr));
   if (!known) return nullptr;
@@ -336,7 +337,7 @@ std::shared_ptr<Entry> made_entry(const Graph& graph) {
   if (known.get() != Py_None) {
     entry->is_usable = true;
     entry->program = Ref::to(PyTuple_GET_ITEM(known.get(), 0));
-    entry->run = Ref::to(PyTuple_GET_ITEM(known.get(), 1));
+    entry->machine = Ref::to(PyTuple_GET_ITEM(known.get(), 1));
     entry->compiling = PyFloat_AsDouble(PyTuple_GET_ITEM(known.get(), 2));
     entry->interpreting = PyFloat_AsDouble(PyTuple_GET_ITEM(known.get(), 3));
     if (PyErr_Occurred()) return nullptr;
@@ -369,46 +370,36 @@ bool rents(const Entry& entry) {
 // --- running
 // ----------------------------------------------------------------------------------------------------------
 
-// The leaves as the program takes them: NumPy arrays and Python numbers; null, without an error, if one is not there.
-Ref arrays_of(const Graph& graph) {
-  Ref arrays(PyList_New(static_cast<Py_ssize_t>(graph.leaves.size())));
-  for (size_t at = 0; arrays && at < graph.leaves.size(); ++at) {
-    PyObject* leaf = graph.leaves[at];
+// The contents of the leaves: NumPy arrays and Python numbers. False, with or without an error, if one is not there.
+bool read_leaves(const Graph& graph, std::vector<Ref>& contents) {
+  for (PyObject* leaf : graph.leaves) {
     PyObject* content = objects.value.content.get(leaf);
-    PyObject* array;
     if (Py_TYPE(content) == objects.ndarray || objects.aval.weak.is(objects.value.aval.get(leaf), Py_True)) {
-      array = Py_NewRef(content);
-    } else {
-      array = PyObject_CallMethod(leaf, "at_hand", nullptr);
-      if (array == Py_None) Py_CLEAR(array);
-      if (!array) return Ref();
+      contents.push_back(Ref::to(content));
+      continue;
     }
-    PyList_SET_ITEM(arrays.get(), static_cast<Py_ssize_t>(at), array);
+    Ref array(PyObject_CallMethod(leaf, "at_hand", nullptr));
+    if (!array || array.get() == Py_None) return false;
+    contents.push_back(std::move(array));
   }
-  return arrays;
+  return true;
 }
 
 // Give the outputs their arrays, and let go of what is not needed any more.
-bool store(const Graph& graph, PyObject* results) {
+void store(const Graph& graph, const std::vector<PyObject*>& results) {
   const ValueClass& v = objects.value;
-  Ref fast(PySequence_Fast(results, "expected arrays"));
-  if (!fast) return false;
   for (size_t at = 0; at < graph.wanted.size(); ++at) {
     PyObject* value = graph.entries[graph.wanted[at]];
-    if (v.content.is(value, objects.not_computed)) {
-      v.content.set(value, PySequence_Fast_GET_ITEM(fast.get(), static_cast<Py_ssize_t>(at)));
-    }
+    if (v.content.is(value, objects.not_computed)) v.content.set(value, results[at]);
   }
-  Ref empty(PyTuple_New(0));
   for (const int number :
        graph.wanted) {  // only now: what dies with the inputs may have a finalizer that reads outputs
     PyObject* value = graph.entries[number];
     if (!is_taped(value)) {
-      v.inputs.set(value, empty.get());
-      v.extras.set(value, empty.get());
+      v.inputs.set(value, objects.empty);
+      v.extras.set(value, objects.empty);
     }
   }
-  return true;
 }
 
 // Compute the living values; false if they need the flush in Python, or with an error.
@@ -418,10 +409,14 @@ bool compute(const std::vector<Ref>& living, bool always) {
   if (graph.wanted.empty()) return true;
   const std::shared_ptr<Entry> entry = entry_of(graph);
   if (!entry || !entry->is_usable) return false;
-  Ref arrays = arrays_of(graph);
-  if (!arrays || !(always || rents(*entry))) return false;
-  Ref results(PyObject_CallOneArg(entry->run.get(), arrays.get()));
-  return results && store(graph, results.get());
+  std::vector<Ref> contents;
+  if (!read_leaves(graph, contents) || !(always || rents(*entry))) return false;
+  std::vector<PyObject*> inputs, results(graph.wanted.size());
+  for (const Ref& content : contents) inputs.push_back(content.get());
+  if (!run(entry->machine.get(), inputs.data(), results.data())) return false;
+  store(graph, results);
+  for (PyObject* result : results) Py_DECREF(result);
+  return true;
 }
 
 // Move the living values out of a list, in order. Dead ones are dropped last to first: whole graphs fall.

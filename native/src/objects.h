@@ -110,6 +110,7 @@ struct Objects {
   PyObject* no_facts = nullptr;
   PyObject* freed_role = nullptr;  // `FREED`
   PyObject* cpu = nullptr;
+  PyObject* empty = nullptr;    // `()`
   PyObject* weak = nullptr;     // the types of numbers, by their Python type
   PyObject* calls = nullptr;    // (operator, static arguments, device) -> `Call`
   PyObject* context = nullptr;  // the context variable of the ambient state

@@ -11,7 +11,6 @@ namespace {
 
 PyObject* minus_one;
 PyObject* zero;
-PyObject* empty;
 long long recordings = 0;
 
 // The ambient state of this thread or task, if recording in it does nothing but record; else null, and no error.
@@ -42,7 +41,7 @@ Ref new_value(PyObject* origin, PyObject* inputs, PyObject* aval, PyObject* cont
   c.aval.init(v, aval);
   c.content.init(v, content);
   c.role.init(v, role);
-  c.extras.init(v, empty);
+  c.extras.init(v, objects.empty);
   c.num.init(v, minus_one);
   PyObject* number = time ? PyLong_FromLongLong(time) : Py_NewRef(zero);
   c.time.init_owned(v, number);
@@ -59,7 +58,7 @@ Ref number(PyObject* x) {
   }
   PyObject* aval = PyDict_GetItem(objects.weak, reinterpret_cast<PyObject*>(Py_TYPE(x)));
   if (!aval) return Ref();
-  Ref value = new_value(Py_None, empty, aval, x, Py_None, 0);
+  Ref value = new_value(Py_None, objects.empty, aval, x, Py_None, 0);
   if (value) objects.value.owner.init(value.get(), Py_None);
   return value;
 }
@@ -338,8 +337,8 @@ PyMethodDef functions[] = {
 bool init_recorder(PyObject* module) {
   minus_one = PyLong_FromLong(-1);
   zero = PyLong_FromLong(0);
-  empty = PyTuple_New(0);
-  return minus_one && zero && empty && PyModule_AddFunctions(module, functions) == 0 &&
+  objects.empty = PyTuple_New(0);
+  return minus_one && zero && objects.empty && PyModule_AddFunctions(module, functions) == 0 &&
          PyModule_AddType(module, &recorder_type) == 0;
 }
 

@@ -72,11 +72,16 @@ class InterpretedGraph:
         self._run: Run | None = None
 
     def __call__(self, leaves: Sequence[Array]) -> Sequence[Array]:
+        return self.run(leaves)
+
+    @property
+    def run(self) -> Run:
+        """What a call runs, made at its first use: a machine, on the CPU where the extension is there."""
         if self._run is None:
             by_machine = native is not None and self._device is CPU
             make = machine_of_graph if by_machine else _Steps
             self._run = make(self._applications, self._leaves, self._wanted)
-        return self._run(leaves)
+        return self._run
 
     @property
     def seconds(self) -> float:

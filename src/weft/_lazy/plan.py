@@ -19,7 +19,7 @@ from weft._base.numpy_guards import ARRAY
 from weft._base.site import user_site
 from weft._base.types import AnyArray, Arg
 from weft._lazy import explain, refcounts
-from weft._lazy.program import Graph, Program, Step, numbered_leaves, program_of
+from weft._lazy.program import Graph, Program, Step, program_of
 from weft._lazy.role import FREED
 from weft._lazy.runtime import is_ready
 from weft._lazy.signature import Output
@@ -148,7 +148,7 @@ def _interpretable(
     leaves: Sequence[Value],
     wanted: Sequence[int],
 ) -> tuple[Program, Callable[[Sequence[AnyArray]], Sequence[AnyArray]], float, float] | None:
-    """For the extension: the program of a small graph, what interprets it, and what compiling and interpreting cost.
+    """For the extension: the program of a small graph, its machine, and what compiling and interpreting it cost.
 
     None for graphs that are always planned here. `entries` are all values, in the order of their numbers.
     """
@@ -165,12 +165,7 @@ def _interpretable(
         return None
     if not program.runs:
         explain.note_interpreted(user_site(), program, steps)
-
-    def run(arrays: Sequence[AnyArray]) -> Sequence[AnyArray]:
-        return program.interpreted(numbered_leaves(leaf_avals, arrays))
-
-    leaf_avals = [leaf.aval for leaf in leaves]
-    return program, run, costs.compiling, costs.interpreting
+    return program, program.interpreted.run, costs.compiling, costs.interpreting
 
 
 if native is not None:

@@ -25,7 +25,6 @@ from weft._base.site import user_site
 from weft._base.timeline import Listeners, Phase, spanned, tell
 from weft._base.types import AnyArray
 from weft._lazy import explain, metrics
-from weft._lazy.aval import Aval
 from weft._lazy.callbacks import calls_back
 from weft._lazy.compiled_graph import CompiledGraph
 from weft._lazy.form import Application
@@ -320,14 +319,6 @@ def _numbered(graph: Graph, arrays: Sequence[AnyArray]) -> list[AnyArray]:
     on_host = graph.steps[0][0].aval.device is CPU
     rest = iter(map(np.asarray, arrays) if on_host else _on_device(graph, arrays))
     return [np.asarray(leaf.number, leaf.aval.dtype.numpy) if leaf.aval.weak else next(rest) for leaf in graph.inputs]
-
-
-def numbered_leaves(avals: Sequence[Aval], contents: Sequence[AnyArray]) -> list[AnyArray]:
-    """Leaves on the CPU as arrays for the interpreter, of NumPy arrays and Python numbers."""
-    return [
-        np.asarray(content, aval.dtype.numpy) if aval.weak else content
-        for aval, content in zip(avals, contents, strict=True)
-    ]
 
 
 def _on_device(

@@ -368,7 +368,9 @@ class Probe(NDArrayOperatorsMixin):
                 raise Opaque("matmul")
             return self.tracing.product(*inputs)
         result = self.tracing.loop(ufunc, inputs)
-        if out is not None and (not isinstance(result, Probe) or (result.shape, result.dtype) != (self.shape, self.dtype)):
+        if out is not None and (
+            not isinstance(result, Probe) or (result.shape, result.dtype) != (self.shape, self.dtype)
+        ):
             raise Opaque("an array that is overwritten")
         return result
 
