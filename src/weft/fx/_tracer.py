@@ -251,31 +251,19 @@ class Tracer(TracerBase):
         # Parameters are those of the function below decorators, which take `*args`.
         function: Any = inspect.unwrap(root_fn)
         code: CodeType = function.__code__
-        signature = inspect.signature(function)
-        count = code.co_argcount + code.co_kwonlyargcount
-        names = list(code.co_varnames[:count])
-        fixed: list[Arg] = []
-        if is_module:
-            if not names:
-                raise OutOfRangeError("``self`` argument cannot be part of *args expansion!")
-            fixed, names = [self.root], names[1:]
-        if isinstance(concrete_args, tuple) and concrete_args and not names and code.co_flags & inspect.CO_VARARGS:
+        names = list(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+        if is_module and not names:
+            raise OutOfRangeError("``self`` argument cannot be part of *args expansion!")
+        fixed: list[Arg] = [self.root] if is_module else []
+        names = names[len(fixed) :]
+        takes_any = not names and code.co_flags & inspect.CO_VARARGS
+        if takes_any and concrete_args and isinstance(concrete_args, tuple):
             return root_fn, [*fixed, *[self._input(f"input_{at}", (), x) for at, x in enumerate(concrete_args)]]
-        if isinstance(concrete_args, tuple):
-            if len(names) != len(concrete_args):
-                raise OutOfRangeError(
-                    f"Tracing expected {len(names)} arguments but got {len(concrete_args)} concrete arguments"
-                )
-            concrete_args = dict(zip(names, concrete_args, strict=True))
-        if concrete_args and (unknown := set(concrete_args).difference(names)):
-            raise ValueRangeError(f"concrete_args: {function.__name__} has no parameter {min(unknown)!r}, but {names}")
+        concrete_args = _by_name(concrete_args, names, function.__name__)
+        signature, starred = inspect.signature(function), _starred(code)
         args = [self._placeholder(name, concrete_args, signature, function) for name in names]
-        rest = code.co_varnames[count:]
-        for flag, stars in ((inspect.CO_VARARGS, "*"), (inspect.CO_VARKEYWORDS, "**")):
-            if code.co_flags & flag:
-                args.append(self.create_proxy("placeholder", f"{stars}{rest[0]}", (), {}))
-                rest = rest[1:]
-        if code.co_kwonlyargcount or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+        args += [self.create_proxy("placeholder", name, (), {}) for name in starred]
+        if starred or code.co_kwonlyargcount:
             # A proxy cannot be unpacked by `*` or `**`; with plain parameters each stands for all that belongs to it.
             root_fn = _with_plain_parameters(function, len(fixed) + len(args))
         leaves, spec = pytree.tree_flatten(tuple(args))
@@ -359,6 +347,26 @@ def _tensor_attributes(module: Module, prefix: str) -> dict[Tensor, str]:
     for name, child in module.named_children():
         own |= _tensor_attributes(child, f"{prefix}{name}.")
     return own
+
+
+def _by_name(concrete_args: PyTree, names: list[str], function: str) -> PyTree:
+    """Concrete arguments by the names of parameters; None if there are none."""
+    if isinstance(concrete_args, tuple):
+        if len(names) != len(concrete_args):
+            raise OutOfRangeError(
+                f"Tracing expected {len(names)} arguments but got {len(concrete_args)} concrete arguments"
+            )
+        return dict(zip(names, concrete_args, strict=True))
+    if concrete_args and (unknown := set(concrete_args).difference(names)):
+        raise ValueRangeError(f"concrete_args: {function} has no parameter {min(unknown)!r}, but {names}")
+    return concrete_args
+
+
+def _starred(code: CodeType) -> list[str]:
+    """The parameters `*args` and `**kwargs` of a function, with their stars."""
+    stars = [("*", inspect.CO_VARARGS), ("**", inspect.CO_VARKEYWORDS)]
+    names = iter(code.co_varnames[code.co_argcount + code.co_kwonlyargcount :])
+    return [mark + next(names) for mark, flag in stars if code.co_flags & flag]
 
 
 def _with_plain_parameters(function: FunctionType, count: int) -> FunctionType:
