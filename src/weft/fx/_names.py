@@ -17,7 +17,7 @@ from typing import ForwardRef, Literal, TypeVar
 
 from weft._base.types import Annotation, AnyCallable, Arg, AttributeValue
 from weft._import_paths.homes import home_in_torch
-from weft._interop.operators import OpOverload, OpOverloadPacket
+from weft.ops._namespaces import OpOverload, OpOverloadPacket
 from weft.overrides import resolve_name
 
 RESERVED = frozenset({"inf", "nan", "NoneType", "torch", "device", "fx_pytree", "pytree"})
