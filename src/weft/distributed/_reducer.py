@@ -9,7 +9,6 @@ Where the ranks run recorded programs together, nothing is exchanged: the averag
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
@@ -22,7 +21,6 @@ from weft._base.capture import active_capture
 from weft._base.interrupts import uninterrupted
 from weft._base.state import using
 from weft._base.types import Arg, Result
-from weft._comm.stores import keys
 from weft._lazy.aval import in_memory
 from weft._lazy.flushing import flush_pending
 from weft._lazy.role import Interior
@@ -36,10 +34,9 @@ from weft.distributed import _recorded as recorded
 from weft.distributed._bucket import buckets_of
 from weft.distributed._grad_bucket import GradBucket, Hook, flat_result, require_future, split_like
 from weft.distributed._group import ProcessGroup
-from weft.distributed._objects import all_gather_object
 from weft.distributed._reduce_op import ReduceOp
-from weft.distributed._world import abridged
-from weft.errors import DistBackendError, GradientError, OptionError
+from weft.distributed._unused import explaining, refuse_unused
+from weft.errors import GradientError, OptionError
 from weft.futures import Future
 
 Error = TypeVar("Error", bound=Exception)
@@ -324,7 +321,7 @@ class Reducer:
         self._ended = self._pass
         with self._explain_failures(), using(grad=False):
             if unused and not (self.find_unused or self.static):
-                self._raise_unused(sorted(unused))
+                refuse_unused(self.group, self.names, sorted(unused), recorded=self.records)
             # The other ranks wait for every bucket, so those of unused parameters are sent with zeros.
             self._pass.missing = [0] * len(self.buckets)
             self._start_complete()
@@ -408,8 +405,14 @@ class Reducer:
 
     # --- errors --------------------------------------------------------------------------------------
 
-    def _named(self, parameters: Sequence[int]) -> str:
-        return ", ".join(self.names[at] for at in parameters)
+    @contextmanager
+    def _explain_failures(self) -> Generator[None]:
+        try:
+            with explaining(self.group, self.names):
+                yield
+        except GradientError as error:
+            self._recorded(error)
+            raise
 
     def _compare_with_first(self) -> None:
         """Store the first pass's numbers of gradients; `RuntimeError` if a later pass differs from them."""
@@ -427,65 +430,6 @@ class Reducer:
                     f"set to True. Parameters with another number of gradients: {', '.join(words)}"
                 )
             )
-
-    def _raise_unused(self, unused: list[int]) -> None:
-        """Raise for parameters without a gradient, and explain how this rank differs from the others."""
-        if self.records:  # the others may come with a program
-            names = abridged([self.names[at] for at in unused])
-            try:
-                self.group.await_ranks(f"a backward pass without gradients of the parameters {names}")
-            except DistBackendError as error:
-                raise self._without_gradient(unused, []) from error
-            raise self._without_gradient(unused, [])
-        store, key = self.group.store, keys.without_gradient(self.group.rank())
-        if store is not None:
-            store.set(key, json.dumps(unused))
-        unused_of_ranks: list[list[int]] = [[]] * self.group.size()
-        try:
-            all_gather_object(unused_of_ranks, unused, self.group)
-        except DistBackendError as error:  # the others exchange averages, so they have no unused parameters
-            raise self._without_gradient(unused, self._published_unused()) from error
-        if store is not None:
-            # All ranks know of each other's now; these must not explain a later failure.
-            store.delete_key(key)
-        raise self._without_gradient(unused, unused_of_ranks)
-
-    def _published_unused(self) -> list[list[int]]:
-        """By rank, the unused parameters that ranks have published in the store."""
-        store, entries = self.group.store, map(keys.without_gradient, range(self.group.size()))
-        return [json.loads(store.get(key)) if store is not None and store.check([key]) else [] for key in entries]
-
-    def _without_gradient(self, unused: list[int], unused_of_ranks: Sequence[list[int]]) -> GradientError:
-        others = [rank for rank, other_unused in enumerate(unused_of_ranks) if other_unused != unused]
-        differs = ""
-        if others:
-            other = self._named(unused_of_ranks[others[0]]) or "none"
-            differs = f" The first rank that differs is rank {others[0]}, where they are: {other}."
-        return self._recorded(
-            GradientError(
-                f"Rank {self.group.rank()}: parameters without a gradient in this backward pass: "
-                f"{self._named(unused) or 'none'}.{differs} Pass find_unused_parameters=True to "
-                "DistributedDataParallel, or make sure that the loss depends on all of them"
-            )
-        )
-
-    @contextmanager
-    def _explain_failures(self) -> Generator[None]:
-        """If averages fail because other ranks miss gradients, raise an error that says so."""
-        try:
-            yield
-        except DistBackendError as error:
-            misses = self._published_unused()
-            if any(misses):
-                raise self._without_gradient([], misses) from error
-            hint_at_join(error)
-            raise
-
-
-def hint_at_join(error: DistBackendError) -> None:
-    """Add advice about uneven inputs to an error that they may have caused."""
-    if "has left the group" in str(error) or "call different operations" in str(error):
-        error.add_note("if ranks have unequal numbers of batches, train in `with model.join():`")
 
 
 def _inside_tape(value: Value) -> bool:
