@@ -167,12 +167,15 @@ def type_text(annotation: Annotation, named: Callable[[str, Arg], str] = lambda 
     return named(str(annotation), annotation)
 
 
+_CALLABLE: object = abc.Callable
+
+
 def _part_texts(origin: object, parts: tuple[object, ...], named: Callable[[str, Arg], str]) -> list[str]:
     """The texts of the parameters of a generic type, one for each that stands between commas."""
     if origin is Literal:
         return [repr(part) for part in parts]
     texts = [type_text(part, named) for part in parts]
-    if origin is abc.Callable and parts[0] is not ...:
+    if origin is _CALLABLE and parts[0] is not ...:
         return [f"[{', '.join(texts[:-1])}]", texts[-1]]
     return texts or ["()"]  # `tuple[()]`
 
