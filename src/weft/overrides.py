@@ -14,13 +14,13 @@ from weft import fft, linalg, special
 from weft._base.cell import LocalCell
 from weft._base.state import ambient
 from weft._base.types import AnyCallable, Arg, Args, Kwargs, Result
-from weft._interop.operators import OpOverload, OpOverloadPacket
 from weft._tensor.assemble import PUBLIC
 from weft._tensor.overriding import MEMBERS, handle, overriding_among, setting
 from weft._tensor.overriding import pop_mode as _pop_mode
 from weft._tensor.overriding import push_mode as _push_mode
 from weft._tensor.tensor import Tensor
 from weft.nn import functional, init
+from weft.ops._namespaces import OpOverload, OpOverloadPacket
 
 # --- in functions that can be overridden --------------------------------------------------------------------------
 

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import inspect
 import re
+import traceback
 from dataclasses import replace
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import pytest
+from jax import lax
 
 import weft
 from tests.samples import Sample, sample_of
-from weft._dispatch import apply
-from weft._lazy.call import ONE
-from weft._lazy.infer import call_of
 from weft._tensor import assemble
 from weft._tensor.assemble import PUBLIC
 from weft._tensor.codegen import function_of
-from weft.errors import ShapeError
+from weft.errors import ShapeError, WeftError
 from weft.ops import slicing
 from weft.ops._kinds import TENSOR_KINDS
 from weft.ops._table import TABLE, Promote, defop
@@ -153,10 +153,45 @@ def test_the_row_that_the_documentation_adds(monkeypatch):
     assert x.grad.tolist() == [[0, 0], [0, 0], [1, 1]]
 
 
-def test_a_mistake_in_a_body_is_no_error_of_its_inputs():
-    def body(input):
-        return no_such_name(input)  # noqa: F821
+def _mistaken(compute):
+    """The function of a row that computes this."""
+    return function_of(replace(TABLE["neg"], name="mistaken", impl=compute))
 
-    row = replace(TABLE["neg"], name="mistaken", impl=body)
-    with pytest.raises(NameError, match="no_such_name"):
-        apply(call_of(row, (ONE,)), (weft.ones(2)._read(),))
+
+def _twice(x):
+    return jnp.add(x, x)
+
+
+MISTAKES = {
+    "name": (lambda x: no_such_name(x), NameError, "no_such_name"),  # noqa: F821
+    "attribute": (lambda x: x.shapes, AttributeError, "has no attribute shapes"),
+    "number of arguments": (lambda x: _twice(x, x), TypeError, "takes 1 positional argument but 2 were given"),
+    "number of jax's arguments": (lambda x: jnp.add(x), TypeError, "missing 1 required positional argument: 'y'"),
+    "within a function that jax calls": (lambda x: jax.vmap(lambda row: _twice())(x), TypeError, "missing 1 required"),
+    "a decision by a value": (lambda x: x if x.sum() else -x, jax.errors.TracerBoolConversionError, "Attempted bool"),
+    "another": (lambda x: {}[x.shape], KeyError, "2, 3"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_in_a_body_is_no_error_of_its_inputs(name):
+    compute, kind, text = MISTAKES[name]
+    with pytest.raises(kind, match=text) as caught:
+        _mistaken(compute)(weft.ones(2, 3))
+    assert not isinstance(caught.value, WeftError)
+    assert compute.__code__ in [frame.f_code for frame, _ in traceback.walk_tb(caught.value.__traceback__)]
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda x: jnp.matmul(x, x),
+        lambda x: lax.add(x, jnp.ones(7)),
+        lambda x: jax.vmap(lambda row: lax.concatenate([row, x], 0))(x),
+        lambda x: jnp.bitwise_and(x, x),
+    ],
+    ids=["matmul", "add", "within vmap", "types"],
+)
+def test_what_jax_refuses_is_said_of_the_inputs(compute):
+    with pytest.raises(WeftError, match=r"^mistaken\(\): cannot be applied to \(float32\[2, 3\]\): "):
+        _mistaken(compute)(weft.ones(2, 3))

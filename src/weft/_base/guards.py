@@ -77,6 +77,11 @@ def is_sequence(x: object) -> TypeIs[Sequence[Arg]]:
     return isinstance(x, Sequence)
 
 
+def is_slice(x: object) -> TypeIs[slice[Arg, Arg, Arg]]:
+    """Whether `x` is a slice."""
+    return isinstance(x, slice)
+
+
 def is_iterable(x: object) -> TypeIs[Iterable[Arg]]:
     """Whether `x` can be iterated over."""
     return isinstance(x, Iterable)

@@ -17,7 +17,7 @@ from weft._checkpoint.keys import Unpickled
 from weft._checkpoint.map_location import Locate
 from weft._checkpoint.pickled import Fetch, Global, Unpickler, globals_named, short_repr
 from weft._checkpoint.safe import Plain, trusted_global
-from weft._checkpoint.torch_tensors import CLASSES, FUNCTIONS, Storage, TensorBuilder
+from weft._checkpoint.torch_tensors import CLASSES, NAMES, Storage, TensorBuilder
 from weft._tensor.storage import TypedStorage, UntypedStorage
 from weft.errors import CheckpointError, PickleError
 from weft.ops._type_names import scalar_name
@@ -44,7 +44,7 @@ class _NameResolver:
         self._plain = Plain(pickle_size)
         self._surveys = tensors is None
         self.storages: dict[str, Storage] = {}
-        rebuild = tensors.table() if tensors is not None else {name: Global(name, _nothing) for name in FUNCTIONS}
+        rebuild = tensors.table() if tensors is not None else {name: Global(name, _nothing) for name in NAMES}
         self._tensors = rebuild | {f"torch.{dtype.name}": dtype for dtype in (*DTYPES, *QUANTIZED)}
         self._tensors |= {repr(constant): constant for constant in (*SCHEMES, *FORMATS)}
         self._table = self._plain.table() | self._tensors

@@ -17,12 +17,13 @@ class TorchGlobal:
 
     def __init__(self, module: str, name: str, itemsize: int = 1) -> None:
         self.path = module, name
+        self.full_name = f"{module}.{name}"
         self.itemsize = itemsize
         self.__module__ = __name__
         _globals[name] = self
 
     def __call__(self, *_: object) -> None:  # which pickle demands of what it names to be called
-        raise NotImplementedError(f"{'.'.join(self.path)} is only named in pickles")
+        raise NotImplementedError(f"{self.full_name} is only named in pickles")
 
     def __reduce__(self) -> str:
         return self.path[1]

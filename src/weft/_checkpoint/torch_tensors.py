@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import NoReturn, TypeGuard
+from typing import ClassVar, NoReturn, TypeGuard
 
 import numpy as np
 
@@ -29,6 +29,20 @@ from weft._checkpoint.torch_layouts import (
     rebuilt_quantized,
     rebuilt_sparse,
 )
+from weft._checkpoint.torch_names import (
+    FROM_CPU,
+    FROM_TYPE,
+    GET_LAYOUT,
+    JAGGED_TENSOR,
+    META_TENSOR,
+    NESTED_TENSOR,
+    PARAMETER,
+    PARAMETER_WITH_STATE,
+    QUANTIZED_TENSOR,
+    SPARSE_TENSOR,
+    TYPED_TENSOR,
+    UNTYPED_TENSOR,
+)
 from weft._lazy.aligned import room
 from weft._lazy.owner import Stored
 from weft._tensor.alias import owner_of
@@ -41,47 +55,9 @@ from weft.nn._lazy_parameter import UninitializedBuffer, UninitializedParameter
 from weft.nn._parameter import Buffer, Parameter
 from weft.ops._strides import Layout
 
-_REFUSED = {
-    "_rebuild_wrapper_subclass": "a tensor of a subclass without elements; save a plain tensor",
-}
-
-_JAGGED = "torch.nested._internal.nested_tensor._rebuild_njt"
 _NESTED = "torch.nested._internal.nested_tensor.NestedTensor"
 _DIM_RANGE = "torch._dynamo.decorators._DimRange"
 _NAMED, _OWNED, _STORED = (f"{x.__module__}.{x.__qualname__}" for x in (named, rebuild_owned, Stored))
-
-FUNCTIONS = (
-    *(
-        f"torch._utils.{name}"
-        for name in (
-            "_rebuild_tensor",
-            "_rebuild_tensor_v2",
-            "_rebuild_tensor_v3",
-            "_rebuild_parameter",
-            "_rebuild_parameter_with_state",
-            "_rebuild_device_tensor_from_cpu_tensor",
-            "_rebuild_sparse_tensor",
-            "_rebuild_nested_tensor",
-            "_rebuild_qtensor",
-            "_rebuild_meta_tensor_no_storage",
-            *_REFUSED,
-        )
-    ),
-    "torch._tensor._rebuild_from_type_v2",
-    _JAGGED,
-    "torch.serialization._get_layout",
-    "torch.nn.parameter.UninitializedBuffer",
-    "torch.nn.parameter.UninitializedParameter",
-    _NAMED,
-    _OWNED,
-    _STORED,
-    _NESTED,
-    _DIM_RANGE,
-    "torch.Tensor",
-    "torch.nn.parameter.Parameter",
-    "torch.nn.parameter.Buffer",
-)
-"""Names of PyTorch's functions and classes that its pickles call to build tensors."""
 
 
 class _DimRange:
@@ -98,7 +74,7 @@ CLASSES: dict[str, type] = {
     _NESTED: Tensor,
     _DIM_RANGE: _DimRange,
 }
-"""The classes among these, by name."""
+"""The classes of tensors in PyTorch's pickles, by name."""
 
 
 @dataclass(frozen=True)
@@ -131,30 +107,9 @@ class TensorBuilder:
         self._shared: dict[str, Tensor] = {}  # storages with several tensors
 
     def table(self) -> dict[str, Global]:
-        """The implementations of `FUNCTIONS` by name."""
-        makers: dict[str, AnyCallable | None] = dict.fromkeys(FUNCTIONS)
-        makers |= {f"torch._utils.{name}": _refusal(what) for name, what in _REFUSED.items()}
-        makers |= {
-            "torch._utils._rebuild_tensor": self._plain,
-            "torch._utils._rebuild_tensor_v2": self._version_2,
-            "torch._utils._rebuild_tensor_v3": self._version_3,
-            "torch._utils._rebuild_parameter": _parameter,
-            "torch._utils._rebuild_parameter_with_state": _parameter_with_state,
-            "torch._utils._rebuild_device_tensor_from_cpu_tensor": self._from_cpu,
-            "torch._utils._rebuild_sparse_tensor": rebuilt_sparse,
-            "torch._utils._rebuild_nested_tensor": rebuilt_nested,
-            "torch._utils._rebuild_qtensor": self._quantized,
-            "torch._utils._rebuild_meta_tensor_no_storage": _on_meta,
-            "torch._tensor._rebuild_from_type_v2": _from_type,
-            _JAGGED: rebuilt_jagged,
-            "torch.serialization._get_layout": layout_named,
-            "torch.nn.parameter.UninitializedBuffer": partial(_lazy, UninitializedBuffer),
-            "torch.nn.parameter.UninitializedParameter": partial(_lazy, UninitializedParameter),
-            _NAMED: layout_named,
-            _OWNED: _owned,
-            _STORED: _stored,
-        }
-        table = {name: Global(name, make) for name, make in makers.items()}
+        """What stands for the globals of `NAMES`."""
+        methods = {name: partial(make, self) for name, make in self.METHODS.items()}
+        table = {name: Global(name, make) for name, make in (methods | _FUNCTIONS).items()}
         return table | {_DIM_RANGE: Global(_DIM_RANGE, None, lambda: None)}
 
     def storage(self, storage: Storage) -> TypedStorage | UntypedStorage:
@@ -292,6 +247,15 @@ class TensorBuilder:
         tensor = data.to(dtype=dtype, device=self._locate(location, data.nbytes))
         return tensor.detach().requires_grad_(requires_grad is True)
 
+    METHODS: ClassVar[dict[str, AnyCallable]] = {
+        "torch._utils._rebuild_tensor": _plain,
+        TYPED_TENSOR.full_name: _version_2,
+        UNTYPED_TENSOR.full_name: _version_3,
+        FROM_CPU.full_name: _from_cpu,
+        QUANTIZED_TENSOR.full_name: _quantized,
+    }
+    """What a builder does for PyTorch's functions."""
+
 
 def _lazy(
     kind: type[UninitializedParameter | UninitializedBuffer],
@@ -357,11 +321,8 @@ def _check_place(count: int, offset: Unpickled, size: Unpickled, stride: Unpickl
 _TUPLES = (tuple, Size)
 
 
-def _refusal(what: str) -> Callable[..., NoReturn]:
-    def refuse(*_: object) -> NoReturn:
-        raise PickleError(f"it holds {what}")
-
-    return refuse
+def _without_elements(*_: object) -> NoReturn:
+    raise PickleError("it holds a tensor of a subclass without elements; save a plain tensor")
 
 
 def _parameter(data: Unpickled, requires_grad: Unpickled, _: Unpickled) -> Tensor:
@@ -386,7 +347,7 @@ def _from_type(function: Unpickled, kind: Unpickled, args: Unpickled, state: Unp
     is_parameter = attributes.pop("_is_param", issubclass(target, Parameter))
     if is_parameter and not isinstance(tensor, Parameter):
         tensor = Parameter(tensor, requires_grad=tensor.requires_grad)
-    if function.name == _JAGGED:  # whose parts have been given as arguments, too
+    if function.name == JAGGED_TENSOR.full_name:  # whose parts have been given as arguments, too
         attributes = {name: value for name, value in attributes.items() if name not in _PARTS_OF_JAGGED}
     if attributes.pop("_is_buffer", False):
         return Buffer(tensor, persistent=attributes.get("persistent") is not False)
@@ -428,3 +389,26 @@ def _with_attributes(tensor: Tensor, state: Unpickled) -> Tensor:
             raise PickleError(f"its pickle gives a tensor the attribute {name!r}, which it must not have")
         setattr(tensor, name, value)
     return tensor
+
+
+_FUNCTIONS: dict[str, AnyCallable | None] = {
+    **dict.fromkeys(CLASSES),
+    "torch._utils._rebuild_wrapper_subclass": _without_elements,
+    "torch.nn.parameter.UninitializedBuffer": partial(_lazy, UninitializedBuffer),
+    "torch.nn.parameter.UninitializedParameter": partial(_lazy, UninitializedParameter),
+    PARAMETER.full_name: _parameter,
+    PARAMETER_WITH_STATE.full_name: _parameter_with_state,
+    SPARSE_TENSOR.full_name: rebuilt_sparse,
+    NESTED_TENSOR.full_name: rebuilt_nested,
+    JAGGED_TENSOR.full_name: rebuilt_jagged,
+    META_TENSOR.full_name: _on_meta,
+    FROM_TYPE.full_name: _from_type,
+    GET_LAYOUT.full_name: layout_named,
+    _NAMED: layout_named,
+    _OWNED: _owned,
+    _STORED: _stored,
+}
+"""What needs no builder; None for what is named, and not called."""
+
+NAMES = (*TensorBuilder.METHODS, *_FUNCTIONS)
+"""Names of what PyTorch's pickles call to build tensors."""

@@ -1,8 +1,8 @@
-"""`weft.ops.<namespace>.<name>.<overload>`: users' operators by their names."""
+"""Users' operators by their names: how they are published, found and withdrawn."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any
 
@@ -12,7 +12,7 @@ from weft._base.state import ambient
 from weft._base.types import Arg, Result
 from weft._tensor.overriding import flat, handle, overriding_among
 from weft.errors import ArgumentError, RegistrationError
-from weft.ops._namespaces import NAMESPACES
+from weft.ops._namespaces import NAMESPACES, OpNamespace, OpOverload, OpOverloadPacket
 
 
 class Tag(Enum):
@@ -37,56 +37,8 @@ class Tag(Enum):
     view_copy = auto()
 
 
-class OpOverload:
-    """One overload of an operator: call it on tensors."""
-
-    def __init__(self, packet: OpOverloadPacket, overload: str, operator: Arg) -> None:
-        self.overloadpacket = packet
-        self.operator = operator
-        self.namespace = packet.namespace
-        self._overloadname = overload or "default"
-        self.__name__ = f"{packet.__name__}.{self._overloadname}"
-
-    @property
-    def _schema(self) -> str:
-        return self.operator.schema
-
-    def name(self) -> str:
-        """The name as in schemas, such as `mylib::foo.Scalar`."""
-        overload = "" if self._overloadname == "default" else f".{self._overloadname}"
-        return f"{self.namespace}::{self.overloadpacket.__name__}{overload}"
-
-    def __call__(self, *args: Arg, **kwargs: Arg) -> Result:
-        """Record the operator."""
-        return self.operator(*args, **kwargs)
-
-    def __str__(self) -> str:
-        return f"{self.overloadpacket}.{self._overloadname}"
-
-    def __repr__(self) -> str:
-        return f"<OpOverload(op='{self.overloadpacket}', overload='{self._overloadname}')>"
-
-
-class OpOverloadPacket:
-    """All overloads of an operator. A call goes to the first that takes the arguments."""
-
-    def __init__(self, namespace: str, name: str) -> None:
-        self.namespace = namespace
-        self.__name__ = name
-        self._overloads: dict[str, OpOverload] = {}
-
-    def overloads(self) -> list[str]:
-        """The names of the overloads."""
-        return list(self._overloads)
-
-    def __getattr__(self, name: str) -> OpOverload:
-        try:
-            return self.__dict__["_overloads"][name]
-        except KeyError:
-            raise AttributeError(f"The underlying op of '{self}' has no overload name '{name}'") from None
-
-    def __dir__(self) -> list[str]:
-        return self.overloads()
+class Packet(OpOverloadPacket):
+    """All overloads of an operator of users. A call goes to the first that takes the arguments."""
 
     def __call__(self, *args: Arg, **kwargs: Arg) -> Result:
         """Record the operator."""
@@ -100,32 +52,6 @@ class OpOverloadPacket:
             except ArgumentError:
                 continue
         return last(*args, **kwargs)
-
-    def __str__(self) -> str:
-        return f"{self.namespace}.{self.__name__}"
-
-    def __repr__(self) -> str:
-        return f"<OpOverloadPacket(op='{self}')>"
-
-
-class OpNamespace:
-    """The operators of a namespace."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._packets: dict[str, OpOverloadPacket] = {}
-
-    def __getattr__(self, name: str) -> OpOverloadPacket:
-        try:
-            return self.__dict__["_packets"][name]
-        except KeyError:
-            raise AttributeError(f"'_OpNamespace' '{self.name}' object has no attribute '{name}'") from None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._packets)
-
-    def __dir__(self) -> list[str]:
-        return list(self._packets)
 
 
 _definitions = Cell[object]("the definitions of custom operators", None)
@@ -142,7 +68,7 @@ def publish(operator: Any, name: str, overload: str = "") -> None:
     if hasattr(_ops, namespace) and namespace not in NAMESPACES:
         raise RegistrationError(f"{name}: the namespace {namespace!r} is one of weft.ops itself; choose another")
     packets = NAMESPACES.setdefault(namespace, OpNamespace(namespace))._packets
-    packet = packets.setdefault(own, OpOverloadPacket(namespace, own))
+    packet = packets.setdefault(own, Packet(namespace, own))
     if (overload or "default") in packet._overloads:
         redefined()
     packet._overloads[overload or "default"] = operator.public = OpOverload(packet, overload, operator)

@@ -16,6 +16,7 @@ from weft._base.types import AnyArray, AnyCallable, Arg, Kwargs
 from weft._lazy.aval import Aval
 from weft._lazy.call import BoundOp, Exact, PartOfDraw, kinds_of, plain
 from weft._lazy.precision import is_half, widened
+from weft._lazy.refusal import refusing
 from weft._lazy.signature import Arrays
 from weft.errors import GradientError
 from weft.ops._draws import key_of_part
@@ -53,7 +54,7 @@ def body_of(
     fn = _body(op.impl, unflatten)
     if wide is not None:  # what the body refuses, and the types of its results, follow from the inputs' own types
         if types is None:
-            types = [result.dtype for result in result_types(fn, *structs)]
+            types = [result.dtype for result in result_types(refusing(op, fn), *structs)]
         call = _wide_call(call, avals)
         fn = _rounded(_body(op.impl, _unflattener(call, wide)), types[: len(types) - op.derivative.aux])
     grads = (

@@ -22,7 +22,7 @@ from weft._lazy.explain import inferring
 from weft._lazy.general import General, family_of, filled, forget_families, is_valid, static_with
 from weft._lazy.names import output_names
 from weft._lazy.precondition import ErrorTemplate, Precondition
-from weft._lazy.refusal import refusal, require_dim, require_int64
+from weft._lazy.refusal import Refused, refusal, refusing, require_dim, require_int64
 from weft._lazy.signature import Requirement, Signature, structs_of
 from weft._lazy.trace import SymbolicSize, traced
 from weft.errors import (
@@ -162,6 +162,8 @@ def _inferred(call: BoundOp, avals: tuple[Aval, ...]) -> Signature:
     try:
         types = None if trace is None else [dtype for _, dtype in trace.types()]
         body = body_of(call, avals, structs, types)
+        if trace is None:
+            trace = traced(refusing(op, body.fn), structs)
         signature = Signature(
             op.name,
             body.fn,
@@ -181,11 +183,16 @@ def _inferred(call: BoundOp, avals: tuple[Aval, ...]) -> Signature:
     except WeftError as error:
         vars(error).pop("__notes__", None)  # jax's advice on frames of its own
         raise
-    except NameError:  # a mistake in a body, which no inputs would mend
+    except (NameError, AttributeError):  # a mistake in a body, which no inputs would mend
         raise
-    except Exception as error:  # in whatever way the body, or jax below it, says that the inputs do not fit
+    except Exception as error:
         _refuse_float8(call, [a.dtype for a in avals] + [entry for entry in call.static if isinstance(entry, DType)])
-        raise misfit or refusal(op, avals, error) from error
+        reason = error.__cause__ if isinstance(error, Refused) else None
+        if misfit is not None:
+            raise misfit from reason or error
+        if reason is not None:
+            raise refusal(op, avals, reason) from reason
+        raise
     if misfit is not None:
         raise misfit
     execution, derivatives = signature.execution, signature.derivatives

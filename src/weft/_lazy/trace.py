@@ -25,7 +25,7 @@ SymbolicSize = Any
 _PLAIN = frozenset({int, float, bool, str, type(None)})
 _RESHAPING = ("reshape", "squeeze", "transpose")
 # no cell: the empty dict keeps `eval` from the builtins; nobody changes it
-_FUNCTIONS: Kwargs = {"floordiv": floordiv, "mod": mod, "max": max, "min": min, "__builtins__": {}}
+SIZE_FUNCTIONS: Kwargs = {"floordiv": floordiv, "mod": mod, "max": max, "min": min, "__builtins__": {}}
 """The functions in expressions, in the notation in which they print and which `symbolic_shape` reads."""
 
 
@@ -53,7 +53,7 @@ class SizeValues:
         entry = self._codes.get(id(size))
         if entry is None:
             entry = self._codes[id(size)] = (size, _compiled(str(size)))  # which keeps the identity in use
-        return eval(entry[1], _FUNCTIONS, self.letters)
+        return eval(entry[1], SIZE_FUNCTIONS, self.letters)
 
     def shape(self, shape: Sequence[SymbolicSize]) -> tuple[int, ...]:
         """A shape as numbers."""

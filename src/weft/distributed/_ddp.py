@@ -25,8 +25,9 @@ from weft.distributed._grad_bucket import GradBucket, Hook
 from weft.distributed._group import ProcessGroup
 from weft.distributed._objects import all_gather_object
 from weft.distributed._reduce_op import ReduceOp
-from weft.distributed._reducer import Reducer, hint_at_join
+from weft.distributed._reducer import Reducer
 from weft.distributed._structures import moved
+from weft.distributed._unused import hint_at_join
 from weft.distributed._world import AnyGroup, is_default, is_initialized, require_default
 from weft.distributed.algorithms.ddp_comm_hooks._builtin import BuiltinCommHookType, hook_of_type
 from weft.distributed.algorithms.join import Join, Joinable, JoinHook

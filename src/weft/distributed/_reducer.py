@@ -9,9 +9,10 @@ Where the ranks run recorded programs together, nothing is exchanged: the averag
 
 from __future__ import annotations
 
-import json
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
@@ -20,7 +21,6 @@ from weft._base.capture import active_capture
 from weft._base.interrupts import uninterrupted
 from weft._base.state import using
 from weft._base.types import Arg, Result
-from weft._comm.stores import keys
 from weft._lazy.aval import in_memory
 from weft._lazy.flushing import flush_pending
 from weft._lazy.role import Interior
@@ -34,16 +34,34 @@ from weft.distributed import _recorded as recorded
 from weft.distributed._bucket import buckets_of
 from weft.distributed._grad_bucket import GradBucket, Hook, flat_result, require_future, split_like
 from weft.distributed._group import ProcessGroup
-from weft.distributed._objects import all_gather_object
 from weft.distributed._reduce_op import ReduceOp
-from weft.distributed._world import abridged
-from weft.errors import DistBackendError, GradientError, OptionError
+from weft.distributed._unused import explaining, refuse_unused
+from weft.errors import GradientError, OptionError
 from weft.futures import Future
 
 Error = TypeVar("Error", bound=Exception)
 
 MEGABYTE = 1 << 20
 _NAME = "whether a DistributedDataParallel averages gradients"
+
+Averages = Callable[[], list[Tensor]]
+"""Waits for the averages of a bucket."""
+
+
+@dataclass
+class _Pass:
+    """A backward pass that averages gradients.
+
+    missing      how many gradients each bucket still waits for
+    runs         whether its end is still to come
+    ready        the numbers of gradients that it has added to parameters, in the order in which they were ready
+    exchanges    the averages of the buckets that have been sent, in order: first those of bucket 0
+    """
+
+    missing: list[int]
+    runs: bool = True
+    ready: Counter[int] = field(default_factory=Counter[int])
+    exchanges: list[Averages] = field(default_factory=list["Averages"])
 
 
 class Reducer:
@@ -86,23 +104,21 @@ class Reducer:
         self._avals = [in_memory(p._read().aval, False) for p in self.parameters]
         self.sizes = [aval.nbytes for aval in self._avals]
         self._all = frozenset(range(len(self.parameters)))
+        # Parameters whose averages are used, or None: those with a gradient on any rank, which a pass finds out.
+        self._used = None if find_unused else self._all
         self._order = list(reversed(range(len(self.parameters))))
         self._order_agreed = self._rebuilt = False
         self._plan()
         self._first_sizes = self._bucket_sizes()
         self.iterations = 0  # number of forward passes before passes that average
-        self._last_unused: frozenset[int] | None = None
-        self._same_unused = True
-        self._ready_order: list[int] = []  # that of the last pass
-        self._error: str | None = None
         self._syncs = False  # whether backward passes average gradients
-        self._passes = 0  # number of backward passes since the last forward pass with `sync`
-        self._running = False
+        self._has_averaged = False  # whether one has begun to since the last forward pass with `sync`
+        self._pass = _Pass([], runs=False)  # the last backward pass
+        self._ended: _Pass | None = None  # the last one whose gradients were all there
+        self._same_unused = True  # whether all of these had the same unused parameters
         self._with_gradient: set[int] = set()  # parameters with a gradient that is not averaged yet
-        self._ready_counts: dict[int, int] = {}  # the gradients that this pass has added to each parameter, in order
-        self._grad_counts: list[int] = [1] * len(self.parameters)  # the gradients that a pass adds to each parameter
-        self._grad_counts_known = True  # whether `_grad_counts` is known
-        self._static_used: frozenset[int] | None = None  # parameters that any rank uses
+        self._grad_counts: list[int] | None = [1] * len(self.parameters)  # that a pass adds to each; None: not known
+        self._error: str | None = None
         for at, parameter in enumerate(self.parameters):
             parameter.register_post_accumulate_grad_hook(partial(self._ready, at))
 
@@ -122,8 +138,7 @@ class Reducer:
     @property
     def needs_no_value(self) -> bool:
         """Whether it is known without reading a value which gradients there are, and Weft exchanges them."""
-        knows_used = self._static_used is not None if self.static else not self.find_unused
-        return knows_used and self.hook is None and not self.uneven
+        return self._used is not None and self.hook is None and not self.uneven
 
     def become_static(self) -> None:
         """Assume that all backward passes are like the first; `RuntimeError` after the first forward pass."""
@@ -134,7 +149,7 @@ class Reducer:
                     "is constructed."
                 )
             )
-        self.static, self._grad_counts_known = True, False
+        self.static, self._used, self._grad_counts = True, None, None
 
     def _plan(self) -> None:
         ordered = [self._avals[at] for at in self._order]
@@ -197,15 +212,15 @@ class Reducer:
             capture.depends(self, _NAME, self._requests)
         capture.depends(self, _NAME, lambda: (self.needs_no_value, self._order))
         capture.repeats(partial(self.expect, sync=sync))
-        self._running = False
+        self._pass.runs = False
         # Else a forward pass for validation would lose the request of one whose `backward()` is still to come.
-        if sync or self._passes:
-            self._syncs, self._passes = sync, 0
+        if sync or self._has_averaged:
+            self._syncs, self._has_averaged = sync, False
         self.iterations += sync
 
     def _requests(self) -> tuple[bool, list[int], bool, bool]:
         """What a pass and a forward pass without `sync` depend on."""
-        return self.needs_no_value, self._order, self._syncs, self._passes > 0
+        return self.needs_no_value, self._order, self._syncs, self._has_averaged
 
     def _ready(self, at: int, _: object = None) -> None:
         """The gradient of a parameter is ready."""
@@ -213,15 +228,15 @@ class Reducer:
         self._with_gradient.add(at)
         if not self._syncs:
             return
-        if not self._running:
+        if not self._pass.runs:
             self._begin()
             # The hook on the last gradient cannot know that it is the last.
             queue_callback(self._finish)
-        self._ready_counts[at] = self._ready_counts.get(at, 0) + 1
-        if not self._grad_counts_known:
+        self._pass.ready[at] += 1
+        if self._grad_counts is None:
             return
         # Its bucket may have been sent with the first gradient alone.
-        if not self.static and self._ready_counts[at] > 1:
+        if not self.static and self._pass.ready[at] > 1:
             raise self._recorded(
                 GradientError(
                     f"Expected to mark a variable ready only once. The parameter {self.names[at]} got a gradient twice "
@@ -229,30 +244,26 @@ class Reducer:
                     "static_graph=True to DistributedDataParallel"
                 )
             )
-        self._missing[self._bucket_of[at]] -= 1
+        self._pass.missing[self._bucket_of[at]] -= 1
         if self.overlaps:
             self._start_complete()
 
-    def _count_pass(self) -> None:
-        self._passes += 1
-
     def _begin(self) -> None:
-        self._running = True
-        self._count_pass()
-        active_capture().repeats(self._count_pass)
-        self._missing = [sum(self._grad_counts[at] for at in bucket) for bucket in self.buckets]
-        self._next = 0
-        self._exchanges: list[
-            tuple[int, Callable[[], list[Tensor]]]
-        ] = []  # numbers, and functions that wait for averages
-        self._ready_counts = {}
+        self._note_pass()
+        active_capture().repeats(self._note_pass)
+        counts = self._grad_counts
+        self._pass = _Pass([] if counts is None else [sum(counts[at] for at in bucket) for bucket in self.buckets])
+
+    def _note_pass(self) -> None:
+        self._has_averaged = True
 
     def _start_complete(self) -> None:
         """Send the complete buckets, in order."""
         # In order: ranks whose buckets become ready in different orders would average different ones with each other.
-        while self._next < len(self.buckets) and self._missing[self._next] <= 0:
-            self._start(self._next)
-            self._next += 1
+        for number in range(len(self._pass.exchanges), len(self.buckets)):
+            if self._pass.missing[number] > 0:
+                return
+            self._start(number)
 
     def _start(self, number: int) -> None:
         # From here on the other ranks count on this one: until the averages are there, and the step has used them.
@@ -263,19 +274,20 @@ class Reducer:
             self._send(number, [_zeros_like(p) if p.grad is None else p.grad for p in parameters])
 
     def _send(self, number: int, grads: list[Tensor]) -> None:
-        start = self._call_hook if self.hook is not None else self._record if self.records else self._average
-        self._exchanges.append((number, start(number, grads)))
+        if self.hook is not None:
+            averages = self._call_hook(self.hook, number, grads)
+        else:
+            averages = self._record(grads) if self.records else self._average(grads)
+        self._pass.exchanges.append(averages)
 
-    def _record(self, number: int, grads: list[Tensor]) -> Callable[[], list[Tensor]]:
+    def _record(self, grads: list[Tensor]) -> Averages:
         """Record the averages: one operator for the bucket, as each one costs a message."""
-        del number
         flat = rows.cat([rows.reshape(grad, (-1,)) for grad in grads])
         averaged = split_like(recorded.all_reduce(flat, ReduceOp.AVG), grads)
         return lambda: averaged
 
-    def _average(self, number: int, grads: list[Tensor]) -> Callable[[], list[Tensor]]:
+    def _average(self, grads: list[Tensor]) -> Averages:
         """Start the exchange of gradients one by one; concatenating them would copy them twice."""
-        del number
         averaged, divisor = [wrap(grad._read()) for grad in grads], self.divisor
         operation = ReduceOp.AVG if divisor is None else ReduceOp.SUM
         work = _collectives.start_all_reduce_coalesced(averaged, operation, self.group, async_op=self.overlaps)
@@ -287,48 +299,47 @@ class Reducer:
 
         return averages
 
-    def _call_hook(self, number: int, grads: list[Tensor]) -> Callable[[], list[Tensor]]:
+    def _call_hook(self, hook: Hook, number: int, grads: list[Tensor]) -> Averages:
         parameters = [self.parameters[at] for at in self.buckets[number]]
         flat = rows.cat([rows.reshape(grad, (-1,)) for grad in grads])
         if self.in_buckets:  # a gradient that nobody holds is not computed separately
             for at in self._with_gradient.intersection(self.buckets[number]):
                 self.parameters[at].grad = None
         bucket = GradBucket(number, flat, parameters, number == len(self.buckets) - 1)
-        assert self.hook is not None, "it is called where there is one"
-        future = require_future(self.hook(self.hook_state, bucket))
+        future = require_future(hook(self.hook_state, bucket))
         if not future.done():
             future = future.then(_flushed)
         return lambda: split_like(flat_result(future.wait(), bucket), parameters)
 
     def _finish(self) -> None:
         """After the backward pass: wait for the averages, and set them as gradients."""
-        self._running = False
-        unused = self._all.difference(self._ready_counts)
-        self._same_unused &= self._last_unused in (None, unused)
-        self._last_unused, self._ready_order = unused, list(self._ready_counts)
+        if self._ended is self._pass:
+            return  # it began anew after a forward pass within it, such as one that is computed again
+        self._pass.runs = False
+        unused = self._all.difference(self._pass.ready)
+        self._same_unused &= self._ended is None or self._all.difference(self._ended.ready) == unused
+        self._ended = self._pass
         with self._explain_failures(), using(grad=False):
             if unused and not (self.find_unused or self.static):
-                self._raise_unused(sorted(unused))
+                refuse_unused(self.group, self.names, sorted(unused), recorded=self.records)
             # The other ranks wait for every bucket, so those of unused parameters are sent with zeros.
-            self._missing = [0] * len(self.buckets)
+            self._pass.missing = [0] * len(self.buckets)
             self._start_complete()
-            used = self._used_anywhere()
-            for number, averages in self._exchanges:
-                self._put(self.buckets[number], averages(), used)
             self._end()
         if self.static:
             self._compare_with_first()
 
-    def _put(self, bucket: list[int], grads: list[Tensor], used: frozenset[int]) -> None:
-        for at, grad in zip(bucket, grads, strict=True):
-            if at in used:
-                self.parameters[at].grad = wrap(grad._read())  # a separate tensor, not a view
-
     def _end(self) -> None:
-        self._exchanges = []
+        """Set the averages of all buckets, which are sent, as gradients; then the first pass decides the order."""
+        used = self._used_anywhere()
+        for bucket, averages in zip(self.buckets, self._pass.exchanges, strict=True):
+            for at, grad in zip(bucket, averages(), strict=True):
+                if at in used:
+                    self.parameters[at].grad = wrap(grad._read())  # a separate tensor, not a view
+        self._pass.exchanges = []
         self._with_gradient.clear()
         if not (self._rebuilt or self.records or self.is_captured) and (self.static or not self.find_unused):
-            self._agree_on_order(self._ready_counts)  # in the order in which they were ready on the leader
+            self._agree_on_order(self._pass.ready)  # in the order in which they were ready on the leader
             self._rebuilt = True
 
     def shadow(self) -> None:
@@ -339,22 +350,17 @@ class Reducer:
         # Ranks with data agree on an order in their first pass, and wait for this one in it.
         self.agree_on_order(())
         self._begin()
-        self._running = False
+        self._pass.runs = False
         self._with_gradient.clear()
         with using(grad=False):
             for number, bucket in enumerate(self.buckets):
                 self._send(number, [_zeros_like(self.parameters[at]) for at in bucket])
-            used = self._used_anywhere()
-            for number, averages in self._exchanges:
-                self._put(self.buckets[number], averages(), used)
             self._end()
 
     def _used_anywhere(self) -> frozenset[int]:
         """The parameters whose averages are used: all, unless unused ones are looked for."""
-        if self._static_used is not None:
-            return self._static_used
-        if not (self.find_unused or self.static):
-            return self._all
+        if self._used is not None:
+            return self._used
         # A parameter that no rank has used keeps its gradient, which this rank alone cannot know.
         flags = tensor(
             [float(at in self._with_gradient) for at in range(len(self.parameters))], device=self._avals[0].device
@@ -362,7 +368,7 @@ class Reducer:
         _collectives.all_reduce(flags, ReduceOp.MAX, self.group)
         used = frozenset(at for at, flag in enumerate(flags.tolist()) if flag)
         if self.static:
-            self._static_used = used
+            self._used = used
         return used
 
     # --- for logs ---------------------------------------------------------------------------------------------
@@ -373,12 +379,12 @@ class Reducer:
             "iteration": max(0, self.iterations - 1),
             "bucket_sizes": ", ".join(map(str, self._first_sizes)),
         }
-        if self._last_unused is not None:
+        if self._ended is not None:
             counts |= {
                 "has_rebuilt_buckets": int(self._rebuilt),
                 "num_buckets_reduced": len(self.buckets),
-                "prev_iteration_grad_ready_order_indices": ", ".join(map(str, self._ready_order)),
-                "unused_parameter_size": sum(self.sizes[at] for at in self._last_unused),
+                "prev_iteration_grad_ready_order_indices": ", ".join(map(str, self._ended.ready)),
+                "unused_parameter_size": sum(self.sizes[at] for at in self._all.difference(self._ended.ready)),
             }
             if not self.static:
                 counts["can_set_static_graph"] = int(self._same_unused)
@@ -399,17 +405,24 @@ class Reducer:
 
     # --- errors --------------------------------------------------------------------------------------
 
-    def _named(self, parameters: Sequence[int]) -> str:
-        return ", ".join(self.names[at] for at in parameters)
+    @contextmanager
+    def _explain_failures(self) -> Generator[None]:
+        try:
+            with explaining(self.group, self.names):
+                yield
+        except GradientError as error:
+            self._recorded(error)
+            raise
 
     def _compare_with_first(self) -> None:
         """Store the first pass's numbers of gradients; `RuntimeError` if a later pass differs from them."""
-        counts = [self._ready_counts.get(at, 0) for at in range(len(self.parameters))]
-        if not self._grad_counts_known:
-            self._grad_counts, self._grad_counts_known = counts, True
-        changed = [at for at, count in enumerate(counts) if count != self._grad_counts[at]]
+        counts = [self._pass.ready[at] for at in range(len(self.parameters))]
+        if self._grad_counts is None:
+            self._grad_counts = counts
+        first = self._grad_counts
+        changed = [at for at, count in enumerate(counts) if count != first[at]]
         if changed:
-            words = (f"{self.names[at]} ({self._grad_counts[at]} before, {counts[at]} now)" for at in changed)
+            words = (f"{self.names[at]} ({first[at]} before, {counts[at]} now)" for at in changed)
             raise self._recorded(
                 GradientError(
                     "Your training graph has changed in this iteration, e.g., one parameter is unused in first "
@@ -417,65 +430,6 @@ class Reducer:
                     f"set to True. Parameters with another number of gradients: {', '.join(words)}"
                 )
             )
-
-    def _raise_unused(self, unused: list[int]) -> None:
-        """Raise for parameters without a gradient, and explain how this rank differs from the others."""
-        if self.records:  # the others may come with a program
-            names = abridged([self.names[at] for at in unused])
-            try:
-                self.group.await_ranks(f"a backward pass without gradients of the parameters {names}")
-            except DistBackendError as error:
-                raise self._without_gradient(unused, []) from error
-            raise self._without_gradient(unused, [])
-        store, key = self.group.store, keys.without_gradient(self.group.rank())
-        if store is not None:
-            store.set(key, json.dumps(unused))
-        unused_of_ranks: list[list[int]] = [[]] * self.group.size()
-        try:
-            all_gather_object(unused_of_ranks, unused, self.group)
-        except DistBackendError as error:  # the others exchange averages, so they have no unused parameters
-            raise self._without_gradient(unused, self._published_unused()) from error
-        if store is not None:
-            # All ranks know of each other's now; these must not explain a later failure.
-            store.delete_key(key)
-        raise self._without_gradient(unused, unused_of_ranks)
-
-    def _published_unused(self) -> list[list[int]]:
-        """By rank, the unused parameters that ranks have published in the store."""
-        store, entries = self.group.store, map(keys.without_gradient, range(self.group.size()))
-        return [json.loads(store.get(key)) if store is not None and store.check([key]) else [] for key in entries]
-
-    def _without_gradient(self, unused: list[int], unused_of_ranks: Sequence[list[int]]) -> GradientError:
-        others = [rank for rank, other_unused in enumerate(unused_of_ranks) if other_unused != unused]
-        differs = ""
-        if others:
-            other = self._named(unused_of_ranks[others[0]]) or "none"
-            differs = f" The first rank that differs is rank {others[0]}, where they are: {other}."
-        return self._recorded(
-            GradientError(
-                f"Rank {self.group.rank()}: parameters without a gradient in this backward pass: "
-                f"{self._named(unused) or 'none'}.{differs} Pass find_unused_parameters=True to "
-                "DistributedDataParallel, or make sure that the loss depends on all of them"
-            )
-        )
-
-    @contextmanager
-    def _explain_failures(self) -> Generator[None]:
-        """If averages fail because other ranks miss gradients, raise an error that says so."""
-        try:
-            yield
-        except DistBackendError as error:
-            misses = self._published_unused()
-            if any(misses):
-                raise self._without_gradient([], misses) from error
-            hint_at_join(error)
-            raise
-
-
-def hint_at_join(error: DistBackendError) -> None:
-    """Add advice about uneven inputs to an error that they may have caused."""
-    if "has left the group" in str(error) or "call different operations" in str(error):
-        error.add_note("if ranks have unequal numbers of batches, train in `with model.join():`")
 
 
 def _inside_tape(value: Value) -> bool:

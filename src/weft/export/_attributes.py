@@ -24,7 +24,7 @@ class KeptAttributes:
     def add(self, module: Module, path: str | None = None) -> None:
         """Keep the attributes of a module; `path` is its name in the state, if it is there."""
         if id(module) not in self._kept:
-            self._kept[id(module)] = path, module, dict(module._buffers), dict(vars(module))
+            self._kept[id(module)] = path, module, dict(_buffers_of(module)), dict(vars(module))
 
     def restore(self, is_made: Callable[[Value], bool]) -> None:
         """Undo what was assigned. A new tensor for a buffer that is state counts as a write to it.
@@ -33,8 +33,9 @@ class KeptAttributes:
         """
         for path, module, buffers, plain in self._kept.values():
             prefix = f"{path}." if path else ""
+            present = _buffers_of(module)
             for name, old in buffers.items():
-                new = module._buffers.get(name)
+                new = present.get(name)
                 if isinstance(new, Tensor) and isinstance(old, Tensor) and new is not old:
                     value = new._read()
                     if path is not None and value.aval is old._read().aval:
@@ -43,7 +44,7 @@ class KeptAttributes:
                     # state.
                     elif path is not None or not is_made(old._read()):
                         self.assigned.append(prefix + name)
-                module._buffers[name] = old
+                present[name] = old
             now = vars(module)
             for name in [*now]:
                 if isinstance(now[name], Tensor) and now[name] is not plain.get(name):
@@ -52,3 +53,7 @@ class KeptAttributes:
                     del now[name]
             # Tensors are put back, and what was deleted; Python numbers stay as the function has left them.
             now.update({name: old for name, old in plain.items() if name not in now or isinstance(old, Tensor)})
+
+
+def _buffers_of(module: Module) -> dict[str, Tensor | None]:
+    return vars(module)["_buffers"]

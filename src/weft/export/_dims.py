@@ -8,7 +8,7 @@ from dataclasses import dataclass, is_dataclass
 from enum import Enum
 from typing import Any, ClassVar, TypeAlias
 
-from weft._base.guards import is_dict, is_list_or_tuple, is_mapping
+from weft._base.guards import is_a, is_dict, is_list_or_tuple, is_mapping
 from weft._base.types import AnyCallable, Arg, Args, Kwargs, PyTree
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, PreconditionError, ProgramError, ValueRangeError
@@ -43,7 +43,7 @@ class Dim:
     """It stays as in the example."""
 
     def __init__(self, name: str, *, min: int | None = None, max: int | None = None) -> None:
-        if not isinstance(name, str) or not name.isidentifier():
+        if not is_a(name, str) or not name.isidentifier():
             raise PreconditionError(f"Dim name must be a valid identifier, got {name!r}")
         low, high = 1 if min is None else min, MOST if max is None else max
         if low > high or high < 1:
@@ -216,14 +216,13 @@ def _tensors(thing: PyTree, spec: PyTree, path: str) -> Iterator[tuple[str, Tens
 
 def _require_structure(thing: PyTree, keys: Sequence[object], spec: PyTree, path: str) -> None:
     """Refuse a specification of another structure than its argument; it may leave out keys of a dict."""
-    if not keys and not isinstance(thing, (dict, list, tuple)):
+    if not keys and not is_dict(thing) and not is_list_or_tuple(thing):
         raise ProgramError(
             f"Cannot associate shape {spec!r} specified at `dynamic_shapes` for {path} to non-tensor type "
             f"{type(thing).__name__} (expected None)"
         )
     start = "Detected mismatch between the structure of `inputs` and `dynamic_shapes`:"
-    kinds = (list, tuple) if is_list_or_tuple(thing) else dict
-    if not isinstance(spec, kinds):
+    if not (is_list_or_tuple(spec) if is_list_or_tuple(thing) else is_dict(spec)):
         raise ProgramError(f"{start} {path} is a container, and its entry there is {spec!r}")
     if is_dict(spec) and not set(spec) <= set(keys):
         raise ProgramError(f"{start} {path} has the keys {[*keys]}, and its entry there {[*spec]}")

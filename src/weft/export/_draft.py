@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from weft._base.guards import is_list_or_tuple, is_mapping
 from weft._base.site import warn_user
 from weft._base.types import Args, Kwargs, PyTree
 from weft.errors import ProgramError
@@ -48,8 +49,8 @@ def draft_export(
 
 def _automatic(spec: PyTree) -> PyTree:
     """The specification with `Dim.AUTO` for each dim that shall change."""
-    if isinstance(spec, Mapping):
+    if is_mapping(spec):
         return {key: _automatic(part) for key, part in spec.items()}
-    if isinstance(spec, (list, tuple)):
+    if is_list_or_tuple(spec):
         return [_automatic(part) for part in spec]
     return Dim.AUTO if isinstance(spec, Dim) or spec is Dim.DYNAMIC else spec

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import jax
 import jax.export
 
+from weft._base.guards import is_tuple
 from weft._base.site import warn_user
-from weft._base.types import AnyCallable, Args, Kwargs, PyTree
+from weft._base.types import AnyCallable, Arg, Args, Kwargs, PyTree
 from weft._lazy.aval import Aval
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, CompileError, ProgramError, ValueRangeError, WeftError
@@ -69,7 +70,7 @@ def export(
         raise ArgumentError(
             f"export: Expected `mod` to be an instance of `torch.nn.Module` or a function, got {type(mod)}"
         )
-    if not isinstance(args, tuple):
+    if not is_tuple(args):
         raise ArgumentError(f"export: Expecting `args` to be a tuple of example positional inputs, got {type(args)}")
     if isinstance(platforms, str):
         raise ArgumentError(f"export: platforms must be a tuple or list, such as ('cuda',), got the str {platforms!r}")
@@ -353,7 +354,8 @@ class _Exporter:
 
         function.__name__ = self.name if self.name.isidentifier() else "function"
         try:
-            return jax.export.export(jax.jit(function), platforms=self._platforms)(state, *structs)
+            jitted: Arg = jax.jit(function)  # pyright: ignore[reportUnknownMemberType]  jax has no type for it
+            return jax.export.export(jitted, platforms=self._platforms)(state, *structs)
         except WeftError as error:
             vars(error).pop("__notes__", None)  # jax's notes about its own frames
             raise

@@ -15,6 +15,7 @@ from math import prod
 from typing import Any
 
 from weft._base.types import Arg
+from weft._lazy.trace import SIZE_FUNCTIONS
 
 Expression = Callable[[Mapping[str, Any]], Any]
 """A number by the named sizes, or by the symbols for them."""
@@ -100,8 +101,8 @@ class Expressions:
         if not text:
             return lambda _: True
         code = compile(text.replace("^", "**"), "<size>", "eval")
-        functions = {"floordiv": operator.floordiv, "mod": operator.mod, "max": max, "min": min, "__builtins__": {}}
-        wanted = [eval(code, {**functions, **sizes}) for sizes in self._trials]  # jax has no public way to evaluate it
+        # jax has no public way to evaluate it
+        wanted = [eval(code, {**SIZE_FUNCTIONS, **sizes}) for sizes in self._trials]
         return lambda expression: [expression(sizes) for sizes in self._trials] == wanted
 
 

@@ -27,6 +27,7 @@ import numpy as np
 
 from weft._base.device import DeviceLike
 from weft._base.dtype import dtype_named
+from weft._base.guards import is_a, is_dict
 from weft._base.types import Arg, FileLike, Json
 from weft._checkpoint.archive import Member, Reader, opened, write, write_to_path
 from weft._checkpoint.extra_files import all_extra_files, members_of_extra
@@ -55,7 +56,7 @@ def save(
     With `derivatives=1` the file also holds the program's derivative, so that gradients flow through it when it is
     loaded; with 2 that of the derivative, and so on.
     """
-    if not isinstance(ep, ExportedProgram):
+    if not is_a(ep, ExportedProgram):
         raise ArgumentError(f"The 'ep' parameter must be an instance of 'ExportedProgram', got '{type(ep).__name__}'")
     content, extra = _serialized(ep, derivatives), members_of_extra(all_extra_files(extra_files))
     if isinstance(f, (str, os.PathLike)):
@@ -68,7 +69,7 @@ def save(
 
 def _serialized(ep: ExportedProgram, derivatives: int) -> bytes:
     try:
-        return bytes(ep._exported.serialize(vjp_order=derivatives))
+        return bytes(ep.exported.serialize(vjp_order=derivatives))
     except ImportError as error:
         raise ProgramError(_NEEDS_FLATBUFFERS) from error
     except ValueError as error:  # a program that was loaded without its derivative
@@ -76,14 +77,14 @@ def _serialized(ep: ExportedProgram, derivatives: int) -> bytes:
 
 
 def _members(ep: ExportedProgram, content: bytes, extra: Mapping[str, bytes]) -> Iterator[Member]:
-    about = {"format": _FORMAT, "version": _VERSION, **asdict(ep._about)}
+    about = {"format": _FORMAT, "version": _VERSION, **asdict(ep.about)}
     about["sha256"] = sha256(content).hexdigest()
-    about["requires_grad"] = [name for name, x in ep._tensors.items() if x.requires_grad]
+    about["requires_grad"] = [name for name, x in ep.tensors.items() if x.requires_grad]
     yield "about.json", json.dumps(about, indent=1).encode()
     yield "program", content
-    for name, tensor in ep._tensors.items():
+    for name, tensor in ep.tensors.items():
         yield f"state/{name}.npy", _npy(tensor._host())
-    if ep._about.draws:
+    if ep.about.draws:
         yield f"state/{GENERATOR}.npy", _npy(np.array(default_generator.state()))
     yield from extra.items()
 
@@ -114,7 +115,7 @@ def load(
         if "about.json" not in reader or "program" not in reader:
             raise CheckpointError("it is no exported program: it has no members 'about.json' and 'program'")
         table = json.loads(reader.read("about.json"))
-        if not isinstance(table, dict) or table.get("format") != _FORMAT:
+        if not is_dict(table) or table.get("format") != _FORMAT:
             raise CheckpointError("it is no exported program of this package")
         if table.get("version") != _VERSION:
             raise CheckpointError(
@@ -166,7 +167,7 @@ def _about(table: dict[str, Json]) -> About:
 def _check(about: About, results: int) -> None:
     """Raise, as for all damage, unless the parts of a description fit together: else errors would come at its use."""
     words = (about.name, *about.names, *about.changes, *about.kinds, *about.kinds.values(), *about.sizes)
-    if not all(isinstance(word, str) for word in words):
+    if not all(is_a(word, str) for word in words):
         raise TypeError("a name is no text")
     if len(about.names) != len(about.inputs) or not about.state.keys() >= {*about.changes}:
         raise ValueError("names, inputs and state do not fit together")

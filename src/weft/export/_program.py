@@ -13,7 +13,7 @@ import jax.export
 
 from weft._base.device import DeviceLike
 from weft._base.state import ambient, using
-from weft._base.types import Arg, Args, Kwargs, Result
+from weft._base.types import AnyCallable, Arg, Args, Kwargs, PyTree, Result
 from weft._interop.from_jax import from_jax
 from weft._lazy.runtime import jax_device
 from weft._tensor.convert import tensor as new_tensor
@@ -99,11 +99,18 @@ class ExportedProgram:
 
     def __init__(self, exported: jax.export.Exported, about: About, tensors: dict[str, Tensor]) -> None:
         self._exported = exported
-        self._about = about
-        self._tensors = tensors
+        self.about = about
+        """What a file says of the program besides the program itself."""
+        self.tensors = tensors
+        """State by name: parameters, buffers, constants and what an optimizer keeps."""
         self.report = ""
         """What `draft_export` had to change."""
-        self._operator = from_jax(lambda state, inputs: exported.call(state, *inputs))
+        call: AnyCallable = exported.call  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  jax has no type for it
+
+        def operator(state: PyTree, inputs: Sequence[jax.Array]) -> PyTree:
+            return call(state, *inputs)
+
+        self._operator = from_jax(operator)
 
     # --- looking at it ------------------------------------------------------------------------------------------
 
@@ -115,26 +122,26 @@ class ExportedProgram:
     @property
     def name(self) -> str:
         """The name of the function, or of the module's class."""
-        return self._about.name
+        return self.about.name
 
     @property
     def of_module(self) -> bool:
         """Whether it was a module."""
-        return self._about.of_module
+        return self.about.of_module
 
     def with_tensors(self, tensors: dict[str, Tensor]) -> ExportedProgram:
         """The same program with other tensors."""
-        return ExportedProgram(self._exported, self._about, tensors)
+        return ExportedProgram(self._exported, self.about, tensors)
 
     @property
     def state_dict(self) -> dict[str, Tensor]:
         """Parameters, buffers and the state of optimizers, by name."""
-        return {name: tensor for name, tensor in self._tensors.items() if self._about.kinds[name] in _TRAINED}
+        return {name: tensor for name, tensor in self.tensors.items() if self.about.kinds[name] in _TRAINED}
 
     @property
     def constants(self) -> dict[str, Tensor]:
         """Other tensors from outside that the function has used."""
-        return {name: tensor for name, tensor in self._tensors.items() if self._about.kinds[name] == "constant"}
+        return {name: tensor for name, tensor in self.tensors.items() if self.about.kinds[name] == "constant"}
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
         """Parameters with their names."""
@@ -153,12 +160,12 @@ class ExportedProgram:
         return iter(self._of_kind("buffer").values())
 
     def _of_kind(self, kind: str) -> dict[str, Tensor]:
-        return {name: tensor for name, tensor in self._tensors.items() if self._about.kinds[name] == kind}
+        return {name: tensor for name, tensor in self.tensors.items() if self.about.kinds[name] == kind}
 
     @property
     def range_constraints(self) -> dict[str, tuple[int, int]]:
         """The bounds of the named dims."""
-        return dict(self._about.sizes)
+        return dict(self.about.sizes)
 
     @property
     def platforms(self) -> tuple[str, ...]:
@@ -168,7 +175,7 @@ class ExportedProgram:
     @property
     def graph_signature(self) -> ExportGraphSignature:
         """The names of what goes in and comes out."""
-        about = self._about
+        about = self.about
         outputs = [path or "output" for path in paths(about.outputs, "")]
         read = {node.name: node.target for node in self.graph.find_nodes(op="placeholder")}
         parameters, buffers = self._of_kind("parameter"), self._of_kind("buffer")
@@ -185,7 +192,7 @@ class ExportedProgram:
     @cached_property
     def graph(self) -> Result:
         """The operators that the function has recorded, one node for each, to look at."""
-        return ProgramGraph(self.name, self._about.graph)
+        return ProgramGraph(self.name, self.about.graph)
 
     @cached_property
     def graph_module(self) -> ProgramModule:
@@ -219,14 +226,14 @@ class ExportedProgram:
     mlir_module = stablehlo
 
     def __repr__(self) -> str:
-        about = self._about
+        about = self.about
         results = [str(a).removeprefix("ShapedArray(").removesuffix(")") for a in self._exported.out_avals]
         outputs = zip(self.graph_signature.user_outputs, results, strict=False)
         counts: dict[str, int] = {}
         for kind in about.kinds.values():
             counts[kind] = counts.get(kind, 0) + 1
         state = ", ".join(f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in counts.items())
-        elements = sum(tensor.numel() for tensor in self._tensors.values())
+        elements = sum(tensor.numel() for tensor in self.tensors.values())
         bounds = [
             f"{name} from {low}" + (f" to {high}" if high < 1 << 31 else "")
             for name, (low, high) in about.sizes.items()
@@ -236,7 +243,7 @@ class ExportedProgram:
             f"ExportedProgram {about.name}",
             *[f"  input   {name}: {kind}" for name, kind in zip(about.names, about.inputs, strict=True)],
             *[f"  output  {name}: {kind}" for name, kind in outputs],
-            f"  state   {state or 'none'}" + (f"; {elements:,} elements" if self._tensors else ""),
+            f"  state   {state or 'none'}" + (f"; {elements:,} elements" if self.tensors else ""),
             *([f"  writes  {_few(about.changes)}"] if about.changes else []),
             *([f"  sizes   {', '.join(bounds)}"] if bounds else []),
             f"  {operators} operators of StableHLO, for {', '.join(self.platforms)}",
@@ -247,15 +254,15 @@ class ExportedProgram:
 
     def __call__(self, *args: Arg, **kwargs: Arg) -> Result:
         """Run the program. Gradients flow through it if it `is_differentiable`, unless it writes parameters."""
-        return self._run(self._tensors, args, kwargs)
+        return self.run(self.tensors, args, kwargs)
 
     def module(self, check_guards: bool = True) -> ProgramModule:
         """A module that runs the program, with the tensors of `state_dict` under their names."""
         del check_guards
         return ProgramModule(self)
 
-    def _run(self, tensors: dict[str, Tensor], args: Args, kwargs: Kwargs) -> Result:
-        about = self._about
+    def run(self, tensors: dict[str, Tensor], args: Args, kwargs: Kwargs) -> Result:
+        about = self.about
         inputs: list[tuple[str, Tensor]] = []
         if not args and about.args != {"tuple": []} and about.names and not set(kwargs) - set(about.names):
             args, kwargs = self._positional(kwargs)
@@ -282,14 +289,14 @@ class ExportedProgram:
 
     def _positional(self, kwargs: Kwargs) -> tuple[Args, Kwargs]:
         """Arguments given by the names of positional parameters."""
-        count = len(cast("list[Any]", self._about.args["tuple"]))
-        names = self._about.names[:count]
+        count = len(cast("list[Any]", self.about.args["tuple"]))
+        names = self.about.names[:count]
         if not all(name in kwargs for name in names):
             return (), kwargs
         return tuple([kwargs[name] for name in names]), {k: v for k, v in kwargs.items() if k not in names}
 
     def _require_types(self, inputs: Sequence[tuple[str, Tensor]]) -> None:
-        about = self._about
+        about = self.about
         sizes: dict[str, int] = {}
         for (path, x), expected in zip(inputs, about.inputs, strict=True):
             if x.dtype.name != expected.dtype:
@@ -306,7 +313,7 @@ class ExportedProgram:
                 self._require_size(f"{path}.shape[{at}]", size, entry, sizes)
 
     def _require_size(self, path: str, size: int, entry: int | tuple[str, int, int], sizes: dict[str, int]) -> None:
-        name = self._about.name
+        name = self.about.name
         if isinstance(entry, int):
             if size != entry:
                 raise ProgramError(
@@ -316,7 +323,7 @@ class ExportedProgram:
             return
         symbol, factor, offset = entry
         value, rest = divmod(size - offset, factor)
-        low, high = self._about.sizes[symbol]
+        low, high = self.about.sizes[symbol]
         if rest:
             raise ProgramError(
                 f"{name}: Expected input at {path} to be of the form {_size_text(entry)}, but got {size}"
@@ -338,7 +345,7 @@ class ExportedProgram:
         platform = "cuda" if platform == "gpu" else platform
         if platform not in self.platforms:
             raise ProgramError(
-                f"{self._about.name}: it was exported for {', '.join(self.platforms)}, and its tensors are on "
+                f"{self.about.name}: it was exported for {', '.join(self.platforms)}, and its tensors are on "
                 f"{device}; move them with .to(device), or export with platforms=('cpu', 'cuda', 'tpu')"
             )
 
@@ -349,7 +356,7 @@ class ProgramModule(Module):
     def __init__(self, program: ExportedProgram) -> None:
         super().__init__()
         self.__dict__["_program"] = program
-        for name, tensor in program._tensors.items():
+        for name, tensor in program.tensors.items():
             path, _, own = name.rpartition(".")
             owner: Module = self
             for part in path.split(".") if path else ():
@@ -359,7 +366,7 @@ class ProgramModule(Module):
             if isinstance(tensor, Parameter):
                 owner.register_parameter(own, tensor)
             else:
-                kind = program._about.kinds[name]
+                kind = program.about.kinds[name]
                 owner.register_buffer(own, tensor, persistent=kind != "constant")
 
     @property
@@ -385,11 +392,11 @@ class ProgramModule(Module):
 
     def forward(self, *args: Arg, **kwargs: Arg) -> Result:
         """Run the program with the module's tensors."""
-        return self.program._run(self._tensors(), args, kwargs)
+        return self.program.run(self._tensors(), args, kwargs)
 
     def _tensors(self) -> dict[str, Tensor]:
         table: dict[str, Tensor] = {**dict(self.named_parameters()), **dict(self.named_buffers())}
-        return {name: table[name] for name in self.program._tensors}
+        return {name: table[name] for name in self.program.tensors}
 
 
 def _size_text(entry: int | tuple[str, int, int]) -> str:

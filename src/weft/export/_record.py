@@ -124,7 +124,7 @@ class ExportTrace(TensorTrace):
         """Keep an optimizer as it is before its step, unless it is state of the program or made by the function."""
         del things
         optimizer = getattr(depends_on, "__self__", None)
-        if not isinstance(optimizer, Optimizer) or optimizer._is_made_in(self):
+        if not isinstance(optimizer, Optimizer) or optimizer._is_made_in(self):  # pyright: ignore[reportPrivateUsage]  as other names are the user's
             return
         optimizers = (*self._state.optimizers.values(), *[one.optimizer for one in self._steppers])
         if all(optimizer is not one for one in optimizers):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from weft._base.guards import is_a, is_tuple
 from weft._base.types import AnyCallable, Args, Kwargs, PyTree
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ProgramError
@@ -19,7 +20,7 @@ class ShapesCollection:
         self._tensors: list[Tensor] = []  # alive, so that an identity stands for one tensor
 
     def __setitem__(self, t: Tensor, shape: object) -> None:
-        if not isinstance(t, Tensor):
+        if not is_a(t, Tensor):
             raise ArgumentError(f"Cannot assign shape to non-tensor type {type(t)}")
         if self._shapes.setdefault(id(t), shape) != shape:
             raise ArgumentError(
@@ -54,7 +55,7 @@ class AdditionalInputs:
 
     def add(self, args: Args, kwargs: Kwargs | None = None) -> None:
         """Add an example."""
-        if not isinstance(args, tuple):
+        if not is_tuple(args):
             raise ArgumentError(f"Representative args {args} must be a tuple")
         self._examples.append((args, kwargs or {}))
 
@@ -90,7 +91,7 @@ def _tensors_in(thing: PyTree) -> Iterator[Tensor]:
         yield from _tensors_in(part)
 
 
-def _mapped(thing: PyTree, spec: PyTree) -> PyTree:
+def _mapped(thing: PyTree, spec: Callable[[Tensor], object]) -> PyTree:
     """The structure of an argument, with what `spec` says in place of tensors."""
     if isinstance(thing, Tensor):
         return spec(thing)

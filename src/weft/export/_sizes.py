@@ -5,6 +5,8 @@ divisor of a mean, are expressed by the named dims: as a polynomial of low degre
 is then traced with jax's symbolic dims in their place.
 """
 
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,10 +20,11 @@ from jax import lax
 from jax.export import is_symbolic_dim
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
-from weft._base.types import Arg, Json, Result
+from weft._base.types import AnyCallable, Arg, Json, Result
 from weft._lazy.interpreter.control import constants_and_carries
 from weft.errors import ProgramError
 from weft.export._expressions import Expression, Expressions
+from weft.ops._jax import broadcasted_iota
 
 _CALLS = {
     "jit": "jaxpr",
@@ -224,7 +227,7 @@ class Sizes:
         start, *steps = [self.scalar(column, dtype, what) for column in zip(*affine, strict=True)]
         array = jnp.broadcast_to(start, shape)
         for dim, step in enumerate(steps):
-            array = array + step * lax.broadcasted_iota(dtype, shape, dim)
+            array = array + step * broadcasted_iota(dtype, shape, dim)
         return array
 
     def _run(self, jaxprs: Sequence[Jaxpr], args: Sequence[SizeForm]) -> Result:
@@ -278,8 +281,9 @@ class Sizes:
         if control is not None:
             return control(eqns, operands, operator)
         params = {key: self._merged([eqn.params[key] for eqn in eqns], operator) for key in first.params}
+        bind: AnyCallable = first.primitive.bind
         try:
-            results = first.primitive.bind(*operands, **params)
+            results = bind(*operands, **params)
         except Exception as error:
             raise ProgramError(
                 f"{self._name}: {operator} cannot be exported for all sizes ({reason_of(error)}); let fewer dims "

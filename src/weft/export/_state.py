@@ -67,7 +67,7 @@ class NamedState:
         params = [param for group in optimizer.param_groups for param in group["params"]]
         if isinstance(optimizer, FusedOptimizer):
             for group in optimizer.param_groups:  # makes what the first step would make, before that step is recorded
-                optimizer._begin(group, group["params"])
+                optimizer._begin(group, group["params"])  # pyright: ignore[reportPrivateUsage]  as other names are the user's
         for at, param in enumerate(params):
             self._add_tensor(_joined(prefix, f"params.{at}"), param, "parameter")
             for key, entry in optimizer.state.get(param, {}).items():

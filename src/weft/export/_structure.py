@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from weft._base.guards import is_dict, is_list, is_list_or_tuple
+from weft._base.guards import is_a, is_dict, is_list, is_list_or_tuple
 from weft._base.types import Json, PyTree
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ProgramError
@@ -29,7 +29,7 @@ def register_dataclass(cls: type, *, serialized_type_name: str | None = None) ->
 
     Dataclasses that are not registered become dicts: the function gets dicts, and the program takes and returns dicts.
     """
-    if not isinstance(cls, type) or not is_dataclass(cls):
+    if not is_a(cls, type) or not is_dataclass(cls):
         raise ArgumentError(f"Only dataclasses can be registered with this function: {cls}")
     _classes[serialized_type_name or f"{cls.__module__}.{cls.__qualname__}"] = cls
 
@@ -131,8 +131,7 @@ def matched(expected: Structure, value: object, tensors: list[tuple[str, Tensor]
         for key, part in content:
             matched(part, value[key], tensors, f"{path}[{key!r}]", name)
     else:
-        wanted = list if kind == "list" else tuple
-        if not isinstance(value, wanted) or len(value) != len(content):
+        if not is_list_or_tuple(value) or is_list(value) != (kind == "list") or len(value) != len(content):
             raise ProgramError(
                 f"{name}: Expected input at {path} to be a {kind} of {len(content)} items, but got {_form(value)}"
             )

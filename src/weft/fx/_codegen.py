@@ -1,5 +1,8 @@
 """Python code of a graph, in the form of a function that can be read and run."""
 
+# Graphs, their nodes and what works on them know each other, by names of PyTorch's.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import builtins
@@ -14,7 +17,7 @@ from typing import Any, NamedTuple
 
 import weft
 from weft._base.device import device
-from weft._base.guards import is_dict, is_list, is_list_or_tuple, is_tuple
+from weft._base.guards import is_dict, is_list, is_list_or_tuple, is_slice, is_tuple
 from weft._base.types import Arg, AttributeValue, PyTree
 from weft._tensor.tensor import Tensor
 from weft.fx import _names
@@ -209,6 +212,10 @@ class _Writer:
                 return f"{own} = {method}({self._arguments(node.args[1:], node.kwargs)})"
             case "call_function":
                 return self._function_call(node, own)
+            case _:
+                return self._output(node)
+
+    def _output(self, node: Node) -> str:
         if node.type is not None:
             self.annotation = f" -> {_names.type_text(node.type, self.named)}"
         write = self.codegen.generate_output
@@ -266,7 +273,8 @@ class _Writer:
         if isinstance(argument, Node):
             return self.variables[argument]
         if is_namedtuple_instance(argument):
-            kind = self.named(_names.qualified_name(type(argument)), type(argument))
+            own: Arg = argument.__class__
+            kind = self.named(_names.qualified_name(own), own)
             return f"{kind}({', '.join(map(self.text, argument))})"
         if is_tuple(argument):
             parts = list(map(self.text, argument))
@@ -276,7 +284,7 @@ class _Writer:
         if is_dict(argument):
             items = argument.items()
             return "{" + ", ".join([f"{key!r}: {self.text(x)}" for key, x in items]) + "}"
-        if isinstance(argument, slice):
+        if is_slice(argument):
             return f"slice({', '.join(map(self.text, (argument.start, argument.stop, argument.step)))})"
         if isinstance(argument, enum.Enum):
             return f"{self.named(type(argument).__name__, type(argument))}.{argument.name}"

@@ -17,7 +17,7 @@ from typing import ForwardRef, Literal, TypeVar
 
 from weft._base.types import Annotation, AnyCallable, Arg, AttributeValue
 from weft._import_paths.homes import home_in_torch
-from weft._interop.operators import OpOverload, OpOverloadPacket
+from weft.ops._namespaces import OpOverload, OpOverloadPacket
 from weft.overrides import resolve_name
 
 RESERVED = frozenset({"inf", "nan", "NoneType", "torch", "device", "fx_pytree", "pytree"})
@@ -167,12 +167,15 @@ def type_text(annotation: Annotation, named: Callable[[str, Arg], str] = lambda 
     return named(str(annotation), annotation)
 
 
+_CALLABLE: object = abc.Callable
+
+
 def _part_texts(origin: object, parts: tuple[object, ...], named: Callable[[str, Arg], str]) -> list[str]:
     """The texts of the parameters of a generic type, one for each that stands between commas."""
     if origin is Literal:
         return [repr(part) for part in parts]
     texts = [type_text(part, named) for part in parts]
-    if origin is abc.Callable and parts[0] is not ...:
+    if origin is _CALLABLE and parts[0] is not ...:
         return [f"[{', '.join(texts[:-1])}]", texts[-1]]
     return texts or ["()"]  # `tuple[()]`
 

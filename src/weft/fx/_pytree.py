@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
+from weft._base.guards import is_list
 from weft._base.types import PyTree
 from weft.errors import ValueRangeError
 from weft.fx.node import Node
@@ -53,6 +54,6 @@ def _parts_of(pytree: PyTree, spec: TreeSpec) -> list[PyTree]:
         if kind in STANDARD_DICT_TYPES:
             keys = spec.context[1] if kind is defaultdict else spec.context
         return [pytree[key] for key in keys]
-    if kind is tuple and isinstance(pytree, list):
+    if kind is tuple and is_list(pytree):
         pytree = tuple(pytree)
     return TreeSpec(kind, spec.context, [LeafSpec() for _ in spec.children()]).flatten_up_to(pytree)

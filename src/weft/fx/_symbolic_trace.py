@@ -8,7 +8,7 @@ from weft.fx._tracer import PHBase as PHBase
 from weft.fx._tracer import PHWithMeta as PHWithMeta
 from weft.fx._tracer import ProxyableClassMeta as ProxyableClassMeta
 from weft.fx._tracer import Tracer as Tracer
-from weft.fx._tracer import _assert_is_none as _assert_is_none
+from weft.fx._tracer import _assert_is_none as _assert_is_none  # pyright: ignore[reportPrivateUsage]  PyTorch's name
 from weft.fx._tracer import is_fx_tracing as is_fx_tracing
 from weft.fx._wrapping import wrap as wrap
 from weft.fx.graph_module import GraphModule

@@ -1,10 +1,14 @@
 """The tracer: runs a function or module on proxies, which note in a graph what it does."""
 
+# Graphs, their nodes and what works on them know each other, by names of PyTorch's.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import copy
 import inspect
 import math
+import operator
 import sys
 import warnings
 from collections import OrderedDict
@@ -14,6 +18,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from weft._assertions import _assert
+from weft._base.guards import is_tuple
 from weft._base.overriding import has_handler
 from weft._base.types import AnyCallable, Arg, Args, AttributeValue, Kwargs, PyTree, Result
 from weft._tensor.tensor import Tensor
@@ -151,7 +156,11 @@ class Tracer(TracerBase):
         if path not in parameter_proxy_cache:
             options: Kwargs = {}  # only where needed: subclasses may override `create_proxy` without it
             if self.param_shapes_constant and isinstance(attr_val, Parameter):
-                options["proxy_factory_fn"] = lambda node: ParameterProxy(self, node, path, attr_val)
+
+                def proxy_of(node: Node) -> ParameterProxy:
+                    return ParameterProxy(self, node, path, attr_val)
+
+                options["proxy_factory_fn"] = proxy_of
             parameter_proxy_cache[path] = self.create_proxy("get_attr", path, (), {}, **options)
         return parameter_proxy_cache[path]
 
@@ -216,7 +225,7 @@ class Tracer(TracerBase):
             raise PreconditionError(f"traced_func_name={self.traced_func_name} doesn't exist in {type(root).__name__}")
         self.root = root if is_module else Module()
         if not isinstance(inspect.unwrap(function), FunctionType) or has_handler(function):
-            kind = "a function of this package" if has_handler(function) else type(function)
+            kind = "a function of this package" if has_handler(function) else str(function.__class__)
             raise PreconditionError(
                 f"Expected FunctionType, got {kind}: what is traced is a module, or a function in Python"
             )
@@ -251,31 +260,19 @@ class Tracer(TracerBase):
         # Parameters are those of the function below decorators, which take `*args`.
         function: Any = inspect.unwrap(root_fn)
         code: CodeType = function.__code__
-        signature = inspect.signature(function)
-        count = code.co_argcount + code.co_kwonlyargcount
-        names = list(code.co_varnames[:count])
-        fixed: list[Arg] = []
-        if is_module:
-            if not names:
-                raise OutOfRangeError("``self`` argument cannot be part of *args expansion!")
-            fixed, names = [self.root], names[1:]
-        if isinstance(concrete_args, tuple) and concrete_args and not names and code.co_flags & inspect.CO_VARARGS:
+        names = list(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+        if is_module and not names:
+            raise OutOfRangeError("``self`` argument cannot be part of *args expansion!")
+        fixed: list[Arg] = [self.root] if is_module else []
+        names = names[len(fixed) :]
+        takes_any = not names and code.co_flags & inspect.CO_VARARGS
+        if takes_any and concrete_args and is_tuple(concrete_args):
             return root_fn, [*fixed, *[self._input(f"input_{at}", (), x) for at, x in enumerate(concrete_args)]]
-        if isinstance(concrete_args, tuple):
-            if len(names) != len(concrete_args):
-                raise OutOfRangeError(
-                    f"Tracing expected {len(names)} arguments but got {len(concrete_args)} concrete arguments"
-                )
-            concrete_args = dict(zip(names, concrete_args, strict=True))
-        if concrete_args and (unknown := set(concrete_args).difference(names)):
-            raise ValueRangeError(f"concrete_args: {function.__name__} has no parameter {min(unknown)!r}, but {names}")
+        concrete_args = _by_name(concrete_args, names, function.__name__)
+        signature, starred = inspect.signature(function), _starred(code)
         args = [self._placeholder(name, concrete_args, signature, function) for name in names]
-        rest = code.co_varnames[count:]
-        for flag, stars in ((inspect.CO_VARARGS, "*"), (inspect.CO_VARKEYWORDS, "**")):
-            if code.co_flags & flag:
-                args.append(self.create_proxy("placeholder", f"{stars}{rest[0]}", (), {}))
-                rest = rest[1:]
-        if code.co_kwonlyargcount or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+        args += [self.create_proxy("placeholder", name, (), {}) for name in starred]
+        if starred or code.co_kwonlyargcount:
             # A proxy cannot be unpacked by `*` or `**`; with plain parameters each stands for all that belongs to it.
             root_fn = _with_plain_parameters(function, len(fixed) + len(args))
         leaves, spec = pytree.tree_flatten(tuple(args))
@@ -302,7 +299,7 @@ class Tracer(TracerBase):
             if value is None:
                 self.create_proxy("call_function", _assert_is_none, (proxy, text), {})
             elif isinstance(value, base_types) and not isinstance(value, Tensor):
-                self.create_proxy("call_function", _assert, (proxy == value, text), {})
+                self.create_proxy("call_function", _assert, (operator.eq(proxy, value), text), {})
             else:
                 warnings.warn(
                     f"Was not able to add assertion to guarantee correct input {name} to specialized function. It is "
@@ -359,6 +356,26 @@ def _tensor_attributes(module: Module, prefix: str) -> dict[Tensor, str]:
     for name, child in module.named_children():
         own |= _tensor_attributes(child, f"{prefix}{name}.")
     return own
+
+
+def _by_name(concrete_args: PyTree, names: list[str], function: str) -> PyTree:
+    """Concrete arguments by the names of parameters; None if there are none."""
+    if is_tuple(concrete_args):
+        if len(names) != len(concrete_args):
+            raise OutOfRangeError(
+                f"Tracing expected {len(names)} arguments but got {len(concrete_args)} concrete arguments"
+            )
+        return dict(zip(names, concrete_args, strict=True))
+    if concrete_args and (unknown := set(concrete_args).difference(names)):
+        raise ValueRangeError(f"concrete_args: {function} has no parameter {min(unknown)!r}, but {names}")
+    return concrete_args
+
+
+def _starred(code: CodeType) -> list[str]:
+    """The parameters `*args` and `**kwargs` of a function, with their stars."""
+    stars = [("*", inspect.CO_VARARGS), ("**", inspect.CO_VARKEYWORDS)]
+    names = iter(code.co_varnames[code.co_argcount + code.co_kwonlyargcount :])
+    return [mark + next(names) for mark, flag in stars if code.co_flags & flag]
 
 
 def _with_plain_parameters(function: FunctionType, count: int) -> FunctionType:

@@ -7,7 +7,7 @@ import functools
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from types import FunctionType, ModuleType
 from typing import Any, TypeVar
@@ -36,7 +36,7 @@ def wrap(fn_or_name: F) -> F:
             "Unsupported type for global function! Must be either a callable or string name, got "
             f"{type(function).__name__}"
         )
-    frame = sys._getframe(1)
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     if frame.f_code.co_name != "<module>":
         raise UnsupportedCallError(
             "wrap must be called at the top level of a module: it is this module's name of the function that changes"
@@ -144,7 +144,7 @@ class Patches:
         self._keys.append(key)
 
     @contextmanager
-    def applied(self) -> Iterator[None]:
+    def applied(self) -> Generator[None]:
         """A block in which everything that is wrapped has a stand-in."""
         try:
             with _LOCK:

@@ -1,10 +1,13 @@
 """Graphs: programs as lists of nodes that can be changed."""
 
+# Graphs, their nodes and what works on them know each other, by names of PyTorch's.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from operator import attrgetter
 from typing import Any, NoReturn
@@ -202,7 +205,7 @@ class Graph:
         return self._restoring(previous)
 
     @contextmanager
-    def _restoring(self, point: Node) -> Iterator[None]:
+    def _restoring(self, point: Node) -> Generator[None]:
         try:
             yield
         finally:
@@ -341,7 +344,7 @@ class Graph:
         self._codegen._body_transformer = make_transformer(previous)
 
         @contextmanager
-        def until_end() -> Iterator[None]:
+        def until_end() -> Generator[None]:
             try:
                 yield
             finally:

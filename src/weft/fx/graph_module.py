@@ -1,5 +1,8 @@
 """Modules that run graphs."""
 
+# Graphs, their nodes and what works on them know each other, by names of PyTorch's.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import copy
@@ -10,6 +13,7 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any, Self, cast
 
+from weft._base.guards import is_a
 from weft._base.types import Arg, AttributeValue, SavedState
 from weft.errors import OutOfRangeError, PreconditionError
 from weft.fx._paths import assign_at, attribute_at
@@ -90,7 +94,7 @@ class GraphModule(Module):
 
     @graph.setter
     def graph(self, g: Graph) -> None:
-        if not isinstance(g, Graph):
+        if not is_a(g, Graph):
             raise PreconditionError(f"GraphModule.graph must be a Graph: Expected a Graph instance, but got {type(g)}")
         self._graph = g
         g.owning_module = self

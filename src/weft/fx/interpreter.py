@@ -178,7 +178,7 @@ class Transformer(Interpreter):
     def __init__(self, module: GraphModule) -> None:
         super().__init__(module)
         self.new_graph = Graph()
-        self.new_graph.set_codegen(module.graph._codegen)
+        self.new_graph.set_codegen(module.graph._codegen)  # pyright: ignore[reportPrivateUsage]  PyTorch's name
         self.tracer = _AppendingTracer(self.new_graph, module)
 
     def placeholder(self, target: Target, args: tuple[Argument, ...], kwargs: Kwargs) -> Proxy:

@@ -1,5 +1,8 @@
 """Nodes: the lines of a graph."""
 
+# Graphs, their nodes and what works on them know each other, by names of PyTorch's.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import math
@@ -10,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from weft._assertions import _assert, _assert_async
 from weft._base.device import device
 from weft._base.dtype import DType
-from weft._base.guards import is_dict, is_list, is_list_or_tuple, is_tuple
+from weft._base.guards import is_dict, is_list, is_list_or_tuple, is_slice, is_tuple
 from weft._base.layout import layout, memory_format
 from weft._base.types import Annotation, AnyCallable, Arg, Args, Kwargs
 from weft._interop.operators import Tag
@@ -58,7 +61,7 @@ def map_aggregate(a: Argument, fn: Callable[[Argument], Argument]) -> Argument:
         return immutable_list([map_aggregate(x, fn) for x in a])
     if is_dict(a):
         return immutable_dict({key: map_aggregate(x, fn) for key, x in a.items()})
-    if isinstance(a, slice):
+    if is_slice(a):
         return slice(*[map_aggregate(x, fn) for x in (a.start, a.stop, a.step)])
     return fn(a)
 
@@ -366,7 +369,7 @@ def argument_text(argument: Argument, max_list_len: int | None = None) -> str:
         return f"[{_parts_text(argument, max_list_len)}]"
     if is_dict(argument):
         return "{" + ", ".join([f"{key}: {argument_text(x)}" for key, x in argument.items()]) + "}"
-    if isinstance(argument, slice):
+    if is_slice(argument):
         return f"slice({', '.join(map(argument_text, (argument.start, argument.stop, argument.step)))})"
     return str(argument)
 
@@ -376,13 +379,13 @@ def _parts_text(parts: Sequence[Argument], most: int | None) -> str:
     return ", ".join(map(argument_text, parts[:most])) + rest
 
 
-def _get_qualified_name(func: AnyCallable) -> str:
+def _get_qualified_name(func: AnyCallable) -> str:  # pyright: ignore[reportUnusedFunction]  users import PyTorch's name
     return _names.qualified_name(func)
 
 
-def _format_arg(arg: object, max_list_len: float = math.inf) -> str:
+def _format_arg(arg: object, max_list_len: float = math.inf) -> str:  # pyright: ignore[reportUnusedFunction]  users import PyTorch's name
     return argument_text(arg, None if max_list_len == math.inf else int(max_list_len))
 
 
-def _type_repr(obj: object) -> str:
+def _type_repr(obj: object) -> str:  # pyright: ignore[reportUnusedFunction]  users import PyTorch's name
     return _names.type_text(obj)

@@ -7,9 +7,10 @@ import numbers
 import types
 import typing
 import warnings
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from weft._base.dtype import DType
+from weft._base.guards import is_list_or_tuple
 from weft._base.types import Annotation, AnyCallable, Arg, Args, Kwargs, PyTree
 from weft.errors import OutOfRangeError
 from weft.overrides import resolve_name
@@ -117,9 +118,9 @@ def create_type_hint(x: PyTree) -> Annotation:
 
     It is `Any` if there is none. What is neither a list nor a tuple is returned as it is.
     """
-    if not isinstance(x, list | tuple):
+    if not is_list_or_tuple(x):
         return x
-    parts = cast("list[Any]", x)
+    parts = x
     try:
         common = next((kind for kind in parts if all(issubclass(part, kind) for part in parts)), Any)
     except TypeError:  # some are no classes

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import weft
 from weft._base.call_site import unpacked_count
-from weft._base.guards import is_dict, is_list, is_tuple
+from weft._base.guards import is_dict, is_list, is_slice, is_tuple
 from weft._base.types import Annotation, AnyCallable, Arg, Args, Kwargs, PyTree
 from weft._tensor.overriding import flat
 from weft.errors import OutOfRangeError, UnsupportedCallError, ValueRangeError
@@ -100,7 +100,7 @@ class TracerBase:
         """
         if isinstance(a, Proxy):
             return a.node
-        if hasattr(type(a), "__fx_create_arg__"):
+        if hasattr(a.__class__, "__fx_create_arg__"):
             return a.__fx_create_arg__(self)
         if is_tuple(a):
             parts = [self.create_arg(part) for part in a]
@@ -109,7 +109,7 @@ class TracerBase:
             return [self.create_arg(part) for part in a]
         if is_dict(a):
             return {_key(self.create_arg(key)): self.create_arg(x) for key, x in a.items()}
-        if isinstance(a, slice):
+        if is_slice(a):
             return slice(*[self.create_arg(part) for part in (a.start, a.stop, a.step)])
         if isinstance(a, range):
             parts = [self.create_arg(part) for part in (a.start, a.stop, a.step)]
@@ -153,7 +153,7 @@ def _key(key: object) -> Hashable:
 
 def _stack_trace(outermost: FrameType | None) -> str:
     """The frames within `outermost`, or all, without those of this package."""
-    within = itertools.takewhile(lambda entry: entry[0] is not outermost, traceback.walk_stack(sys._getframe(1)))
+    within = itertools.takewhile(lambda entry: entry[0] is not outermost, traceback.walk_stack(sys._getframe(1)))  # pyright: ignore[reportPrivateUsage]
     lines = [line for line in traceback.StackSummary.extract(within) if not line.filename.startswith(_NOT_THE_PROGRAM)]
     return "".join(traceback.format_list(lines[::-1])).strip()
 
@@ -195,7 +195,7 @@ class Proxy:
         return self.tracer.create_proxy("call_method", "__call__", (self, *args), kwargs)
 
     def __iter__(self) -> Iterator[Proxy]:
-        count = unpacked_count(sys._getframe(1))
+        count = unpacked_count(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
         if count is not None:
             return iter([operator.getitem(cast("Any", self), at) for at in range(count)])
         return self.tracer.iter(self)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from weft._base.guards import is_list_or_tuple
 from weft._base.types import Arg
 from weft.errors import PreconditionError
 from weft.fx._paths import assign_at, attribute_at, has_attribute_at
@@ -99,7 +100,7 @@ def _replace(graph: Graph, match: InternalMatch, new: Graph, successors: dict[No
             "the same, and the pattern must use all of them"
         )
     returned = new.output_node().args[0]
-    count = len(returned) if isinstance(returned, list | tuple) else 1
+    count = len(returned) if is_list_or_tuple(returned) else 1
     if count != len(match.returning_nodes):
         raise PreconditionError(
             f"the replacement returns {count} values and the pattern returns {len(match.returning_nodes)}"
@@ -113,7 +114,7 @@ def _replace(graph: Graph, match: InternalMatch, new: Graph, successors: dict[No
         point = next(node for node in reversed(graph.nodes) if node in returning).next
     with graph.inserting_before(point):
         result = graph.graph_copy(new, val_map)
-    results = list(result) if isinstance(result, list | tuple) else [result]
+    results = list(result) if is_list_or_tuple(result) else [result]
     for old, value in zip(match.returning_nodes, results, strict=True):
         old.replace_all_uses_with(value)
         successors[old] = value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
@@ -27,7 +27,7 @@ _replayed: ContextVar[Node | None] = ContextVar("weft_fx_replayed", default=None
 
 
 @contextmanager
-def _using(variable: ContextVar[Any], value: AttributeValue) -> Iterator[None]:
+def _using(variable: ContextVar[Any], value: AttributeValue) -> Generator[None]:
     token = variable.set(value)
     try:
         yield
@@ -36,7 +36,7 @@ def _using(variable: ContextVar[Any], value: AttributeValue) -> Iterator[None]:
 
 
 @contextmanager
-def preserve_node_meta(enable: bool = True) -> Iterator[None]:
+def preserve_node_meta(enable: bool = True) -> Generator[None]:
     """A block in which new nodes get the `meta` of the node of another graph that an `Interpreter` runs.
 
     They also get what `annotate` says.
@@ -51,7 +51,7 @@ def has_preserved_node_meta() -> bool:
 
 
 @contextmanager
-def set_current_meta(node: Node, pass_name: str = "") -> Iterator[None]:
+def set_current_meta(node: Node, pass_name: str = "") -> Generator[None]:
     """A block in which `node` is run. New nodes note in `meta["from_node"]` that they come from it."""
     current = _current.get()
     if has_preserved_node_meta() and node.meta:
@@ -75,7 +75,7 @@ def meta_of_new_node() -> Kwargs:
 
 
 @contextmanager
-def annotate(annotation_dict: Kwargs) -> Iterator[None]:
+def annotate(annotation_dict: Kwargs) -> Generator[None]:
     """A block whose nodes have these entries in `meta["custom"]`, if they are made under `preserve_node_meta`.
 
     Blocks may be nested: the inner one adds to the entries of the outer one, or replaces them.
@@ -100,7 +100,7 @@ def annotate_fn(annotation_dict: Kwargs) -> Callable[[Callable[P, R]], Callable[
 
 
 @contextmanager
-def set_current_replay_node(node: Node | None) -> Iterator[None]:
+def set_current_replay_node(node: Node | None) -> Generator[None]:
     """A block that computes a node again: new nodes get its annotations and stack trace under `preserve_node_meta`."""
     with _using(_replayed, node):
         yield

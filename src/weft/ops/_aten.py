@@ -10,6 +10,7 @@ import re
 from typing import NoReturn
 
 from weft.errors import ArgumentError
+from weft.ops._namespaces import OpNamespace, OpOverload, OpOverloadPacket
 from weft.ops._table import TABLE
 
 
@@ -18,12 +19,12 @@ def _key_of(name: str) -> str:
     return re.sub(r"^(scaled_dot_product)_\w+?(_backward)?$", r"\1\2", name.strip("_"))
 
 
-def _refuse_call(text: str, name: str) -> NoReturn:
+def _refuse_call(text: str) -> NoReturn:
     """Raise `TypeError` for a call, and say which public function there is."""
-    op = TABLE.get(name)
+    op = TABLE.get(text.split(".")[1])
     instead = "the function of torch or torch.nn.functional that computes it"
     if op is not None and op.public.function:
-        instead = f"torch.{op.public.module}.{name}()" if op.public.module else f"torch.{name}()"
+        instead = f"torch.{op.public.module}.{op.name}()" if op.public.module else f"torch.{op.name}()"
     elif op is not None and op.public.method:
         instead = f"x.{op.public.method}()"
     raise ArgumentError(
@@ -31,75 +32,50 @@ def _refuse_call(text: str, name: str) -> NoReturn:
     )
 
 
-class OpOverload:
-    """An operator. Two are equal if they are forms of one operator, such as other overloads and in-place forms."""
+class _Form:
+    """Equal to other forms of its operator, such as other overloads and in-place forms."""
 
-    def __init__(self, name: str, overload: str = "default") -> None:
-        self._name = name
-        self._overload = overload
-        self._key = _key_of(name)
-
-    @property
-    def __name__(self) -> str:
-        return f"{self._name}.{self._overload}"
+    _key: str
 
     def __call__(self, *_: object, **__: object) -> NoReturn:
         """Raises `TypeError`: it is a name."""
-        _refuse_call(str(self), self._name)
-
-    def name(self) -> str:
-        """The qualified name."""
-        return f"aten::{self._name}" + (f".{self._overload}" if self._overload != "default" else "")
+        _refuse_call(str(self))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, OpOverload) and self._key == other._key
+        return isinstance(other, type(self)) and self._key == other._key
 
     def __hash__(self) -> int:
         return hash(self._key)
 
-    def __repr__(self) -> str:
-        return f"<OpOverload(op='aten.{self._name}', overload='{self._overload}')>"
 
-    def __str__(self) -> str:
-        return f"aten.{self._name}.{self._overload}"
+class AtenOverload(_Form, OpOverload):
+    """One overload of an operator, by name."""
+
+    def __init__(self, packet: AtenPacket, overload: str) -> None:
+        super().__init__(packet, overload, None)
+        self._key = packet._key
 
 
-class OpOverloadPacket:
-    """All overloads of an operator: attributes are `default` and the others by name. Two are equal as overloads are."""
+class AtenPacket(_Form, OpOverloadPacket):
+    """All overloads of an operator: attributes are `default` and the others by name."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        super().__init__("aten", name)
         self._key = _key_of(name)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, OpOverloadPacket) and self._key == other._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    def __call__(self, *_: object, **__: object) -> NoReturn:
-        """Raises `TypeError`: it is a name."""
-        _refuse_call(str(self), self._name)
-
-    def __getattr__(self, overload: str) -> OpOverload:
-        if overload.startswith("__"):
-            raise AttributeError(overload)
-        return OpOverload(self._name, overload)
-
-    def __repr__(self) -> str:
-        return f"<OpOverloadPacket(op='aten.{self._name}')>"
-
-    def __str__(self) -> str:
-        return f"aten.{self._name}"
-
-
-class Namespace:
-    """The operators by name."""
-
-    def __getattr__(self, name: str) -> OpOverloadPacket:
+    def __getattr__(self, name: str) -> AtenOverload:
         if name.startswith("__"):
             raise AttributeError(name)
-        return OpOverloadPacket(name)
+        return AtenOverload(self, name)
 
 
-aten = Namespace()
+class _Aten(OpNamespace):
+    """The operators by name."""
+
+    def __getattr__(self, name: str) -> AtenPacket:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return AtenPacket(name)
+
+
+aten = _Aten("aten")

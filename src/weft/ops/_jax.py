@@ -60,6 +60,10 @@ class _DevicePut(Protocol):
     def __call__(self, x: Any, device: Any, /, *, may_alias: bool | None = None) -> jax.Array: ...
 
 
+class _ForiLoop(Protocol):
+    def __call__(self, lower: int, upper: int, body_fun: Callable[[jax.Array, T], T], init_val: T) -> T: ...
+
+
 class _LiveArrays(Protocol):
     def __call__(self, platform: str | None = None) -> Iterable[jax.Array]: ...
 
@@ -78,6 +82,7 @@ broadcasted_iota: _BroadcastedIota = lax.broadcasted_iota
 custom_vjp: Callable[[Callable[..., Any]], _CustomVjp] = jax.custom_vjp
 device_put: _DevicePut = jax.device_put
 eval_shape: _EvalShape = jax.eval_shape
+fori_loop: _ForiLoop = lax.fori_loop
 jaxpr_as_fun: Callable[[ClosedJaxpr], Callable[..., list[jax.Array]]] = core.jaxpr_as_fun
 jit: _Jit = jax.jit
 jvp: _Jvp = jax.jvp

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 from math import inf, isnan
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -148,45 +148,50 @@ class FusedOptimizer(Optimizer):
         """Record one application, and set the new parameters and the new state."""
         names, states = self._begin(group, params)
         columns = [[state[name] for state in states] if name in names else [] for name in self._columns]
-        ages: dict[tuple[Value, ...], int] = {}
-        counters, age = self._counters, ()
-        if counters:
-            counts = [tuple([operand(state[name]) for name in counters]) for state in states]
-            # Equally old parameters share one counter in the program: a count for each would be as many operands as
-            # there are parameters.
-            age = tuple([ages.setdefault(count, len(ages)) for count in counts])
-        n = many(len(params))
+        targets = [params, *columns]
+        old_params, *old_columns = [_values(tensors) for tensors in targets]
+        steps, ages = self._steps(states)
+        lists = [old_params, _values([param.grad for param in params]), *old_columns, *steps]
         static = (
-            n,
-            n,
-            *[many(len(column)) for column in columns],
-            *[many(len(ages))] * len(counters),
+            *[many(len(values)) for values in lists],
             *[None if value is None else ONE for value in numbers.values()],
             *[group[name] for name in self._switches],
-            *([age] if counters else ()),
+            *([ages] if self._counters else ()),
         )
-        targets = [*params, *[tensor for column in columns for tensor in column]]
-        inputs = [*_values(params), *_values([param.grad for param in params]), *_values(targets[len(params) :])]
-        inputs += [value for values in zip(*ages, strict=True) for value in values]
-        inputs += [value for value in numbers.values() if value is not None]
+        inputs = (*chain(*lists), *[value for value in numbers.values() if value is not None])
         try:
-            new = apply(call_of(self._row, static), tuple(inputs))
+            new = apply(call_of(self._row, static), inputs)
         except UnsupportedCallError as error:
             raise refusal(self._sparse_refusal or type(self).__name__) from error
         # A scaler's skip is a choice within the program, so that no step waits for the number.
         for found_inf in (x for x in self._found_inf if x.device == params[0].device):
-            old = [*map(operand, targets), *[count for counts in zip(*ages, strict=True) for count in counts]]
+            old = [*chain(old_params, *old_columns, *steps)]
             n = many(len(old))
             new = apply(call_of(kept_where, (ONE, n, n)), (operand(found_inf), *old, *new[: len(old)]))
         # With `differentiable` the step is on the tape; otherwise parameters get their new values without a version of
         # the graph.
         put = write if ambient().grad else replace_value
-        for target, value in zip(targets, new, strict=False):
+        values = iter(new)
+        for target, value in zip(chain(*targets), values, strict=False):
             put(target, value)
-        for place, name in enumerate(counters):
-            start = len(targets) + place * len(ages)
-            for state, at in zip(states, age, strict=True):
-                replace_value(state[name], new[start + at])
+        for name, counts in zip(self._counters, steps, strict=True):
+            new_counts = [*islice(values, len(counts))]
+            for state, age in zip(states, ages, strict=True):
+                replace_value(state[name], new_counts[age])
+
+    def _steps(self, states: Sequence[SavedState]) -> tuple[list[list[Value]], tuple[int, ...]]:
+        """For each counter its different values, and for each parameter the place of its own among them.
+
+        Equally old parameters share one counter in the program: a count for each would be as many operands as there are
+        parameters.
+        """
+        counters = self._counters
+        if not counters:
+            return [], ()
+        ages: dict[tuple[Value, ...], int] = {}
+        counts = [tuple([operand(state[name]) for name in counters]) for state in states]
+        places = tuple([ages.setdefault(count, len(ages)) for count in counts])
+        return [[count[at] for count in ages] for at in range(len(counters))], places
 
     def _begin(self, group: Group, params: Sequence[Tensor]) -> tuple[Collection[str], list[SavedState]]:
         """The names of the state that a group needs, and the state, created where it is missing.

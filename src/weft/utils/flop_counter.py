@@ -17,8 +17,8 @@ from weft._lazy.signature import Signature
 from weft._lazy.value import Value
 from weft._tensor.tensor import wrap
 from weft.errors import RegistrationError, ValueRangeError
-from weft.ops._aten import OpOverloadPacket
-from weft.ops._namespaces import NAMESPACES
+from weft.ops._aten import AtenPacket
+from weft.ops._namespaces import NAMESPACES, OpOverloadPacket
 from weft.utils.module_tracker import ModuleTracker
 
 Formula = Callable[..., int]
@@ -54,7 +54,7 @@ def register_flop_formula(targets: Arg, get_raw: bool = False) -> Callable[[Form
 
 def _counts(formulas: Mapping[object, Formula], *, raw: bool = False) -> dict[Any, Count]:
     for target in formulas:
-        if not (isinstance(target, OpOverloadPacket) or hasattr(target, "overloads")):
+        if not isinstance(target, OpOverloadPacket):
             raise ValueRangeError(
                 "register_flop_formula(targets): expected each target to be OpOverloadPacket (i.e. "
                 f"torch.ops.mylib.foo), got {target} which is of type {type(target)}"
@@ -177,8 +177,8 @@ def _operator_of(signature: Signature) -> Any:
     if call is not None:
         namespace, _, name = call.op.name.partition("::")
         packets = getattr(NAMESPACES.get(namespace), "_packets", {})
-        return packets.get(name) or OpOverloadPacket(snake_case(node_name(signature)))
+        return packets.get(name) or AtenPacket(snake_case(node_name(signature)))
     vertex = differentiated()
     if vertex is None or vertex.origin is None:
-        return OpOverloadPacket(snake_case(node_name(signature)))
-    return OpOverloadPacket(f"{snake_case(node_name(vertex.origin.signature))}_backward")
+        return AtenPacket(snake_case(node_name(signature)))
+    return AtenPacket(f"{snake_case(node_name(vertex.origin.signature))}_backward")

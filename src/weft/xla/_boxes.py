@@ -6,12 +6,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
-from jax import lax
 
 from weft._base.types import AnyCallable
 from weft._interop.from_jax import from_jax
 from weft._tensor.tensor import Tensor
 from weft.errors import ValueRangeError
+from weft.ops._jax import fori_loop
 
 if TYPE_CHECKING:
     import jax
@@ -48,7 +48,7 @@ def _operator(size: int) -> AnyCallable:
         def decide(at: jax.Array, chosen: jax.Array) -> jax.Array:
             return chosen.at[at].set(chosen[at] & ~jnp.any(too_close[at] & chosen))
 
-        chosen = lax.fori_loop(0, len(scores), decide, scores[order] >= score_threshold)
+        chosen = fori_loop(0, len(scores), decide, scores[order] >= score_threshold)
         count = jnp.minimum(jnp.sum(chosen), size)
         places = jnp.nonzero(chosen, size=size, fill_value=0)[0]
         return jnp.where(jnp.arange(size) < count, order[places], 0).astype(jnp.int32), count.astype(jnp.int32)

@@ -86,7 +86,7 @@ def all_gather(
     return _all_written([op.all_gather(x, dim, size, members) for x in value], output)
 
 
-def _all_gather_using_all_reduce(
+def _all_gather_using_all_reduce(  # pyright: ignore[reportUnusedFunction]  users import PyTorch's name
     value: Tensor, dim: int = 0, groups: Sequence[Sequence[int]] | None = None, pin_layout: bool = True
 ) -> Tensor:
     """`all_gather` of one tensor as a sum: each replica adds its part, with zeros in the places of the others."""

@@ -50,7 +50,9 @@ def _get_device_context(device: DeviceLike | None = None) -> DeviceContext:
         return context
 
 
-def _get_all_reduce_token() -> tuple[Tensor, DeviceContext]:
+def _get_all_reduce_token() -> tuple[  # pyright: ignore[reportUnusedFunction]  users import PyTorch's name
+    Tensor, DeviceContext
+]:
     """A token, which is a zero since collectives are ordered by their recording; and the current device's state."""
     context = _get_device_context()
     return weft.zeros((), device=context.device), context

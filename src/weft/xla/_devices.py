@@ -9,6 +9,7 @@ import jax
 
 from weft._base.device import DeviceLike, current_index, set_current_index
 from weft._base.device import device as device_class
+from weft._base.guards import is_a
 from weft._base.site import warn_user
 from weft._lazy.runtime import xla_devices
 from weft._tensor.convert import existing
@@ -41,7 +42,7 @@ def xla_device(n: int | None = None, devkind: str | None = None) -> device_class
     if not devices:
         raise DeviceError(f"this process has no {devkind} devices: its devices are {real_devices()}")
     index = n or 0
-    if not isinstance(index, int):
+    if not is_a(index, int):
         raise ArgumentError(f"xla_device(): argument 'n' must be int, not {type(index).__name__}")
     if not 0 <= index < len(devices):
         raise IndexRangeError(f"Device index {n} out of range in {devices}")
@@ -120,7 +121,7 @@ def parsed(device: str) -> tuple[str, int] | None:
 def parse_xla_device(device: str) -> tuple[str, int] | None:
     """Deprecated: the parts of a device's name by hardware."""
     warn_user("xla_model.parse_xla_device() will be removed in release 2.7.")
-    if not isinstance(device, str):
+    if not is_a(device, str):
         raise ArgumentError(f"parse_xla_device(): expected str, got {type(device).__name__}")
     return parsed(device)
 

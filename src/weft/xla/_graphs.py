@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft._base import config
+from weft._base.guards import is_a
 from weft._base.state import ambient, using
 from weft._dispatch import apply
 from weft._lazy import lowered
@@ -36,7 +37,7 @@ def get_stablehlo_bytecode(tensors: Sequence[Tensor] | None = None) -> bytes:
 
 
 def _values(tensors: Sequence[Tensor] | None) -> list[Value]:
-    if isinstance(tensors, Tensor) or not all(isinstance(tensor, Tensor) for tensor in tensors or ()):
+    if isinstance(tensors, Tensor) or not all(is_a(tensor, Tensor) for tensor in tensors or ()):
         raise ArgumentError(f"get_stablehlo: a list of tensors is needed, got {type(tensors).__name__}")
     return [tensor._read() for tensor in tensors] if tensors else lowered.living(ambient().pending)
 

@@ -97,9 +97,10 @@ class ParallelLoader:
 
     def next_item(self, device: DeviceLike) -> Batch:
         """The next batch for a device; None after the last one."""
-        return next(self._ready(device), None)
+        return next(self.ready(device), None)
 
-    def _ready(self, device: DeviceLike) -> Channel[Batch]:
+    def ready(self, device: DeviceLike) -> Channel[Batch]:
+        """The batches that are on a device."""
         pipeline = self._pipelines.get(existing(device))
         if pipeline is None:
             raise DeviceError(
@@ -118,7 +119,7 @@ class PerDeviceLoader:
 
     def __init__(self, loader: ParallelLoader, device: DeviceLike) -> None:
         self._loader = loader
-        self._batches = loader._ready(device)
+        self._batches = loader.ready(device)
         self._yielded = 0
 
     def __iter__(self) -> Iterator[Batch]:
@@ -153,13 +154,13 @@ class MpDeviceLoader:
         self._loader: Any = loader
         self._device = device
         self._options = kwargs
-        self._stop: Callable[[], object] | None = None
+        self._parallel: weakref.ref[ParallelLoader] | None = None  # of the last loop
 
     def __iter__(self) -> PerDeviceLoader:
-        if self._stop is not None:
-            self._stop()
+        if self._parallel is not None and (last := self._parallel()) is not None:
+            last.close()
         parallel = ParallelLoader(self._loader, [self._device], **self._options)
-        self._stop = parallel._stop
+        self._parallel = weakref.ref(parallel)
         return parallel.per_device_loader(self._device)
 
     def __len__(self) -> int:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from types import FunctionType, MethodType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
-from weft._base.types import Arg, PyTree
+from weft._base.guards import is_list, is_list_or_tuple, is_mapping, is_plain_list
+from weft._base.types import AnyCallable, Arg, PyTree
 
 if TYPE_CHECKING:
     from weft._tensor.tensor import Tensor
@@ -28,6 +29,7 @@ class DataWrapper:
         raise NotImplementedError(f"{type(self).__name__} is a DataWrapper and must define from_tensors(tensors)")
 
 
+_IMMUTABLE: tuple[type, ...] = (tuple, AbstractSet)
 _OPAQUE = (str, bytes, type, FunctionType, MethodType, ModuleType)
 
 
@@ -53,11 +55,19 @@ def _children(value: PyTree) -> Iterable[PyTree]:
     """What a structure consists of; nothing for a leaf."""
     if isinstance(value, DataWrapper):
         return value.get_tensors()
-    if isinstance(value, Mapping):
+    if is_mapping(value):
         return [part for item in value.items() for part in item]
-    if isinstance(value, (list, tuple, AbstractSet)):
+    if is_list_or_tuple(value) or _is_set(value):
         return value
-    return vars(value).values() if hasattr(value, "__dict__") and not isinstance(value, _OPAQUE) else ()
+    return _attributes(value).values() if hasattr(value, "__dict__") and not isinstance(value, _OPAQUE) else ()
+
+
+def _attributes(value: object) -> dict[str, Arg]:
+    return vars(value)
+
+
+def _is_set(value: object) -> TypeGuard[AbstractSet[Arg]]:
+    return isinstance(value, AbstractSet)
 
 
 class _Search:
@@ -98,22 +108,24 @@ class _Copy:
         return self._copies[id(value)]
 
     def _copied(self, value: PyTree) -> PyTree:
-        if type(value) is dict or (isinstance(value, Mapping) and id(value) in self._holders):
+        is_holder = id(value) in self._holders
+        if type(value) is dict or (is_holder and is_mapping(value)):
             return self._of_mapping(value)
-        if type(value) is list or (isinstance(value, list) and id(value) in self._holders):
+        if is_plain_list(value) or (is_holder and is_list(value)):
             fresh = self._copies[id(value)] = copy.copy(value)
             fresh[:] = [self.of(item) for item in value]
             return fresh
-        if isinstance(value, (tuple, AbstractSet)) and id(value) in self._holders:
+        if is_holder and isinstance(value, _IMMUTABLE):
+            kind: AnyCallable = value.__class__
             items = [self.of(item) for item in value]
-            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)  # pyright: ignore
-        if type(value) is set:
+            return kind(*items) if hasattr(value, "_fields") else kind(items)
+        if value.__class__ is set:
             return set(value)
-        if isinstance(value, DataWrapper) and id(value) in self._holders:
+        if is_holder and isinstance(value, DataWrapper):
             return value.from_tensors([self.of(tensor) for tensor in value.get_tensors()])
-        if id(value) in self._holders:
+        if is_holder:
             fresh = self._copies[id(value)] = copy.copy(value)
-            fresh.__dict__.update({name: self.of(part) for name, part in vars(value).items()})
+            fresh.__dict__.update({name: self.of(part) for name, part in _attributes(value).items()})
             return fresh
         return value
 

@@ -9,6 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from weft._base.device import DeviceLike
+from weft._base.guards import is_int
 from weft._tensor.convert import existing
 from weft._tensor.generator import default_generator
 from weft.errors import ArgumentError
@@ -22,7 +23,7 @@ def set_rng_state(seed: int, device: DeviceLike | None = None) -> None:
     All devices of the process share the state; `device` is only checked.
     """
     _check(device)
-    if isinstance(seed, bool) or not isinstance(seed, int):
+    if not is_int(seed):
         raise ArgumentError(f"set_rng_state(): argument 'seed' must be int, not {type(seed).__name__}")
     if seed >> _BITS > 0:
         default_generator.manual_seed(seed & ((1 << _BITS) - 1)).set_offset(seed >> _BITS)

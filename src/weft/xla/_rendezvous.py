@@ -7,10 +7,11 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 from weft import serialization
+from weft._base.guards import is_a
 from weft._base.types import Arg, PyTree
 from weft.errors import ArgumentError, ValueRangeError
 from weft.xla._replicas import replicas
-from weft.xla._saving import _maybe_convert_to_cpu
+from weft.xla._saving import _maybe_convert_to_cpu  # pyright: ignore[reportPrivateUsage]  PyTorch's name
 from weft.xla._steps import mark_step
 
 T = TypeVar("T")
@@ -25,7 +26,7 @@ def xla_rendezvous(payload: bytes = b"", ordinals: Sequence[int] | None = None, 
     here = replicas()
     if ordinals and len(ordinals) != here.size:
         raise ValueRangeError("Only global rendezvous is supported")
-    if not isinstance(payload, bytes):
+    if not is_a(payload, bytes):
         raise ArgumentError(f"`payload` must be bytes, not {type(payload)}")
     mark_step()
     return here.gather(payload, "rendezvous")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from weft import serialization
 from weft._base.device import DeviceLike
 from weft._base.device import device as device_class
+from weft._base.guards import is_a, is_mapping
 from weft._base.types import FileLike, PyTree
 from weft._tensor.convert import existing
 from weft._tensor.tensor import Tensor
@@ -65,13 +66,13 @@ def send_cpu_data_to_device(datas: PyTree, device: DeviceLike, input_sharding: I
 def sent(data: PyTree, device: DeviceLike, input_sharding: InputSharding = None) -> PyTree:
     """`send_cpu_data_to_device` that returns a single tensor for a single tensor."""
     if isinstance(input_sharding, Mapping):
-        if not isinstance(data, Mapping) or data.keys() != input_sharding.keys():
-            keys = [*data] if isinstance(data, Mapping) else type(data).__name__
+        if not is_mapping(data) or data.keys() != input_sharding.keys():
+            keys = [*data] if is_mapping(data) else type(data).__name__
             raise ValueRangeError(
                 f"input_sharding has the keys {[*input_sharding]}, so a batch must be a dict with these, got {keys}"
             )
         return {key: sent(data[key], device, sharding) for key, sharding in input_sharding.items()}
-    if input_sharding is not None and not isinstance(input_sharding, ShardingSpec):
+    if input_sharding is not None and not is_a(input_sharding, ShardingSpec):
         raise ArgumentError(
             f"input_sharding must be a ShardingSpec, or a dict of them by the keys of a batch, got {input_sharding!r}"
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from jax.sharding import SingleDeviceSharding
 
+from weft._base.guards import is_a
 from weft._lazy.runtime import jax_device
 from weft._lazy.sharded import copied
 from weft._tensor.tensor import Tensor
@@ -28,7 +29,7 @@ def mark_sharding(t: Tensor, mesh: Mesh, partition_spec: PartitionSpec) -> Tenso
             f"mark_sharding: this process is one of {replicas().size} replicas, which have one device each; start one "
             "process that has all devices"
         )
-    if not isinstance(t, Tensor):
+    if not is_a(t, Tensor):
         raise ArgumentError(f"mark_sharding: the first argument must be a Tensor, got {type(t).__name__}")
     if not is_xla_tensor(t):
         raise XlaError(f"mark_sharding: the tensor is on {t.device}; move it to xla_device() first")

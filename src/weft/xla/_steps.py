@@ -6,12 +6,17 @@ import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
+from weft._base.guards import is_sequence
 from weft._base.state import ambient
 from weft._lazy import metrics
 from weft._lazy.flushing import flush_pending
 from weft.errors import ArgumentError
 from weft.xla._closures import ClosureThread
-from weft.xla._context import DeviceContext, _get_device_context, raise_closure_failures
+from weft.xla._context import (
+    DeviceContext,
+    _get_device_context,  # pyright: ignore[reportPrivateUsage]  PyTorch's name
+    raise_closure_failures,
+)
 from weft.xla._flags import flag
 from weft.xla._memory import wait_device_ops
 from weft.xla._metrics import save_metrics
@@ -64,7 +69,7 @@ def add_step_closure(closure: Callable[..., object], args: Sequence[object] = ()
     they refer to until then: for reports, add one every few steps only.
     """
     raise_closure_failures()
-    if not callable(closure) or not isinstance(args, Sequence):
+    if not callable(closure) or not is_sequence(args):
         raise ArgumentError(
             f"add_step_closure: expected a function and a tuple of its arguments, got {closure!r} and {args!r}"
         )

@@ -14,6 +14,7 @@ from weft._base.types import Json
 from weft._lazy import compile_cache
 from weft._lazy.runtime import in_runtime, jax_device
 from weft.errors import DeviceError, PreconditionError
+from weft.ops._jax import update_config
 from weft.xla import _devices
 from weft.xla._flags import flag
 from weft.xla._replicas import replicas
@@ -164,4 +165,4 @@ def initialize_cache(path: str, readonly: bool = False) -> None:
     """Keep compiled programs in this folder, to be found by later runs; not where others could put some, too."""
     del readonly
     if compile_cache.prepare(Path(path)):
-        jax.config.update("jax_compilation_cache_dir", path)
+        update_config("jax_compilation_cache_dir", path)

@@ -19,6 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 from queue import Empty, SimpleQueue
 
 from weft._comm.spin import spin
@@ -34,12 +35,12 @@ _ONCE = select.EPOLLONESHOT
 
 
 class _Leadership:
-    """One term of a leader. `beat` counts its steps, and is odd while it runs functions."""
+    """One term of a leader. `step` is the number of what it does now, or None while it waits for events."""
 
-    __slots__ = ("beat",)
+    __slots__ = ("step",)
 
     def __init__(self) -> None:
-        self.beat = 0
+        self.step: int | None = None
 
 
 class _ThreadLocal(threading.local):
@@ -73,6 +74,7 @@ class Reactor:
         self.on_timer: Callable[[], float | None] = lambda: None
         """Called by the housekeeping thread; returns the seconds until the next call, or None to wait for `wake`."""
         self._housekeeper = threading.Thread(target=self._run_housekeeping, name=f"{name}, keeper", daemon=True)
+        self._steps = count()
         self._leadership = _Leadership()
         self._start(self._leadership)
         self._housekeeper.start()
@@ -262,12 +264,12 @@ class Reactor:
             more = bool(self._tasks)  # which the last leader has left
             while self._leadership is leadership and not self._closed:
                 events = self._epoll.poll(0, 1) if more else self._next_event()
-                leadership.beat += 1
+                leadership.step = next(self._steps)
                 self.wake()
                 for fd, event in events:
                     self._handle_event(fd, event)
                 more = self._run_tasks(leadership)
-                leadership.beat += 1
+                leadership.step = None
             if self._closed:  # a former leader may still wait for an event
                 os.eventfd_write(self._wake_fd, 1)
             while self._run_tasks(leadership):
@@ -320,7 +322,7 @@ class Reactor:
             except IndexError:
                 break
             # Each function restarts the half millisecond after which the keeper takes this thread for blocked.
-            leadership.beat += 2
+            leadership.step = next(self._steps)
             _run_logged(function)
         with self._lock:
             self._running -= 1
@@ -329,7 +331,7 @@ class Reactor:
     def _run_housekeeping(self) -> None:
         self._enter()
         seconds: float | None = None
-        last_progress = None
+        last_step = None
         while not self._closed:
             try:
                 self._housekeeping_wakeups.get(timeout=seconds)
@@ -338,15 +340,14 @@ class Reactor:
                 pass
             self._housekeeping_idle = True
             self.run_callbacks()
-            progress = leadership, beat = self._leadership, self._leadership.beat
-            if progress != last_progress:
+            leadership = self._leadership
+            step = leadership.step
+            if step is not None:
+                # At the same step as half a millisecond ago, or longer: it blocks.
+                if step == last_step:
+                    self._promote(leadership)
                 self.wake()
-            # It ran functions at the last look already, and is at the same one: blocked, or longer than half a
-            # millisecond.
-            elif beat % 2:
-                self._promote(leadership)
-                self.wake()
-            last_progress = progress
+            last_step = step
             seconds = self._run_timer()
 
     def _run_timer(self) -> float | None:

@@ -133,31 +133,36 @@ class ParameterGroup:
     def _reduced(self, gradients: dict[int, Tensor]) -> dict[int, Tensor]:
         """This rank's parts of the reduced gradients by position, or nothing if they are accumulated."""
         with own_program():
-            for at, gradient in gradients.items():
-                parameter = self.parameters[at]
-                before = parameter.accumulated
-                if before is not None or not self.reduces:
-                    # Sums over several passes in 16-bit types would lose what the reduction's type keeps.
-                    gradient = gradient.to(self.policy.reduce_dtype or gradient.dtype)
-                    parameter.accumulated = gradient if before is None else before + gradient
-            # Computed at once: pending sums would keep the passes that they come from.
             if not self.reduces:
-                flush_pending()
+                for at, gradient in gradients.items():
+                    parameter = self.parameters[at]
+                    parameter.accumulated = self._sum(parameter.accumulated, gradient)
+                flush_pending()  # pending sums would keep the passes that they come from
                 return {}
             self._reached = True
-            for at, parameter in enumerate(self.parameters):
-                if parameter.accumulated is not None:
-                    gradients[at], parameter.accumulated = parameter.accumulated, None
-                # All ranks must send buffers of one size, whether or not their loss has reached the parameter.
-                elif self.reduces_unused and at not in gradients and parameter.sharded.requires_grad:
-                    dtype = parameter.dtype_in(self.policy.param_dtype)
-                    gradients[at] = zeros(parameter.slot.shape, dtype=dtype, device=parameter.sharded.device)
-            if not gradients:
+            sums = {at: self._take_sum(one, gradients.get(at)) for at, one in enumerate(self.parameters)}
+            due = {at: total for at, total in sums.items() if total is not None}
+            if not due:
                 return {}
-            order = sorted(gradients)
-            parts = self.reduction.reduced([self.parameters[at] for at in order], [gradients[at] for at in order])
+            parts = self.reduction.reduced([self.parameters[at] for at in due], list(due.values()))
             flush_pending()
-            return {at: part for at, part in zip(order, parts, strict=True) if part is not None}
+            return {at: part for at, part in zip(due, parts, strict=True) if part is not None}
+
+    def _sum(self, accumulated: Tensor | None, gradient: Tensor) -> Tensor:
+        # Sums over several passes in 16-bit types would lose what the reduction's type keeps.
+        gradient = gradient.to(self.policy.reduce_dtype or gradient.dtype)
+        return gradient if accumulated is None else accumulated + gradient
+
+    def _take_sum(self, parameter: ShardedParameter, gradient: Tensor | None) -> Tensor | None:
+        """The gradient of a pass and those accumulated before it, which are forgotten; None if there is none."""
+        before, parameter.accumulated = parameter.accumulated, None
+        if before is not None:
+            return before if gradient is None else self._sum(before, gradient)
+        # All ranks must send buffers of one size, whether or not their loss has reached the parameter.
+        if gradient is None and self.reduces_unused and parameter.sharded.requires_grad:
+            dtype = parameter.dtype_in(self.policy.param_dtype)
+            return zeros(parameter.slot.shape, dtype=dtype, device=parameter.sharded.device)
+        return gradient
 
     def end_backward(self, *, is_last: bool) -> None:
         """At the end of a backward pass: reduce what was accumulated and has not been reached, and reshard."""

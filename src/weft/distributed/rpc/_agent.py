@@ -20,11 +20,11 @@ from weft._lazy.flushing import flush_pending
 from weft.distributed.rpc._call import NEVER, PendingCall, PendingCalls
 from weft.distributed.rpc._call_counts import CallCounter, Counts
 from weft.distributed.rpc._context_release import check_creators, release
-from weft.distributed.rpc._contexts import Contexts, current_context
+from weft.distributed.rpc._contexts import Contexts, PassContext, current_context
 from weft.distributed.rpc._devices import DeviceMaps, Maps
 from weft.distributed.rpc._errors import timeout_error
 from weft.distributed.rpc._listener import ConnectOptions
-from weft.distributed.rpc._message import Buffer, pack, unpack
+from weft.distributed.rpc._message import Buffer, Receiver, pack, unpack
 from weft.distributed.rpc._payloads import LONG_FLAGS, Payloads
 from weft.distributed.rpc._peers import Peers
 from weft.distributed.rpc._pending_deletes import PendingDeletes
@@ -157,6 +157,7 @@ class Agent:
         return future.value()
 
     def _begin(self, to: WorkerInfo, request: AnyRequest | None, content: Sequence[Arg], seconds: float) -> PendingCall:
+        """Start a call: of a control, or of a user's function if `request` is None."""
         # A replay of a captured function would not repeat the call, so a function that calls another worker is run as
         # it stands each time.
         active_capture().needs_value("a remote call")
@@ -166,39 +167,42 @@ class Agent:
             failed = PendingCall(self.calls, None, seconds)
             failed.set_exception(type(error)(*error.args))  # the future keeps it, but not the frames that it has passed
             return failed
-        receiver, context = self.devices.receiver_of_call(to), current_context()
-        if context is not None:
-            context.peers.add(to)
-            receiver = receiver._replace(message=context.message())
-        body, buffers = pack(content, receiver)
+        context = current_context()
+        body, buffers = pack(content, self._receiver(to, context))
         kind = _CALL if request is None else request.kind
         # Counted before it is queued: if an answer could be counted first, a round of the termination detection might
         # find as many calls served as sent while this one is under way.
         if kind != _UNCOUNTED:
             self.call_counts.count(to, sent=1)
-        number, call_type, marked = next(self.calls.numbers), PendingCall, kind
+        number, call_type = next(self.calls.numbers), PendingCall
         if self.tracing.active:
-            call_type, marked, buffers = self.tracing.outgoing(to, request, kind, number, content, body, buffers)
-        # Deletes of references that wait anyhow leave in the same `send` as the call, and cost no message of their own.
-        if pipe is not None and self.deletes:
-            self.deletes.send(self.tell, pipe)
-        call = self.calls.at(pipe)[number] = call_type(self.calls, pipe, seconds)
+            call_type, kind, buffers = self.tracing.outgoing(to, request, kind, number, content, body, buffers)
+        call = call_type(self.calls, pipe, seconds)
+        self.calls.add(number, call)
         if pipe is None:
-            self._serve(None, marked, number, body, buffers)
+            self._serve(None, kind, number, body, buffers)
         else:
-            self._put(pipe, to, marked, number, body, buffers)
+            self._put(pipe, to, kind, number, body, buffers)
             if context is not None and context.over:  # it was released meanwhile
                 self.tell(to, release, context.id)
-        # Most calls end after one that is watched already, and need not wake the reactor.
-        if call.end is not None and call.end < self.calls.next_end:
-            self.calls.watch(call.end)
         return call
+
+    def _receiver(self, to: WorkerInfo, context: PassContext | None) -> Receiver:
+        """The receiver of a call, which takes part in the context of distributed autograd if there is one."""
+        receiver = self.devices.receiver_of_call(to)
+        if context is None:
+            return receiver
+        context.peers.add(to)
+        return receiver._replace(message=context.message())
 
     def _put(
         self, pipe: CallPipe, to: WorkerInfo, kind: int, number: int, body: bytes, buffers: list[memoryview]
     ) -> None:
         """Queue the frame of a pending call."""
         try:
+            # Deletes of references that wait anyhow leave in the same `send`, and cost no message of their own.
+            if self.deletes:
+                self.deletes.send(self.tell, pipe)
             self.payloads.put(pipe, kind, number, body, buffers)
         # Nothing has left, and no answer will come: a call that stays counted as sent would keep all workers in
         # `shutdown`.

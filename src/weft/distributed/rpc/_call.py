@@ -112,11 +112,14 @@ class PendingCalls:
         """The calls through a pipe, by number; for None, those to this worker itself."""
         return self._local if pipe is None else pipe.calls
 
-    def watch(self, end: float) -> None:
-        """Make sure that calls are checked at the time `end`, which is before `next_end`."""
-        with self._lock:
-            self.next_end = min(self.next_end, end)
-        self.reactor.wake()
+    def add(self, number: int, call: PendingCall) -> None:
+        """Have a call wait for the answer with this number, and expire."""
+        self.at(call.pipe)[number] = call
+        # Most calls end after one that is watched already, and need not wake the reactor.
+        if call.end is not None and call.end < self.next_end:
+            with self._lock:
+                self.next_end = min(self.next_end, call.end)
+            self.reactor.wake()
 
     def pending(self) -> list[PendingCall]:
         """All of them."""

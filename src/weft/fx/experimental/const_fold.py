@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from operator import getitem
 
+from weft._base.guards import is_tuple
 from weft._base.types import Arg, Result
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
@@ -60,7 +61,7 @@ class FoldedGraphModule(GraphModule):
             )
         self.has_folding_been_run = True
         folded = self.const_subgraph_module()
-        kept = ParameterList(map(self._kept, folded)) if isinstance(folded, tuple) else self._kept(folded)
+        kept = ParameterList(map(self._kept, folded)) if is_tuple(folded) else self._kept(folded)
         setattr(self, self.fx_const_folded_attrs_name, kept)
 
     def _kept(self, constant: Tensor | float) -> Parameter:
@@ -148,7 +149,7 @@ def _const_graph(traced: GraphModule, constant: set[Node], folded: list[Node]) -
 def _graph_without(traced: GraphModule, constant: set[Node], folded: list[Node], name: str) -> Graph:
     """The graph of a module, with attributes in place of what is folded."""
     graph = Graph()
-    graph.set_codegen(traced.graph._codegen)
+    graph.set_codegen(traced.graph._codegen)  # pyright: ignore[reportPrivateUsage]  PyTorch's name
     copies: dict[Node, Node] = {}
     for node in traced.graph.nodes:
         if node in constant and not (node.op == "get_attr" and _has_user(node, lambda user: user not in constant)):

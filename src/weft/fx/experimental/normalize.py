@@ -60,8 +60,8 @@ class NormalizeOperators(AnnotateTypesWithSchema):
         weft.add: operator.add,
         weft.mul: operator.mul,
         weft.sub: operator.sub,
-        weft.div: operator.truediv,
-        weft.floor_divide: operator.floordiv,
+        weft.div: operator.truediv,  # pyright: ignore[reportUnknownMemberType]  of anything
+        weft.floor_divide: operator.floordiv,  # pyright: ignore[reportUnknownMemberType]  of anything
         weft.remainder: operator.mod,
         weft.eq: operator.eq,
         weft.ne: operator.ne,

@@ -1,5 +1,8 @@
 """Tracing programs whose source is rewritten first, so that less of them depends on values."""
 
+# Graphs, their nodes and what works on them know each other, by names of PyTorch's.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import ast

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft import nn
-from weft._base.types import Kwargs, Result
+from weft._base.types import Arg, Kwargs, Result
 from weft._tensor.tensor import Tensor
 from weft.fx._annotations import annotation_of
 from weft.fx._names import public_name
@@ -39,7 +39,7 @@ class AnnotateTypesWithSchema(Transformer):
     def call_module(self, target: Target, args: tuple[Argument, ...], kwargs: Kwargs) -> Result:
         """A call of a module, with the type of its result."""
         result = super().call_module(target, args, kwargs)
-        kind = type(self.fetch_attr(str(target)))
+        kind: Arg = self.fetch_attr(str(target)).__class__
         is_layer = getattr(nn, kind.__name__, None) is kind
         return _typed(result, annotation_of(kind.forward, "return") if self.annotate_modules and is_layer else None)
 

@@ -1,5 +1,8 @@
 """Orders of nodes in which each comes after its inputs."""
 
+# Graphs, their nodes and what works on them know each other, by names of PyTorch's.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import heapq
@@ -7,11 +10,12 @@ import operator
 from collections import deque
 from collections.abc import Iterable
 
+from weft._base.types import Arg
 from weft.fx.graph_module import GraphModule
 from weft.fx.node import Node
 
-_EARLY = frozenset({
-    operator.add, operator.mul, operator.sub, operator.floordiv, operator.truediv, operator.mod, operator.le,
+_EARLY: frozenset[Arg] = frozenset({
+    operator.add, operator.mul, operator.sub, operator.floordiv, operator.truediv, operator.mod, operator.le,  # pyright: ignore[reportUnknownMemberType]  of anything
     operator.lt, operator.ge, operator.gt, operator.eq, operator.ne,
 })  # fmt: skip
 

@@ -130,7 +130,7 @@ class FxGraphDrawer:
         text = f"name=%{node.name}|op_code={node.op}\n"
         if node.op == "call_module":
             layer = module.get_submodule(node.target)
-            kind = type(layer)
+            kind = layer.__class__
             text += rf"\n{home_of(kind)}.{kind.__qualname__}\n|{_constants(layer)}\n"
         else:
             args, kwargs = self._arguments(node)

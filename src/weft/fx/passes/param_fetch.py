@@ -47,11 +47,12 @@ def extract_attrs_for_lowering(mod: Module) -> dict[str, AttributeValue]:
     if kind not in module_fetch_book:
         raise OutOfRangeError(f"{name} is not in the module_fetch_book: add an entry for this class")
     version, attributes, name_in = module_fetch_book[kind]
-    if version < mod._version:
+    own_version = mod._version  # pyright: ignore[reportPrivateUsage]  PyTorch's name
+    if version < own_version:
         raise OutOfRangeError(
-            f"{name} has version {mod._version}, and module_fetch_book knows only {version}: change its entry"
+            f"{name} has version {own_version}, and module_fetch_book knows only {version}: change its entry"
         )
-    return {"name": name, **{attribute: getattr(mod, name_in(attribute, mod._version)) for attribute in attributes}}
+    return {"name": name, **{attribute: getattr(mod, name_in(attribute, own_version)) for attribute in attributes}}
 
 
 def lift_lowering_attrs_to_nodes(fx_module: GraphModule) -> None:

@@ -21,10 +21,10 @@ class Partition:
 
     name: str
     submod_name: str
-    nodes: list[Node] = field(default_factory=list)
-    inputs: dict[Node, None] = field(default_factory=dict)
-    outputs: dict[Node, None] = field(default_factory=dict)
-    before: dict[str, None] = field(default_factory=dict)
+    nodes: list[Node] = field(default_factory=list[Node])
+    inputs: dict[Node, None] = field(default_factory=dict[Node, None])
+    outputs: dict[Node, None] = field(default_factory=dict[Node, None])
+    before: dict[str, None] = field(default_factory=dict[str, None])
     graph: Graph = field(default_factory=Graph)
 
 

@@ -44,11 +44,11 @@ class Component:
     graph: Graph
     order: int
     name: str
-    input_placeholders: list[Node] = field(default_factory=list)
-    orig_inputs: list[Node] = field(default_factory=list)
-    orig_outputs: list[Node] = field(default_factory=list)
-    getattr_maps: dict[Node, Node] = field(default_factory=dict)
-    constructor_args: list[str] = field(default_factory=list)
+    input_placeholders: list[Node] = field(default_factory=list[Node])
+    orig_inputs: list[Node] = field(default_factory=list[Node])
+    orig_outputs: list[Node] = field(default_factory=list[Node])
+    getattr_maps: dict[Node, Node] = field(default_factory=dict[Node, Node])
+    constructor_args: list[str] = field(default_factory=list[str])
     gm: GraphModule | None = None
 
 
@@ -98,7 +98,7 @@ def split_by_tags(
         for at, node in enumerate(part.orig_outputs):
             main_map[node] = call if is_single else main.call_function(getitem, (call, at))
     main.output(map_arg(output.args[0], main_map.__getitem__))
-    main.set_codegen(gm.graph._codegen)
+    main.set_codegen(gm.graph._codegen)  # pyright: ignore[reportPrivateUsage]  PyTorch's name
     result = GraphModuleCls(root, main)
     return (result, paths) if return_fqn_mapping else result
 

@@ -1,5 +1,7 @@
 """`torch_xla.debug.profiler`, usually imported as `xp`: traces by jax's profiler, which TensorBoard shows."""
 
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from __future__ import annotations
 
 import os

@@ -11,6 +11,7 @@ import jax
 
 from weft._base.device import DeviceLike
 from weft._base.failing import before_leaving
+from weft._base.guards import is_int, is_list_or_tuple
 from weft._base.types import Arg, Args
 from weft._comm.stores import keys
 from weft._comm.stores.store import PrefixStore
@@ -18,7 +19,7 @@ from weft._comm.stores.tcp_store import TCPStore
 from weft.distributed._group_xla import join as join_group
 from weft.distributed.constants import default_pg_timeout
 from weft.errors import ArgumentError, ValueRangeError
-from weft.multiprocessing import ProcessContext, start_processes
+from weft.multiprocessing._processes import ProcessContext, start_processes
 from weft.nn._module import Module
 from weft.xla._flags import number
 from weft.xla._replicas import replicas
@@ -46,9 +47,9 @@ def spawn(
     count = _device_count() if nprocs is None else nprocs
     if not callable(fn):
         raise ArgumentError(f"spawn: fn must be a function of a module, got {fn!r}")
-    if not isinstance(count, int) or isinstance(count, bool):
+    if not is_int(count):
         raise ArgumentError(f"spawn: nprocs must be an int or None, got {nprocs!r}")
-    if not isinstance(args, (tuple, list)):
+    if not is_list_or_tuple(args):
         raise ArgumentError(f"spawn: args must be a tuple of arguments, got {type(args).__name__}")
     if start_method == "fork":
         raise ValueRangeError("spawn: XLA does not survive a fork; use start_method='spawn' or 'forkserver'")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from weft._base.guards import is_list_or_tuple
 from weft._base.types import AnyCallable, Arg, PyTree, Result
 from weft.errors import SettingError, ShapeError
 from weft.xla._flags import flag
@@ -87,9 +88,9 @@ class FnDataGenerator:
 # --- nested structures ---------------------------------------------------------------------------------------------
 
 
-def as_list(t: object) -> Sequence[Arg]:
+def as_list(t: Arg) -> Sequence[Arg]:
     """A list or tuple as it is, and anything else as a list with one entry."""
-    return t if isinstance(t, (list, tuple)) else [t]
+    return t if is_list_or_tuple(t) else [t]
 
 
 def for_each_instance(value: PyTree, select_fn: Select, fn: Callable[[Arg], object]) -> None:
@@ -105,7 +106,7 @@ def for_each_instance_rewrite(value: PyTree, select_fn: Select, fn: Callable[[Ar
 
 def shape(inputs: PyTree) -> list[int]:
     """The sizes of lists of equal lists: `[2, 3]` for two lists of three numbers."""
-    if not isinstance(inputs, (list, tuple)):
+    if not is_list_or_tuple(inputs):
         return []
     shapes = [shape(part) for part in inputs]
     if any(one != shapes[0] for one in shapes):
@@ -115,7 +116,7 @@ def shape(inputs: PyTree) -> list[int]:
 
 def flatten_nested_tuple(inputs: PyTree) -> tuple[Arg, ...]:
     """The entries of lists and tuples in each other, in order."""
-    if not isinstance(inputs, (list, tuple)):
+    if not is_list_or_tuple(inputs):
         return (inputs,)
     return tuple([entry for part in inputs for entry in flatten_nested_tuple(part)])
 

@@ -1,5 +1,8 @@
 """Making a submodule of a part of a graph."""
 
+# Graphs, their nodes and what works on them know each other, by names of PyTorch's.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import copy

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft._base.guards import is_dict, is_list_or_tuple
-from weft._base.types import AttributeValue, PyTree
+from weft._base.guards import is_dict, is_list_or_tuple, is_slice
+from weft._base.types import Arg, AttributeValue, PyTree
 from weft.errors import PreconditionError, ValueRangeError
 from weft.fx._paths import attribute_at, has_attribute_at
 from weft.fx.graph import Graph
@@ -27,10 +27,10 @@ class InternalMatch:
     """
 
     anchors: list[Node]
-    nodes_map: dict[Node, Any] = field(default_factory=dict)
-    placeholder_nodes: list[Any] = field(default_factory=list)
-    returning_nodes: list[Node] = field(default_factory=list)
-    name_node_map: dict[str, Node] = field(default_factory=dict)
+    nodes_map: dict[Node, Any] = field(default_factory=dict[Node, Any])
+    placeholder_nodes: list[Any] = field(default_factory=list[Any])
+    returning_nodes: list[Node] = field(default_factory=list[Node])
+    name_node_map: dict[str, Node] = field(default_factory=dict[str, Node])
 
     def __copy__(self) -> InternalMatch:
         nodes = list(self.placeholder_nodes), list(self.returning_nodes)
@@ -91,7 +91,7 @@ class SubgraphMatcher:
             match.returning_nodes = [match.nodes_map[node] for node in self.pattern_returning_nodes]
         return self._without_overlap(matches) if self.remove_overlapping_matches else matches
 
-    def _is_contained(self, nodes_map: dict[Node, Node]) -> bool:
+    def _is_contained(self, nodes_map: dict[Node, Arg]) -> bool:
         """Whether nobody else uses what the pattern computes on the way."""
         inside = {node for node in nodes_map.values() if isinstance(node, Node)}
         for own, node in nodes_map.items():
@@ -155,7 +155,7 @@ class SubgraphMatcher:
             if not is_dict(theirs) or set(ours) != set(theirs):
                 return False
             return self._match_all(ours.values(), [theirs[key] for key in ours], match)
-        if isinstance(ours, slice) and isinstance(theirs, slice):
+        if is_slice(ours) and is_slice(theirs):
             return self._match_all((ours.start, ours.stop, ours.step), (theirs.start, theirs.stop, theirs.step), match)
         return self.ignore_literals or _is_same(ours, theirs)
 

@@ -23,9 +23,9 @@ class SourcePartition:
 
     nodes: list[Node]
     source: Any
-    input_nodes: list[Node] = field(default_factory=list)
-    output_nodes: list[Node] = field(default_factory=list)
-    params: list[Node] = field(default_factory=list)
+    input_nodes: list[Node] = field(default_factory=list[Node])
+    output_nodes: list[Node] = field(default_factory=list[Node])
+    params: list[Node] = field(default_factory=list[Node])
 
 
 def get_source_partitions(
