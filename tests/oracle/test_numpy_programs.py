@@ -14,6 +14,16 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.oracle
 
 PROGRAMS = {
+    "NumPy's numbers": """
+        for n in (np.float64(3), np.float32(3), np.float16(3), np.int64(3), np.int32(3), np.uint8(3)):
+            for x in (torch.full((2,), n), torch.arange(n), torch.linspace(0, n, 2), torch.logspace(0, n, 2)):
+                show(x)
+                print(str(x.dtype).split(".")[1])
+        x = torch.arange(6.0).view(2, 3)
+        show(x[[np.int64(1)]], x[list(np.array([1, 0]))], x[[0, np.int64(1)]], x[(np.int64(1),)])
+        x[[np.int64(0), np.int64(1)]] = torch.zeros(3)
+        show(x)
+    """,
     "state dicts": """
         m = torch.nn.Linear(2, 2)
         arrs = {k: np.full(tuple(v.shape), 2, np.float32) for k, v in m.state_dict().items()}
