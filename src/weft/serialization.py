@@ -34,7 +34,15 @@ from weft._checkpoint.torch_pickle import pickled
 from weft._checkpoint.torch_writer import write_archive, write_stream
 from weft._tensor.convert import existing
 from weft._tensor.tensor import Tensor
-from weft.errors import CheckpointError, EmptyFileError, NoFileError, PickleError, ValueRangeError, WeftError
+from weft.errors import (
+    ArgumentError,
+    CheckpointError,
+    EmptyFileError,
+    NoFileError,
+    PickleError,
+    ValueRangeError,
+    WeftError,
+)
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -100,6 +108,7 @@ def _save(
             "expected 'f' to be string, path, or a file-like object with a 'write' attribute: save() got "
             f"{type(f).__name__}"
         )
+    _refuse_text(f, "save", "wb")
     content, storages = pickled(obj, pickle_module, protocol, older=not in_archive, check=check)
     if extra_files and not in_archive:
         raise CheckpointError("cannot save extra files in the older format, which is no archive")
@@ -286,6 +295,13 @@ def get_unsafe_globals_in_checkpoint(f: FileLike) -> list[str]:
         return sorted(name for name in names if not whole.is_known(name))
 
 
+def _refuse_text(f: FileLike, function: str, mode: str) -> None:
+    if isinstance(f, io.TextIOBase):
+        raise ArgumentError(
+            f"{function}() needs a file of bytes, and this one was opened as text: open it with {mode!r}"
+        )
+
+
 @contextmanager
 def _opened(f: FileLike) -> Iterator[tuple[IO[bytes], str]]:
     if isinstance(f, _PATHS):
@@ -298,6 +314,7 @@ def _opened(f: FileLike) -> Iterator[tuple[IO[bytes], str]]:
                 f"'{type(f).__name__}' object has no attribute '{attribute}'. You can only torch.load from a file that "
                 "is seekable. Please pre-load the data into a buffer like io.BytesIO and try to load from it instead."
             )
+    _refuse_text(f, "load", "rb")
     yield f, str(getattr(f, "name", f"<{type(f).__name__}>"))
 
 
