@@ -360,9 +360,11 @@ class Module(Lookup):
         return self._apply(lambda t: empty_like(t, device=device), recurse)
 
     def share_memory(self) -> Self:
-        """Return the module unchanged: elements belong to one process, as `Tensor.share_memory_` says."""
+        """Move all tensors, and the gradients that there are, to memory that processes share."""
         for tensor in (*self.parameters(), *self.buffers()):
             tensor.share_memory_()  # raises for parameters that have no elements yet
+            if tensor.grad is not None:
+                tensor.grad.share_memory_()
         return self
 
     def train(self, mode: bool = True) -> Self:
