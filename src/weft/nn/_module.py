@@ -270,9 +270,7 @@ class Module(Lookup):
                 module._apply(fn)
         if get_overwrite_module_params_on_conversion() and not get_swap_module_params_on_conversion():
             self._overwrite_parameters()
-        for tensor in (*self._parameters.values(), *self._buffers.values()):
-            if tensor is None:
-                continue
+        for tensor in [x for x in (*self._parameters.values(), *self._buffers.values()) if x is not None]:
             grad = tensor.grad
             # The tensor objects stay, so optimizers and ties between modules stay, too.
             tensor.data = fn(tensor.data)
