@@ -23,7 +23,7 @@ from weft._checkpoint.archive import MemoryFile, mapped_file, opened, write_to_p
 from weft._checkpoint.buffers import Bytes
 from weft._checkpoint.extra_files import all_extra_files, members_of_extra
 from weft._checkpoint.extra_files import set_extra_files_hook as set_extra_files_hook
-from weft._checkpoint.map_location import Locate, locator
+from weft._checkpoint.map_location import Locate, Raised, locator
 from weft._checkpoint.pickled import globals_named
 from weft._checkpoint.safe import add_safe_globals as add_safe_globals
 from weft._checkpoint.safe import clear_safe_globals as clear_safe_globals
@@ -40,6 +40,7 @@ from weft.errors import (
     EmptyFileError,
     NoFileError,
     PickleError,
+    UnreadableError,
     ValueRangeError,
     WeftError,
 )
@@ -175,9 +176,13 @@ def load(
         raise ValueRangeError("f must be a file path in order to use the mmap argument")
     locate = locator(map_location)
     # All that goes wrong in between is told with the file's name.
-    with _opened(f) as (file, name), _refusals(name):
-        reading = _Reading(trusts, pickle_module, encoding)
-        return _load(file, locate, mapped_file(f) if mmap and isinstance(f, _PATHS) else None, reading, _extra_files)
+    try:
+        with _opened(f) as (file, name), _refusals(name):
+            reading = _Reading(trusts, pickle_module, encoding)
+            mapped = mapped_file(f) if mmap and isinstance(f, _PATHS) else None
+            return _load(file, locate, mapped, reading, _extra_files)
+    except Raised as carrier:
+        raise carrier.error from None
 
 
 def load_bytes(content: Bytes, name: str, target: device_class, *, verified: bool) -> PyTree:
@@ -325,6 +330,11 @@ def _refusals(name: str) -> Iterator[None]:
         yield
     except CheckpointError as error:
         raise type(error)(f"cannot load {name}: {error}") from error
+    except io.UnsupportedOperation as error:
+        raise UnreadableError(
+            f"cannot load {name}: {error}. You can only torch.load from a file that is seekable and open for reading. "
+            "Please pre-load the data into a buffer like io.BytesIO and try to load from it instead."
+        ) from error
     except RecursionError as error:
         raise CheckpointError(f"cannot load {name}: its objects are nested too deeply") from error
     except (ValueError, KeyError, TypeError, OverflowError, IndexError, EOFError, WeftError) as error:
