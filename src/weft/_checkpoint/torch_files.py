@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+import pickle
 import struct
 from collections.abc import Callable, Collection
-from typing import IO, TypeGuard
+from typing import IO, Self, TypeGuard
 
 from weft._base.dtype import DTYPES, QUANTIZED, from_numpy
 from weft._base.guards import is_dict, is_list, is_plain_dict, is_plain_list, is_plain_tuple
@@ -246,6 +247,33 @@ def _is_known(contents: _NameResolver, name: str) -> bool:
 # --- the stream before PyTorch 1.6 ------------------------------------------------------------------------------
 
 
+class _Blank:
+    """Stands for an object of any class while only storages are looked for: it takes all that a pickle does to one."""
+
+    def __new__(cls, *_: object, **__: object) -> Self:
+        return super().__new__(cls)
+
+    def _ignore(self, *_: object, **__: object) -> None:
+        pass
+
+    __init__ = __setstate__ = __setitem__ = append = extend = add = _ignore
+
+
+class _Survey(pickle.Unpickler):
+    """Finds the storages of a pickle whose code may be run, and runs none: their elements are not there yet."""
+
+    def __init__(self, file: IO[bytes], names: _NameResolver, encoding: str) -> None:
+        super().__init__(file, encoding=encoding)
+        self._names = names
+
+    def find_class(self, module: str, name: str) -> Unpickled:
+        entry = self._names.tensors_and_types(f"{module}.{name}")
+        return entry if isinstance(entry, Global) and entry.name.endswith("Storage") else _Blank
+
+    def persistent_load(self, pid: Unpickled) -> Unpickled:
+        return self._names.stored_or_class(pid)
+
+
 def load_stream(file: IO[bytes], size: int, locate: Locate, encoding: str, trusted: Trusted | None = None) -> PyTree:
     """The object in a file of the older format: pickles, then the storages one after another.
 
@@ -263,7 +291,7 @@ def load_stream(file: IO[bytes], size: int, locate: Locate, encoding: str, trust
         survey.load(file, encoding)
     else:
         rest = io.BytesIO(file.read())
-        trusted(rest, survey.stored_or_class, survey.trusted)
+        _Survey(rest, survey, encoding).load()
         file.seek(begin + rest.tell())
     end = file.tell()
     big = system.get("little_endian") is False
