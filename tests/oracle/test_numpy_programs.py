@@ -19,6 +19,17 @@ PROGRAMS = {
             for x in (torch.full((2,), n), torch.arange(n), torch.linspace(0, n, 2), torch.logspace(0, n, 2)):
                 show(x)
                 print(str(x.dtype).split(".")[1])
+            for x in (torch.tensor([2, 3]), torch.tensor(2), torch.tensor([2.0]), torch.tensor(2.0)):
+                for y in (x**n, n**x, x.pow(n), torch.pow(n, x), x * n, n - x, x // n, n % x):
+                    show(y)
+                    print(type(y).__name__, str(y.dtype).split(".")[1])
+        x = torch.ones(2) * 3
+        x **= np.int64(2)
+        show(x)
+        try:
+            torch.tensor([2]) ** np.int64(-1)
+        except RuntimeError as error:
+            print(error)
         x = torch.arange(6.0).view(2, 3)
         show(x[[np.int64(1)]], x[list(np.array([1, 0]))], x[[0, np.int64(1)]], x[(np.int64(1),)])
         x[[np.int64(0), np.int64(1)]] = torch.zeros(3)
