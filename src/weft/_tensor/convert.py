@@ -325,12 +325,13 @@ def _type_or_none(array: np.ndarray) -> DType | None:
     return type_of(array) if array.dtype.kind in "biufcV" and array.dtype.isnative else None
 
 
-def tensor_over(array: np.ndarray[Any, Any]) -> Tensor:
+def tensor_over(array: np.ndarray[Any, Any], *, kind: str = "NumPy array") -> Tensor:
     """A tensor of the elements of a NumPy array: whoever writes to one of the two writes to the other.
 
     Operators get the elements that are there when they are called. To part the two, use `torch.tensor(array)`, which
     copies. A read-only array is never written to: the tensor gets elements of its own by the first write, and a warning
-    says so. `TypeError` for anything but an array of numbers, `ValueError` for strides that a tensor cannot have.
+    says so, which calls the array a `kind`. `TypeError` for anything but an array of numbers, `ValueError` for strides
+    that a tensor cannot have.
 
     A program that keeps the array while it computes with the tensor pays a copy of the elements for each use, and none
     once it has dropped the array.
@@ -343,7 +344,7 @@ def tensor_over(array: np.ndarray[Any, Any]) -> Tensor:
     if not array.size or state.capture is not None:  # a constant of what is captured
         return from_host(array, CPU)
     if not array.flags.writeable:
-        warn_user(_READ_ONLY)
+        warn_user(_READ_ONLY.format(kind))
     aval = marked(aval_of(array.shape, dtype), state.inference)
     if array.flags.c_contiguous and (1 not in array.shape or _lies_in_order(array)):
         memory = ExternalMemory(array)
@@ -361,8 +362,8 @@ def _lies_in_order(array: np.ndarray) -> bool:
 
 
 _READ_ONLY = (
-    "The given NumPy array is not writable. The tensor shows its elements until it is written to, and has a copy from "
-    "then on. Copy the array, or make it writable, before converting it to a tensor."
+    "The given {} is not writable. The tensor shows its elements until it is written to, and has a copy from then on. "
+    "Copy it, or make it writable, before converting it to a tensor."
 )
 
 
