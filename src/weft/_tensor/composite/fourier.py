@@ -113,8 +113,8 @@ def _one_dim(transform: _Transform, doc: str) -> None:
 
 def _of_dims(transform: _Transform, name: str, input: Tensor, s: Sizes, dim: Arg, norm: str | None) -> Tensor:
     transform.refuse_complex(input, name, True)
-    given: tuple[Arg, Arg] = dim, s
-    dims, sizes = _along(input, *((x,) if isinstance(x, INTEGERS) else x for x in given))
+    pair: tuple[Arg, Arg] = dim, s
+    dims, sizes = _along(input, *((x,) if isinstance(x, INTEGERS) else x for x in pair))
     if not dims and transform.row != "fft_c2c":
         raise ShapeError(f"{name} must transform at least one axis")
     return transform.of(input, dims, sizes, norm, True)
