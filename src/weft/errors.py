@@ -3,6 +3,7 @@
 Each class also derives from the builtin that PyTorch raises in its place, so `except RuntimeError` keeps working.
 """
 
+import io
 import pickle
 import sys
 from collections.abc import Callable
@@ -369,6 +370,10 @@ class NoCheckpointError(CheckpointError, FileNotFoundError):
 
 class EmptyFileError(EndOfFileError, CheckpointError):
     """There is nothing to load where a file is read."""
+
+
+class UnreadableError(CheckpointError, io.UnsupportedOperation):
+    """An open file cannot be read, or not at any place."""
 
 
 class PickleError(CheckpointError, pickle.UnpicklingError):

@@ -23,7 +23,7 @@ from weft._checkpoint.archive import MemoryFile, mapped_file, opened, write_to_p
 from weft._checkpoint.buffers import Bytes
 from weft._checkpoint.extra_files import all_extra_files, members_of_extra
 from weft._checkpoint.extra_files import set_extra_files_hook as set_extra_files_hook
-from weft._checkpoint.map_location import Locate, locator
+from weft._checkpoint.map_location import Locate, Raised, locator
 from weft._checkpoint.pickled import globals_named
 from weft._checkpoint.safe import add_safe_globals as add_safe_globals
 from weft._checkpoint.safe import clear_safe_globals as clear_safe_globals
@@ -34,7 +34,16 @@ from weft._checkpoint.torch_pickle import pickled
 from weft._checkpoint.torch_writer import write_archive, write_stream
 from weft._tensor.convert import existing
 from weft._tensor.tensor import Tensor
-from weft.errors import CheckpointError, EmptyFileError, NoFileError, PickleError, ValueRangeError, WeftError
+from weft.errors import (
+    ArgumentError,
+    CheckpointError,
+    EmptyFileError,
+    NoFileError,
+    PickleError,
+    UnreadableError,
+    ValueRangeError,
+    WeftError,
+)
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -100,6 +109,7 @@ def _save(
             "expected 'f' to be string, path, or a file-like object with a 'write' attribute: save() got "
             f"{type(f).__name__}"
         )
+    _refuse_text(f, "save", "wb")
     content, storages = pickled(obj, pickle_module, protocol, older=not in_archive, check=check)
     if extra_files and not in_archive:
         raise CheckpointError("cannot save extra files in the older format, which is no archive")
@@ -166,9 +176,13 @@ def load(
         raise ValueRangeError("f must be a file path in order to use the mmap argument")
     locate = locator(map_location)
     # All that goes wrong in between is told with the file's name.
-    with _opened(f) as (file, name), _refusals(name):
-        reading = _Reading(trusts, pickle_module, encoding)
-        return _load(file, locate, mapped_file(f) if mmap and isinstance(f, _PATHS) else None, reading, _extra_files)
+    try:
+        with _opened(f) as (file, name), _refusals(name):
+            reading = _Reading(trusts, pickle_module, encoding)
+            mapped = mapped_file(f) if mmap and isinstance(f, _PATHS) else None
+            return _load(file, locate, mapped, reading, _extra_files)
+    except Raised as carrier:
+        raise carrier.error from None
 
 
 def load_bytes(content: Bytes, name: str, target: device_class, *, verified: bool) -> PyTree:
@@ -286,6 +300,13 @@ def get_unsafe_globals_in_checkpoint(f: FileLike) -> list[str]:
         return sorted(name for name in names if not whole.is_known(name))
 
 
+def _refuse_text(f: FileLike, function: str, mode: str) -> None:
+    if isinstance(f, io.TextIOBase):
+        raise ArgumentError(
+            f"{function}() needs a file of bytes, and this one was opened as text: open it with {mode!r}"
+        )
+
+
 @contextmanager
 def _opened(f: FileLike) -> Iterator[tuple[IO[bytes], str]]:
     if isinstance(f, _PATHS):
@@ -298,6 +319,7 @@ def _opened(f: FileLike) -> Iterator[tuple[IO[bytes], str]]:
                 f"'{type(f).__name__}' object has no attribute '{attribute}'. You can only torch.load from a file that "
                 "is seekable. Please pre-load the data into a buffer like io.BytesIO and try to load from it instead."
             )
+    _refuse_text(f, "load", "rb")
     yield f, str(getattr(f, "name", f"<{type(f).__name__}>"))
 
 
@@ -308,6 +330,11 @@ def _refusals(name: str) -> Iterator[None]:
         yield
     except CheckpointError as error:
         raise type(error)(f"cannot load {name}: {error}") from error
+    except io.UnsupportedOperation as error:
+        raise UnreadableError(
+            f"cannot load {name}: {error}. You can only torch.load from a file that is seekable and open for reading. "
+            "Please pre-load the data into a buffer like io.BytesIO and try to load from it instead."
+        ) from error
     except RecursionError as error:
         raise CheckpointError(f"cannot load {name}: its objects are nested too deeply") from error
     except (ValueError, KeyError, TypeError, OverflowError, IndexError, EOFError, WeftError) as error:

@@ -203,8 +203,19 @@ def test_map_location_in_all_its_forms():
     for where in (1.5, 0):
         with pytest.raises(TypeError, match=r"^'(float|int)' object is not callable: load\(\): map_location must be a"):
             loaded(content, map_location=where)
-    with pytest.raises(CheckpointError, match="a map_location function returns the storage that it was given"):
+    with pytest.raises(
+        CheckpointError, match=r"^cannot load <BytesIO>: a map_location function returns the storage that"
+    ):
         loaded(content, map_location=lambda storage, _: "cpu")
+    with pytest.raises(TypeError, match="takes 1 positional argument but 2 were given"):
+        loaded(content, map_location=lambda storage: storage)
+    assert len(loaded(content, map_location=lambda storage, _: None if len(storage) != 8 else storage)) == 2
+
+
+def test_files_that_cannot_be_read_at_any_place_are_refused(tmp_path):
+    path = tmp_path / "x.pt"
+    with open(path, "wb") as file, pytest.raises(io.UnsupportedOperation, match="seekable and open for reading"):
+        weft.load(file)
 
 
 def test_other_byte_orders():

@@ -232,3 +232,26 @@ def test_what_was_loaded_is_freed_at_once(weights_only, in_archive):
         assert value() is None
     finally:
         gc.enable()
+
+
+def test_objects_of_the_older_format_follow_one_another():
+    file = io.BytesIO(b"head")
+    file.seek(4)
+    objects = [{"x": weft.arange(3.0)}, 1, weft.ones(2)]
+    for obj in objects:
+        weft.save(obj, file, _use_new_zipfile_serialization=False)
+    file.seek(4)
+    assert weft.load(file)["x"].tolist() == [0, 1, 2]
+    assert weft.load(file) == 1
+    assert weft.load(file, weights_only=False).tolist() == [1, 1]
+    with pytest.raises(EOFError, match="has been read to its end"):
+        weft.load(file)
+
+
+def test_files_of_text_are_refused(tmp_path):
+    path = tmp_path / "x.pt"
+    weft.save(1, path)
+    with open(path) as text, pytest.raises(TypeError, match="opened as text: open it with 'rb'"):
+        weft.load(text)
+    with pytest.raises(TypeError, match="opened as text: open it with 'wb'"):
+        weft.save(1, io.StringIO())

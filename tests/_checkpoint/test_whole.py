@@ -156,6 +156,37 @@ def test_modules_in_pytorchs_files(name):
         torch.load(FILES / name)
 
 
+class Counted:
+    """Its code is run when it is loaded."""
+
+    loads = 0
+
+    def __init__(self):
+        self.x = torch.ones(2)
+
+    def __setstate__(self, state):
+        Counted.loads += 1
+        self.total = state["x"].sum().item()
+
+
+def test_code_in_the_older_format_runs_once_and_finds_its_tensors():
+    layer = nn.Linear(2, 1)
+    optimizer = torch.optim.Adam(layer.parameters())
+    layer(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    packed = nn.utils.rnn.pack_sequence([torch.ones(2), torch.ones(1)])
+    content = content_of(
+        [Counted(), optimizer, packed, torch.Generator().manual_seed(3)], _use_new_zipfile_serialization=False
+    )
+    counted, restored, again, generator = loaded(content, weights_only=False)
+    assert (Counted.loads, counted.total) == (1, 2.0)
+    assert (
+        restored.state_dict()["state"][0]["exp_avg"].tolist() == optimizer.state_dict()["state"][0]["exp_avg"].tolist()
+    )
+    assert again.data.tolist() == [1, 1, 1]
+    assert generator.initial_seed() == 3
+
+
 def test_what_pickles_need_and_is_not_there_is_named():
     content = content_of(Net()).replace(b"Net", b"Nut")
     with pytest.raises(CheckpointError, match="damaged"):  # the checksum

@@ -284,8 +284,10 @@ def test_read_only_arrays_are_shown_until_they_are_written_to():
     array = np.arange(3.0)
     shown = array[:]
     shown.flags.writeable = False
-    with pytest.warns(UserWarning, match="not writable"):
+    with pytest.warns(UserWarning, match=r"^The given NumPy array is not writable\. "):
         x = torch.from_numpy(shown)
+    with pytest.warns(UserWarning, match=r"^The given buffer is not writable\. "):
+        assert torch.frombuffer(b"ab", dtype=torch.uint8).tolist() == [97, 98]
     array[0] = 5
     assert x[0] == 5
     view = x[1:]

@@ -28,6 +28,8 @@ INDICES = [
     ("nothing", ()),
     ("None", (None, 1, None, ..., None)),
     ("list", [0, 1, 0]),
+    ("list of NumPy's numbers", list(np.array([0, 1, 0]))),
+    ("list with one of NumPy's numbers", [1, np.int32(0)]),
     ("list and slice", (slice(None), [2, 0], slice(1, 3))),
     ("negative list", (0, [-1, -3])),
     ("two lists", (slice(None), [0, 2], [1, 3])),

@@ -80,6 +80,12 @@ def test_models_are_trained_together(strategy):
     assert functions.loss_of(model, inputs) < before / 100
 
 
+def test_gradients_are_shared_with_the_model():
+    model = torch.nn.BatchNorm1d(2)
+    model.weight.grad = torch.ones(2)
+    assert all(x.is_shared() for x in (*model.share_memory().state_dict().values(), model.weight.grad))
+
+
 def test_what_arrives_twice_is_one_storage():
     receiver, sender = multiprocessing.Pipe(duplex=False)
     x = torch.zeros(3)
@@ -90,6 +96,19 @@ def test_what_arrives_twice_is_one_storage():
     x += 1
     assert [t.tolist() for t in (one, other, later)] == [[1, 1, 1], [[1, 1, 1]], [1, 1, 1]]
     assert {t.untyped_storage().data_ptr() for t in (x, one, other, later)} == {x.untyped_storage().data_ptr()}
+
+
+@pytest.mark.compiled
+def test_a_forked_process_sends_tensors_of_classes_of_programs():
+    (torch.ones(2) * 2).sum().item()  # starts XLA's threads, which the process lacks
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=functions.send_subclass, args=(sender,))
+    process.start()
+    sender.close()
+    found = receiver.recv()
+    process.join()
+    assert (type(found), found.tolist()) == (functions.Labelled, [0, 1, 2])
 
 
 def test_results_of_operators_with_gradients_are_refused():

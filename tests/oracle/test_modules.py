@@ -90,7 +90,6 @@ _EXCUSED = {
     "Module.forward": "Weft's names what it passes on",
     "Module.ipu": "there are no such devices here",
     "Module.mtia": "there are no such devices here",
-    "Module.share_memory": "tensors have no storage that processes could share",
     "MultiheadAttention.merge_masks": "an aid of PyTorch's fast path",
     "Sequential.extend": "the parameter is called as in `ModuleList`",
 }

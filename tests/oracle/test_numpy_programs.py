@@ -14,6 +14,47 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.oracle
 
 PROGRAMS = {
+    "NumPy's integers where one or several are taken": """
+        from importlib import import_module
+
+        F = import_module(torch.__name__ + ".nn.functional")
+        one, two = np.int64(1), np.int32(2)
+        x = torch.arange(16.0).view(4, 4)
+        for y in (
+            torch.fft.fftn(x, dim=one).real,
+            torch.fft.fftshift(x, dim=one),
+            torch.histogramdd(x[:, :2], bins=two)[0],
+            torch.gradient(x, dim=one)[0],
+            torch.linalg.norm(x, dim=one),
+            torch.hsplit(x, two)[1],
+            torch.vsplit(x, two)[1],
+            torch.masked.sum(x, one),
+            F.interpolate(x[None], size=two),
+            F.interpolate(x[None], scale_factor=np.float32(2)),
+        ):
+            show(y)
+    """,
+    "NumPy's numbers": """
+        for n in (np.float64(3), np.float32(3), np.float16(3), np.int64(3), np.int32(3), np.uint8(3)):
+            for x in (torch.full((2,), n), torch.arange(n), torch.linspace(0, n, 2), torch.logspace(0, n, 2)):
+                show(x)
+                print(str(x.dtype).split(".")[1])
+            for x in (torch.tensor([2, 3]), torch.tensor(2), torch.tensor([2.0]), torch.tensor(2.0)):
+                for y in (x**n, n**x, x.pow(n), torch.pow(n, x), x * n, n - x, x // n, n % x):
+                    show(y)
+                    print(type(y).__name__, str(y.dtype).split(".")[1])
+        x = torch.ones(2) * 3
+        x **= np.int64(2)
+        show(x)
+        try:
+            torch.tensor([2]) ** np.int64(-1)
+        except RuntimeError as error:
+            print(error)
+        x = torch.arange(6.0).view(2, 3)
+        show(x[[np.int64(1)]], x[list(np.array([1, 0]))], x[[0, np.int64(1)]], x[(np.int64(1),)])
+        x[[np.int64(0), np.int64(1)]] = torch.zeros(3)
+        show(x)
+    """,
     "state dicts": """
         m = torch.nn.Linear(2, 2)
         arrs = {k: np.full(tuple(v.shape), 2, np.float32) for k, v in m.state_dict().items()}

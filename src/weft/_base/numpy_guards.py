@@ -6,3 +6,5 @@ import numpy as np
 
 ARRAY: type = np.ndarray
 NUMPY_NUMBER: type = np.generic
+INTEGERS: tuple[type, ...] = (int, np.integer)
+"""For arguments that are one integer or several: Python's and NumPy's."""

@@ -10,7 +10,7 @@ from weft._base.guards import is_mapping
 from weft._base.of_pytorch import way_from_pytorch
 from weft._base.types import AnyCallable, Arg
 from weft._tensor.convert import existing
-from weft.errors import ArgumentError, DeviceError
+from weft.errors import ArgumentError, CheckpointError, DeviceError
 
 
 class StoredElements:
@@ -27,6 +27,9 @@ class StoredElements:
         """Bytes of the elements."""
         return self._nbytes
 
+    def __len__(self) -> int:
+        return self._nbytes
+
     def to(self, target: DeviceLike) -> StoredElements:
         """These elements on a device."""
         return StoredElements(self._nbytes, device(target))
@@ -38,6 +41,14 @@ class StoredElements:
     def cuda(self, index: int | None = None) -> StoredElements:
         """These elements on a GPU."""
         return self.to(device("cuda", index))
+
+
+class Raised(Exception):
+    """Carries what a `map_location` function has raised past all who would take it for a fault of the file."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
 
 
 Locate = Callable[[str, int], device]
@@ -65,12 +76,15 @@ def locator(wanted: MapLocation) -> Locate:
         )
 
     def ask(saved: str, nbytes: int) -> device:
-        answer = wanted(StoredElements(nbytes, device("cpu")), saved)
+        try:
+            answer = wanted(StoredElements(nbytes, device("cpu")), saved)
+        except Exception as error:
+            raise Raised(error) from error
         if answer is None:
             return _existing(device(saved))
         if not isinstance(answer, StoredElements):
-            raise ArgumentError(
-                "load(): a map_location function returns the storage that it was given, on a device, or None; got "
+            raise CheckpointError(
+                "a map_location function returns the storage that it was given, on a device, or None; got "
                 f"{type(answer).__name__}"
             )
         return _existing(answer.device)

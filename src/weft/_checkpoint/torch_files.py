@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+import pickle
 import struct
 from collections.abc import Callable, Collection
-from typing import IO, TypeGuard
+from typing import IO, Self, TypeGuard
 
 from weft._base.dtype import DTYPES, QUANTIZED, from_numpy
 from weft._base.guards import is_dict, is_list, is_plain_dict, is_plain_list, is_plain_tuple
@@ -246,11 +247,40 @@ def _is_known(contents: _NameResolver, name: str) -> bool:
 # --- the stream before PyTorch 1.6 ------------------------------------------------------------------------------
 
 
+class _Blank:
+    """Stands for an object of any class while only storages are looked for: it takes all that a pickle does to one."""
+
+    def __new__(cls, *_: object, **__: object) -> Self:
+        return super().__new__(cls)
+
+    def _ignore(self, *_: object, **__: object) -> None:
+        pass
+
+    __init__ = __setstate__ = __setitem__ = append = extend = add = _ignore
+
+
+class _Survey(pickle.Unpickler):
+    """Finds the storages of a pickle whose code may be run, and runs none: their elements are not there yet."""
+
+    def __init__(self, file: IO[bytes], names: _NameResolver, encoding: str) -> None:
+        super().__init__(file, encoding=encoding)
+        self._names = names
+
+    def find_class(self, module: str, name: str) -> Unpickled:
+        entry = self._names.tensors_and_types(f"{module}.{name}")
+        return entry if isinstance(entry, Global) and entry.name.endswith("Storage") else _Blank
+
+    def persistent_load(self, pid: Unpickled) -> Unpickled:
+        return self._names.stored_or_class(pid)
+
+
 def load_stream(file: IO[bytes], size: int, locate: Locate, encoding: str, trusted: Trusted | None = None) -> PyTree:
     """The object in a file of the older format: pickles, then the storages one after another.
 
     The pickle is read twice: first to find the storages behind it, then to build the tensors, which need them.
+    Afterwards the file is at the end of the object, where another one may follow.
     """
+    last = file.tell() + size
     _, protocol, system = [_NameResolver(size).load(file, encoding) for _ in range(3)]
     if protocol != LEGACY_PROTOCOL or not is_plain_dict(system):
         raise CheckpointError(f"its protocol is {short_repr(protocol)} instead of {LEGACY_PROTOCOL}")
@@ -261,30 +291,33 @@ def load_stream(file: IO[bytes], size: int, locate: Locate, encoding: str, trust
         survey.load(file, encoding)
     else:
         rest = io.BytesIO(file.read())
-        trusted(rest, survey.stored_or_class, survey.trusted)
+        _Survey(rest, survey, encoding).load()
         file.seek(begin + rest.tell())
     end = file.tell()
     big = system.get("little_endian") is False
-    places = _places(file, _NameResolver(size).load(file, encoding), survey.storages, size, ">q" if big else "<q")
+    places = _places(file, _NameResolver(size).load(file, encoding), survey.storages, last, ">q" if big else "<q")
 
     def fetch(storage: Storage) -> Bytes:
         return filled(file, places[storage.key], storage.nbytes, f"storage {storage.key}")
 
+    behind = file.tell()
     file.seek(begin)
     content = io.BytesIO(file.read(end - begin))
     tensors = TensorBuilder(fetch, locate, 16 * size + _MOST_COPIED, big=big)
-    return _object(content, tensors, encoding, trusted)
+    obj = _object(content, tensors, encoding, trusted)
+    file.seek(behind)
+    return obj
 
 
-def _places(file: IO[bytes], keys: Unpickled, storages: dict[str, Storage], size: int, count: str) -> dict[str, int]:
-    """Where the elements of each storage start."""
+def _places(file: IO[bytes], keys: Unpickled, storages: dict[str, Storage], last: int, count: str) -> dict[str, int]:
+    """Where the elements of each storage start, in a file that ends at `last`."""
     if not is_plain_list(keys) or any(type(key) is not str for key in keys) or set(keys) != set(storages):
         raise CheckpointError("its list of storages does not fit its pickle")
     places: dict[str, int] = {}
     for key in keys:
         storage = storages[key]
         head = file.read(8)
-        if len(head) < 8 or file.tell() + storage.nbytes > size:
+        if len(head) < 8 or file.tell() + storage.nbytes > last:
             raise CheckpointError(f"it is truncated: the storage {key} is not all there")
         if struct.unpack(count, head)[0] * (storage.dtype.itemsize if storage.dtype else 1) != storage.nbytes:
             raise CheckpointError(f"the storage {key} has another size than its pickle says")

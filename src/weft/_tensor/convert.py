@@ -218,11 +218,20 @@ def _nested(data: Sequence[object], wanted: DType | None) -> np.ndarray:
         return np.zeros(shape, (wanted or default_dtype()).numpy)
     flat = [x[()] if isinstance(x, np.ndarray) and not x.ndim else x for x in flat]
     if any(isinstance(x, np.ndarray) for x in flat):
-        array = np.stack(flat).reshape((*shape, *flat[0].shape))
-        return _cast(array, wanted or from_numpy(array.dtype))
+        return _stacked(flat, wanted, len(shape)).reshape((*shape, *np.shape(flat[0])))
     if any(isinstance(x, Tensor) for x in flat):
         flat = [_element(x) if isinstance(x, Tensor) else x for x in flat]
     return _numbers(flat, wanted).reshape(shape)
+
+
+def _stacked(entries: Sequence[Arg], wanted: DType | None, depth: int) -> np.ndarray:
+    """The entries at one depth of a nested sequence, some of which are arrays, as one array."""
+    arrays = [x.detach()._host() if isinstance(x, Tensor) else np.asarray(x) for x in entries]
+    first = arrays[0].shape
+    for array in arrays:
+        if array.shape != first:
+            raise ValueRangeError(f"expected entries of one shape at dim {depth}, got {first} and {array.shape}")
+    return _cast(np.stack(arrays), wanted or reduce(promote_types, {type_of(x) for x in arrays}))
 
 
 def _element(x: Tensor) -> np.generic:
@@ -235,9 +244,13 @@ def _element(x: Tensor) -> np.generic:
 def _flatten(data: Arg, shape: list[int], depth: int, out: list[Arg]) -> None:
     if depth == len(shape):
         if _is_sequence(data):
-            raise ArgumentError(f"expected a number at dim {depth}, got a sequence of length {len(data)}")
+            if not (out and isinstance(out[0], np.ndarray)):
+                raise ArgumentError(f"expected a number at dim {depth}, got a sequence of length {len(data)}")
+            data = _nested(data, None)  # a list beside arrays
         out.append(data)
         return
+    if isinstance(data, ARRAY) and data.ndim:  # an array beside lists
+        data = list(data)
     if not _is_sequence(data):
         raise ArgumentError(f"not a sequence: expected length {shape[depth]} at dim {depth}, got {data!r}")
     if len(data) != shape[depth]:
@@ -312,12 +325,13 @@ def _type_or_none(array: np.ndarray) -> DType | None:
     return type_of(array) if array.dtype.kind in "biufcV" and array.dtype.isnative else None
 
 
-def tensor_over(array: np.ndarray[Any, Any]) -> Tensor:
+def tensor_over(array: np.ndarray[Any, Any], *, kind: str = "NumPy array") -> Tensor:
     """A tensor of the elements of a NumPy array: whoever writes to one of the two writes to the other.
 
     Operators get the elements that are there when they are called. To part the two, use `torch.tensor(array)`, which
     copies. A read-only array is never written to: the tensor gets elements of its own by the first write, and a warning
-    says so. `TypeError` for anything but an array of numbers, `ValueError` for strides that a tensor cannot have.
+    says so, which calls the array a `kind`. `TypeError` for anything but an array of numbers, `ValueError` for strides
+    that a tensor cannot have.
 
     A program that keeps the array while it computes with the tensor pays a copy of the elements for each use, and none
     once it has dropped the array.
@@ -330,7 +344,7 @@ def tensor_over(array: np.ndarray[Any, Any]) -> Tensor:
     if not array.size or state.capture is not None:  # a constant of what is captured
         return from_host(array, CPU)
     if not array.flags.writeable:
-        warn_user(_READ_ONLY)
+        warn_user(_READ_ONLY.format(kind))
     aval = marked(aval_of(array.shape, dtype), state.inference)
     if array.flags.c_contiguous and (1 not in array.shape or _lies_in_order(array)):
         memory = ExternalMemory(array)
@@ -348,8 +362,8 @@ def _lies_in_order(array: np.ndarray) -> bool:
 
 
 _READ_ONLY = (
-    "The given NumPy array is not writable. The tensor shows its elements until it is written to, and has a copy from "
-    "then on. Copy the array, or make it writable, before converting it to a tensor."
+    "The given {} is not writable. The tensor shows its elements until it is written to, and has a copy from then on. "
+    "Copy it, or make it writable, before converting it to a tensor."
 )
 
 

@@ -15,7 +15,7 @@ from weft._dispatch import apply
 from weft._lazy.aval import AnyOwner, aval_of, marked
 from weft._lazy.external import taken_in
 from weft._lazy.owner import Stored
-from weft._lazy.reading import array_of
+from weft._lazy.reading import array_of, host_array
 from weft._lazy.value import NO_DATA, Value
 from weft._tensor.alias import owner_of, path_of
 from weft._tensor.base import new_handle, value_of
@@ -104,7 +104,7 @@ def reduce(self: Tensor, protocol: int) -> Args:
         return rebuild_owned, (plain_kind(self), stored, self.requires_grad, extras_of(self))
     if value.aval.device is META:
         return rebuild_on_meta, (type(self), tuple(self.shape), self.dtype, self.requires_grad, extras_of(self))
-    elements = np.asarray(array_of(value))
+    elements = host_array(value)
     return rebuild, (type(self), elements, str(self.device), self.requires_grad, extras_of(self))
 
 

@@ -111,7 +111,7 @@ def _items(index: Arg) -> list[Arg]:
 
 def _marks_a_tuple(item: Arg) -> bool:
     special = item is None or item is Ellipsis or isinstance(item, _IN_TUPLES)
-    return special or hasattr(item, "shape")
+    return special or (hasattr(item, "shape") and not isinstance(item, np.generic))
 
 
 def _is_sequence(item: object) -> bool:

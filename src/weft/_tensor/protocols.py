@@ -85,7 +85,7 @@ def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, r
             f"({width})"
         )
     array = np.frombuffer(content, dtype.numpy, max(count, -1), offset)
-    return tensor_over(array)._require_grad(requires_grad)
+    return tensor_over(array, kind="buffer")._require_grad(requires_grad)
 
 
 def from_file(

@@ -270,9 +270,7 @@ class Module(Lookup):
                 module._apply(fn)
         if get_overwrite_module_params_on_conversion() and not get_swap_module_params_on_conversion():
             self._overwrite_parameters()
-        for tensor in (*self._parameters.values(), *self._buffers.values()):
-            if tensor is None:
-                continue
+        for tensor in [x for x in (*self._parameters.values(), *self._buffers.values()) if x is not None]:
             grad = tensor.grad
             # The tensor objects stay, so optimizers and ties between modules stay, too.
             tensor.data = fn(tensor.data)
@@ -360,9 +358,11 @@ class Module(Lookup):
         return self._apply(lambda t: empty_like(t, device=device), recurse)
 
     def share_memory(self) -> Self:
-        """Return the module unchanged: elements belong to one process, as `Tensor.share_memory_` says."""
+        """Move all tensors, and the gradients that there are, to memory that processes share."""
         for tensor in (*self.parameters(), *self.buffers()):
             tensor.share_memory_()  # raises for parameters that have no elements yet
+            if tensor.grad is not None:
+                tensor.grad.share_memory_()
         return self
 
     def train(self, mode: bool = True) -> Self:

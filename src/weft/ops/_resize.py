@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import jax.numpy as jnp
 import numpy as np
 
+from weft._base.numpy_guards import NUMPY_NUMBER
 from weft._base.types import Arg
 from weft.errors import ArgumentError, OutOfRangeError, UnsupportedShapeError, ValueRangeError
 from weft.ops._kinds import Array, HostArray, Scalar, Shape
@@ -109,7 +110,7 @@ def output_sizes(
             f"(got {len(sizes) + 2}D) for the modes: {' | '.join(modes)} (got {mode})"
         )
     argument = size if scale_factor is None else scale_factor
-    values = (argument,) * len(sizes) if isinstance(argument, int | float) else tuple(argument)
+    values = (argument,) * len(sizes) if isinstance(argument, (int, float, NUMPY_NUMBER)) else tuple(argument)
     if len(values) != len(sizes):
         kind, noun = ("output size", "size") if scale_factor is None else ("scale_factor", "factors")
         raise ValueRangeError(

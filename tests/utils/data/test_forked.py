@@ -83,6 +83,18 @@ def test_loaders_side_by_side_end_each_for_itself():
     assert [batch.item() for batch in second] == [4, 5]
 
 
+def test_a_worker_starts_no_workers():
+    class Nested(data.Dataset):
+        def __len__(self):
+            return 1
+
+        def __getitem__(self, i):
+            return [x.item() for x in data.DataLoader([1], num_workers=1)]
+
+    with pytest.raises(AssertionError, match="daemonic processes are not allowed to have children"):
+        list(data.DataLoader(Nested(), num_workers=1, timeout=60))
+
+
 def test_the_start_method_of_the_program_is_that_of_workers():
     program = """
         import multiprocessing, os

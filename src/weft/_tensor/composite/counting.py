@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from math import floor, isfinite
 
 from weft._base.guards import SEQUENCE, is_list_or_tuple
+from weft._base.numpy_guards import INTEGERS
 from weft._base.state import default_dtype
 from weft._base.types import Arg
 from weft._tensor.arguments import AnyDims, combination
@@ -121,7 +122,7 @@ def histogramdd(
     if input.ndim < 2:
         raise ShapeError("torch.histogramdd: input tensor should have at least 2 dimensions")
     count = input.shape[-1]
-    each = [bins] * count if isinstance(bins, int) else list(bins)
+    each = [bins] * count if isinstance(bins, INTEGERS) else list(bins)
     if len(each) != count:
         raise ShapeError("histogramdd: The size of bins must be equal to the innermost dimension of the input.")
     if range is not None and len(range) != 2 * count:
@@ -198,7 +199,7 @@ def gradient(input: Tensor, *, spacing: object = None, dim: AnyDims = None, edge
     """
     if edge_order not in (1, 2):
         raise OutOfRangeError("torch.gradient only supports edge_order=1 and edge_order=2.")
-    dims = range(input.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
+    dims = range(input.ndim) if dim is None else [dim] if isinstance(dim, INTEGERS) else dim
     over = [wrap_dim(d, input.ndim) for d in dims]
     for d in over:
         if over.count(d) > 1:

@@ -185,8 +185,11 @@ new_empty = _by_new("new_empty", "Elements of no particular value, as `new_zeros
 
 
 def _type_of(value: object) -> DType:
-    """The type of new tensors of this number, given as a tensor or a Python number."""
-    return value.dtype if isinstance(value, Tensor) else as_dtype(type(value), default_dtype())
+    """The type of new tensors of this number: a tensor's own, and a NumPy number's is that of Python's number."""
+    if isinstance(value, Tensor):
+        return value.dtype
+    python: object = number_of(value)
+    return as_dtype(type(python), default_dtype())
 
 
 def _filled(size: tuple[int, ...], fill_value: Arg, dtype: DType, **how: Arg) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft._base.dtype import DType, float32, float64
+from weft._base.numpy_guards import INTEGERS
 from weft._base.state import default_dtype
 from weft._base.types import Arg, Kwargs
 from weft._tensor.arguments import AnyDims, Dim
@@ -112,7 +113,8 @@ def _one_dim(transform: _Transform, doc: str) -> None:
 
 def _of_dims(transform: _Transform, name: str, input: Tensor, s: Sizes, dim: Arg, norm: str | None) -> Tensor:
     transform.refuse_complex(input, name, True)
-    dims, sizes = _along(input, *((x,) if isinstance(x, int) else x for x in (dim, s)))
+    pair: tuple[Arg, Arg] = dim, s
+    dims, sizes = _along(input, *((x,) if isinstance(x, INTEGERS) else x for x in pair))
     if not dims and transform.row != "fft_c2c":
         raise ShapeError(f"{name} must transform at least one axis")
     return transform.of(input, dims, sizes, norm, True)
@@ -208,7 +210,7 @@ def rfftfreq(
 
 
 def _shifted(input: Tensor, dim: Arg, back: bool) -> Tensor:
-    dims = range(input.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
+    dims = range(input.ndim) if dim is None else (dim,) if isinstance(dim, INTEGERS) else dim
     over = tuple(wrap_dim(d, input.ndim) for d in dims)
     for d in over:
         input = op.roll(input, (input.shape[d] + back) // 2, d)

@@ -7,6 +7,7 @@ from math import inf, nan
 
 from weft._base.dtype import BOOL, COMPLEX, FLOAT, DType, bool_, float32, int64
 from weft._base.limits import limits
+from weft._base.numpy_guards import INTEGERS
 from weft._base.types import Arg, Result
 from weft._tensor.arguments import AnyDims, Dim
 from weft._tensor.codegen import op
@@ -63,7 +64,7 @@ def dims_of(dim: Arg, ndim: int) -> tuple[int, ...]:
     if dim is None or dim == ():
         return tuple(range(ndim))
     result: list[int] = []
-    for d in (dim,) if isinstance(dim, int) else dim:
+    for d in (dim,) if isinstance(dim, INTEGERS) else dim:
         if d in result:
             raise ShapeError(f"dim={d} appears multiple times in the list of dims")
         result.append(wrap_dim(d, ndim))

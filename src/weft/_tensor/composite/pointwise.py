@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from weft._base.dtype import DType, bool_, complex128, float16, float64, uint8
+from weft._base.numpy_guards import NUMPY_NUMBER
 from weft._base.types import Arg
 from weft._lazy.precision import is_half
 from weft._tensor.arguments import not_implemented
 from weft._tensor.codegen import op
-from weft._tensor.composite.create import ones_like
+from weft._tensor.composite.create import number_of, ones_like
 from weft._tensor.functions import composite
 from weft._tensor.output import write_out
 from weft._tensor.scalar import Number
@@ -19,7 +20,10 @@ from weft.ops._type_names import scalar_name
 
 
 def _is_operand(value: object) -> bool:
-    return isinstance(value, Tensor | bool | int | float | complex)
+    return isinstance(value, _OPERANDS)
+
+
+_OPERANDS: tuple[type, ...] = (Tensor, bool, int, float, complex, NUMPY_NUMBER)
 
 
 @composite(public=IN_PLACE)
@@ -105,6 +109,8 @@ def _is_constant(exponent: object, dtype: DType) -> bool:
 @composite(public=IN_PLACE)
 def pow(input: Tensor | Number, exponent: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
     """`input ** exponent`."""
+    if isinstance(exponent, NUMPY_NUMBER):
+        exponent = number_of(exponent)
     if any(
         isinstance(a, Tensor) and a.dtype is float16 and isinstance(b, complex)
         for a, b in ((input, exponent), (exponent, input))

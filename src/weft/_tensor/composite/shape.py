@@ -7,6 +7,7 @@ from itertools import accumulate
 
 from weft._base.dtype import INTEGER, DType, int32, int64
 from weft._base.guards import is_list_or_tuple
+from weft._base.numpy_guards import NUMPY_NUMBER
 from weft._base.site import warn_user
 from weft._base.state import default_dtype
 from weft._base.types import Arg
@@ -244,7 +245,7 @@ def _named_split(name: str, least: int, dim_of: Callable[[int], int]) -> None:
             )
         dim = dim_of(input.ndim)
         count, size = indices_or_sections, input.shape[dim]
-        if isinstance(count, Tensor):
+        if isinstance(count, (Tensor, NUMPY_NUMBER)):
             count = integer(count, "sections", name)
         if not isinstance(count, int | list | tuple):
             raise combination(name, input, count)

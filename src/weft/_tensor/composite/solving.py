@@ -6,6 +6,7 @@ from math import prod
 
 from weft._base.dtype import DType, int64
 from weft._base.guards import is_list
+from weft._base.numpy_guards import INTEGERS
 from weft._base.types import Arg
 from weft._tensor.arguments import AnyDims, Dim
 from weft._tensor.codegen import op
@@ -254,7 +255,7 @@ def linalg_norm(
     A: Tensor, ord: object = None, dim: AnyDims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
     """A norm of vectors over one dim or of matrices over two dims, depending on `ord` and the number of dims."""
-    over = (dim,) if isinstance(dim, int) else dim
+    over = (dim,) if isinstance(dim, INTEGERS) else dim
     if over is not None and len(over) not in (1, 2):
         raise ShapeError(f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(over)}")
     if over is None and ord is not None and A.ndim not in (1, 2):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from weft._base.device import CPU
+from weft._base.forks import renew_in_forks
 from weft._lazy.flushing import flush_pending
 from weft._lazy.runtime import jax_device
 from weft.errors import ArgumentError, WorkerError
@@ -33,6 +34,7 @@ _ENVIRONMENT = {
 _QUIET = {"WEFT_SLOW_COMPILE_SECONDS": "1e6"}  # workers compile the same programs: only the first one reports them
 _GRACE_SECONDS = 5.0
 _environment_lock = threading.Lock()
+renew_in_forks(globals(), "_environment_lock")  # a worker is forked by a thread that holds it
 
 
 # no cell: what a forked worker has of other loaders
