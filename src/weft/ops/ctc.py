@@ -122,15 +122,8 @@ def _check(log_probs: Array, targets: Array, input_lengths: Array, target_length
 
 
 def _bad_ctc(
-    log_probs: Array,
-    targets: Array,
-    input_lengths: Array,
-    target_lengths: Array,
-    longest: int,
-    blank: Whole = 0,
-    zero_infinity: bool = False,
+    log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, longest: int
 ) -> Array | HostArray:
-    del blank, zero_infinity
     labels = _labels(targets, target_lengths, longest)
     used = np.arange(longest) < target_lengths[:, None]
     odd_label = used & ((labels < 0) | (labels >= log_probs.shape[2]))

@@ -202,9 +202,8 @@ def matrix_power(input: Array, n: int) -> Array:
     return jnp.linalg.matrix_power(input, n)
 
 
-def _matrix_exp_vjp(g: Array, out: Array, input: Array) -> Array:
+def _matrix_exp_vjp(g: Array, input: Array) -> Array:
     """The gradient as a block of the exponential of a block matrix (Van Loan, 1978)."""
-    del out
     a = wide(input).mT.conj()
     blocks = jnp.block([[a, wide(g)], [jnp.zeros_like(a), a]])
     return jax.scipy.linalg.expm(blocks)[..., : a.shape[-1], a.shape[-1] :].astype(input.dtype)
@@ -312,8 +311,7 @@ def _factor(a: Array, upper: bool) -> Array:
     return jnp.linalg.cholesky(a, upper=upper)
 
 
-def _indefinite(input: Array, *, upper: bool = False) -> Failures:
-    del upper
+def _indefinite(input: Array) -> Failures:
     return Failures(definiteness(input))
 
 

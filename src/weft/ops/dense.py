@@ -120,14 +120,8 @@ def _embedding_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
 
 
 def _embedding_vjp(
-    g: Array,
-    out: Array,
-    input: Array,
-    weight: Array,
-    padding_idx: Whole | None = None,
-    scale_grad_by_freq: bool = False,
+    g: Array, input: Array, weight: Array, padding_idx: Whole | None, scale_grad_by_freq: bool
 ) -> tuple[None, Array]:
-    del out
     rows, g = input.reshape(-1), wide(g.reshape(-1, g.shape[-1]))
     if scale_grad_by_freq:
         counts = jnp.zeros(weight.shape[0], g.dtype).at[rows].add(1, mode="drop")
@@ -137,8 +131,7 @@ def _embedding_vjp(
     return None, jnp.zeros(weight.shape, g.dtype).at[rows].add(g, mode="drop").astype(weight.dtype)
 
 
-def _bad_row(input: Array, weight: Array, *options: object, **named: object) -> Misses:
-    del options, named
+def _bad_row(input: Array, weight: Array) -> Misses:
     return outside_dim(input, weight, 0)
 
 

@@ -119,10 +119,7 @@ def _matrix_dims(x: jax.Array, dim: Dims) -> tuple[int, int]:
     return rows, columns
 
 
-def _has_no_singular_values(
-    A: Array, ord: Ord = "fro", dim: DimList = (-2, -1), keepdim: bool = False, *, dtype: DTypeArg = None
-) -> Failures | None:
-    del keepdim, dtype
+def _has_no_singular_values(A: Array, ord: Ord, dim: DimList) -> Failures | None:
     takes_them = ord == "nuc" or (not isinstance(ord, str) and abs(ord) == 2)
     return non_finite(jnp.moveaxis(A, dim, (-2, -1))) if takes_them else None
 

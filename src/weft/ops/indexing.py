@@ -152,24 +152,14 @@ def index(input: Array, indices: Arrays, spec: tuple[int, ...]) -> Array:
     return input.at[_advanced(indices, spec, input.shape)].get(**UNCHECKED)
 
 
-def _index_put_check(
-    input: Array, indices: Arrays, values: Array, spec: tuple[int, ...], accumulate: bool = False
-) -> Misses:
-    del values, accumulate
+def _index_put_check(input: Array, indices: Arrays, spec: tuple[int, ...]) -> Misses:
     return _any_outside(input, indices, spec)
 
 
 def _index_put_vjp(
-    g: Array,
-    out: Array,
-    input: Array,
-    indices: Arrays,
-    values: Array,
-    spec: tuple[int, ...],
-    accumulate: bool = False,
+    g: Array, input: Array, indices: Arrays, values: Array, spec: tuple[int, ...], accumulate: bool
 ) -> tuple[Array | tuple[None, ...], ...]:
     """The gradient of `values` is the result's gradient at their places, even where a later one overwrote them."""
-    del out
     ref = g.at[_advanced(indices, spec, input.shape)]
     read = ref.get(**UNCHECKED)
     lead = read.ndim - values.ndim
@@ -213,8 +203,7 @@ def index_put(input: Array, indices: Arrays, values: Array, spec: tuple[int, ...
 # One index per cell
 
 
-def _gather_check(input: Array, dim: Dim, index: Array, *, sparse_grad: bool = False) -> Misses:
-    del sparse_grad
+def _gather_check(input: Array, dim: Dim, index: Array) -> Misses:
     return outside_dim(index, input, dim)
 
 

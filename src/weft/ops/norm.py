@@ -84,15 +84,8 @@ def _trailing(shapes: Sequence[Sizes], static: Static) -> Factors:
 
 
 def _layer_norm_vjp(
-    g: Array,
-    out: Arrays,
-    input: Array,
-    normalized_shape: Shape,
-    weight: Array | None = None,
-    bias: Array | None = None,
-    eps: Real = 1e-5,
+    g: Array, out: Arrays, input: Array, normalized_shape: Shape, weight: Array | None, bias: Array | None
 ) -> tuple[Array | None, ...]:
-    del eps
     _, mean, rstd = out
     axes = _last_axes(input, normalized_shape)
     rows = tuple(range(axes[0]))
@@ -128,14 +121,8 @@ def layer_norm(
 
 
 def _rms_norm_vjp(
-    g: Array,
-    out: Arrays,
-    input: Array,
-    normalized_shape: Shape,
-    weight: Array | None = None,
-    eps: Real | None = None,
+    g: Array, out: Arrays, input: Array, normalized_shape: Shape, weight: Array | None
 ) -> tuple[Array | None, ...]:
-    del eps
     rstd = out[1]
     axes = _last_axes(input, normalized_shape)
     g, normal = wide(g), wide(input) * rstd
@@ -202,13 +189,10 @@ def _batch_norm_vjp(
     input: Array,
     running_mean: Array | None,
     running_var: Array | None,
-    weight: Array | None = None,
-    bias: Array | None = None,
-    momentum: Scalar = 0.1,
-    eps: Real = 1e-5,
-    per_instance: bool = False,
+    weight: Array | None,
+    bias: Array | None,
+    per_instance: bool,
 ) -> tuple[Array | None, ...]:
-    del momentum, eps
     *_, mean, rstd = out
     normal = (wide(input) - mean) * rstd
     g_normal, g_weight, g_bias = _affine_vjp(wide(g[0]), normal, weight, bias)
@@ -287,15 +271,8 @@ def _grouped(x: Array, num_groups: int) -> Array:
 
 
 def _group_norm_vjp(
-    g: Array,
-    out: Arrays,
-    input: Array,
-    num_groups: int,
-    weight: Array | None = None,
-    bias: Array | None = None,
-    eps: Real = 1e-5,
+    g: Array, out: Arrays, input: Array, num_groups: int, weight: Array | None, bias: Array | None
 ) -> tuple[Array | None, ...]:
-    del eps
     _, mean, rstd = out
     normal = (_grouped(wide(input), num_groups) - mean) * rstd
     g_normal, g_weight, g_bias = _affine_vjp(wide(g), normal.reshape(input.shape), weight, bias)

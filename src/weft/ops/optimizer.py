@@ -266,7 +266,7 @@ def muon_step(
         rate = double(lr) * _muon_ratio(p.shape, adjust_lr_fn)
         return p - rounded(rate, p) * wide(move), buffer
 
-    return each(rule, params, grads, (momentum_buffer,), maximize=False, weight_decay=weight_decay, shrink_rate=lr)
+    return each(rule, params, grads, (momentum_buffer,), maximize=False, weight_decay=weight_decay, shrink=lr)
 
 
 def _muon_ratio(shape: tuple[int, ...], adjust: str | None) -> float:

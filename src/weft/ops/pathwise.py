@@ -103,9 +103,8 @@ def _gamma_jvp(primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
     return draws, gamma_slope(primals[0], draws) * tangents[0]
 
 
-def _standard_gamma_vjp(g: Array, out: Array, input: Array, *, key: Key) -> tuple[Array]:
+def _standard_gamma_vjp(g: Array, out: Array, input: Array) -> tuple[Array]:
     """As that of the body, without a second draw."""
-    del key
     return (g * gamma_slope(input, out),)
 
 
@@ -159,9 +158,8 @@ def _dirichlet_jvp(primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
     return draws, moves - draws * moves.sum(-1, keepdims=True)
 
 
-def _dirichlet_vjp(g: Array, out: Array, input: Array, *, key: Key) -> tuple[Array]:
+def _dirichlet_vjp(g: Array, out: Array, input: Array) -> tuple[Array]:
     """As that of the body, without a second draw."""
-    del key
     return (_element_slopes(input, out) * (g - (out * g).sum(-1, keepdims=True)),)
 
 

@@ -168,8 +168,7 @@ def _check_same(input: Array, target: Array) -> None:
         )
 
 
-def _outside(input: Array, target: Array, *options: Arg, **named: Arg) -> Array:
-    del target, options, named
+def _outside(input: Array) -> Array:
     return ~((input >= 0) & (input <= 1))
 
 
@@ -299,8 +298,7 @@ def poisson_nll_loss(
     return reduced(loss.astype(input.dtype), reduction, size_average, reduce)
 
 
-def _negative(input: Array, target: Array, var: Array, *options: Arg, **named: Arg) -> Array:
-    del input, target, options, named
+def _negative(var: Array) -> Array:
     return var < 0
 
 

@@ -201,8 +201,7 @@ _NO_FACTOR = (
 )
 
 
-def _has_zero_diagonal(input: Array, upper: bool = False) -> Failures:
-    del upper
+def _has_zero_diagonal(input: Array) -> Failures:
     return Failures(lu_info(input))
 
 

@@ -184,10 +184,7 @@ def _require_weights(types: Mapping[str, InputType]) -> str:
     return ""
 
 
-def _negative_weights(
-    input: Array, *, correction: Whole = 1, fweights: Array | None = None, aweights: Array | None = None
-) -> Array:
-    del input, correction
+def _negative_weights(fweights: Array | None, aweights: Array | None) -> Array:
     bad = jnp.bool_(False)
     for weights in (fweights, aweights):
         if weights is not None:
@@ -246,7 +243,7 @@ def _bin_range(input: jax.Array, low: jax.Array, high: jax.Array) -> tuple[Array
     return jnp.where(low == high, own[0], low), jnp.where(low == high, own[1], high)
 
 
-def _infinite(input: Array, bins: int = 100, min: Real = 0, max: Real = 0) -> Array | None:
+def _infinite(input: Array, min: Real, max: Real) -> Array | None:
     return ~jnp.isfinite(input) & (min == max) if jnp.issubdtype(input.dtype, jnp.floating) else None
 
 

@@ -49,8 +49,7 @@ def _complex_carried_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Ar
     return primals[1], tangents[0]
 
 
-def _carry_vjp(g: Array, out: Array, old: Array, new: Array) -> tuple[Array, None]:
-    del out, old, new
+def _carry_vjp(g: Array) -> tuple[Array, None]:
     return g, None
 
 
