@@ -8,7 +8,6 @@ from weft._base.types import Arg, Kwargs
 from weft._tensor.tensor import Tensor
 from weft.ao.nn.qat._module import FakeQuantized, require_qconfig
 from weft.errors import PreconditionError
-from weft.nn import functional as F
 from weft.nn._embedding import Embedding as FloatEmbedding
 from weft.nn._embedding import EmbeddingBag as FloatEmbeddingBag
 
@@ -26,6 +25,17 @@ def _require_float_zero_points(qconfig: QConfigAny) -> None:
         )
 
 
+_OPTIONS = (
+    "num_embeddings", "embedding_dim", "padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse",
+)  # fmt: skip
+_OF_BAGS = ("mode", "include_last_offset")
+
+
+def _options(table: Module, *more: str) -> Kwargs:
+    """The arguments with which a table like this one is made."""
+    return {name: getattr(table, name) for name in (*_OPTIONS, *more)}
+
+
 class Embedding(FakeQuantized, FloatEmbedding):
     """A table whose vectors are rounded as they will be when it is quantized."""
 
@@ -40,42 +50,20 @@ class Embedding(FakeQuantized, FloatEmbedding):
 
     def forward(self, input: Tensor) -> Tensor:
         """Numbers (...) to vectors (..., embedding_dim)."""
-        weight = self.weight_fake_quant(self.weight)
-        return F.embedding(
-            input, weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse
-        )
+        return self._look_up(input, self.weight_fake_quant(self.weight))
 
     @classmethod
     def from_float(cls, mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
         """The table with the vectors of a float one that has a `qconfig`."""
         del use_precomputed_fake_quant
         qconfig = require_qconfig(mod, (cls._FLOAT_MODULE,), cls)
-        result = cls(
-            mod.num_embeddings,
-            mod.embedding_dim,
-            mod.padding_idx,
-            mod.max_norm,
-            mod.norm_type,
-            mod.scale_grad_by_freq,
-            mod.sparse,
-            mod.weight,
-            qconfig=qconfig,
-        )
+        result = cls(**_options(mod), _weight=mod.weight, qconfig=qconfig)
         result.weight = mod.weight
         return result
 
     def to_float(self) -> Module:
         """A float table with the same vectors."""
-        result = FloatEmbedding(
-            self.num_embeddings,
-            self.embedding_dim,
-            self.padding_idx,
-            self.max_norm,
-            self.norm_type,
-            self.scale_grad_by_freq,
-            self.sparse,
-            self.weight.detach(),
-        )
+        result = FloatEmbedding(**_options(self), _weight=self.weight.detach())
         return result.train(self.training)
 
 
@@ -93,36 +81,19 @@ class EmbeddingBag(FakeQuantized, FloatEmbeddingBag):
 
     def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
         """As for `nn.EmbeddingBag`."""
-        return F.embedding_bag(
-            input,
-            self.weight_fake_quant(self.weight),
-            offsets,
-            self.max_norm,
-            self.norm_type,
-            self.scale_grad_by_freq,
-            self.mode,
-            self.sparse,
-            per_sample_weights,
-            self.include_last_offset,
-            self.padding_idx,
-        )
+        return self._look_up(input, self.weight_fake_quant(self.weight), offsets, per_sample_weights)
 
     @classmethod
     def from_float(cls, mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
         """The table with the vectors of a float one that has a `qconfig`."""
         del use_precomputed_fake_quant
         qconfig = require_qconfig(mod, (cls._FLOAT_MODULE,), cls)
-        result = cls(mod.num_embeddings, mod.embedding_dim, **_bag_options(mod), qconfig=qconfig)
+        result = cls(**_options(mod, *_OF_BAGS), qconfig=qconfig)
         result.weight = mod.weight
         return result
 
     def to_float(self) -> Module:
         """A float table with the same vectors."""
-        result = FloatEmbeddingBag(self.num_embeddings, self.embedding_dim, **_bag_options(self))
+        result = FloatEmbeddingBag(**_options(self, *_OF_BAGS))
         result.weight.data = self.weight.detach()
         return result.train(self.training)
-
-
-def _bag_options(bag: Module) -> Kwargs:
-    names = (*("max_norm", "norm_type", "scale_grad_by_freq", "mode", "sparse", "include_last_offset", "padding_idx"),)
-    return {name: getattr(bag, name) for name in names}
