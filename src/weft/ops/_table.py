@@ -29,7 +29,7 @@ from weft._base.dtype import DType
 from weft._base.types import AnyCallable
 from weft.errors import IndexValueError, WeftError
 from weft.ops._autocast import ACCELERATOR_FLOAT32, Cast, CastClass, PerDevice
-from weft.ops._dims import Rule, Sizes, Static, pointwise
+from weft.ops._dims import OfShapes, Rule, Sizes, Static, pointwise, rule_of
 from weft.ops._kinds import Param, params_of
 from weft.ops._native import Native
 from weft.ops._strides import Rule as Layout
@@ -309,7 +309,7 @@ TABLE: dict[str, OpDef] = {}
 def defop(
     name: str | None = None,
     *,
-    dims: Rule | None = None,
+    dims: Rule | OfShapes | None = None,
     outputs: Sequence[str] = (),
     types: Types | None = None,
     derivative: Derivative = Derivative(),
@@ -340,7 +340,7 @@ def defop(
             row_name,
             impl,
             params,
-            dims=dims,
+            dims=dims and rule_of(dims),
             outputs=tuple(outputs),
             types=own_types,
             derivative=replace(derivative, vjp=derivative.vjp and _given(derivative.vjp, params, _OF_VJP)),

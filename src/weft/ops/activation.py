@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from weft.errors import DTypeError, OutOfRangeError, ShapeError, UnsupportedDTypeError, ValueRangeError
 from weft.ops._autocast import Cast
-from weft.ops._dims import Factors, Sizes, Static, along, pointwise
+from weft.ops._dims import Factors, Sizes, along, pointwise
 from weft.ops._draws import each_element
 from weft.ops._kinds import Array, Dim, DTypeArg, Key, Real, Scalar
 from weft.ops._neural import like, require_float, size_of
@@ -238,8 +238,7 @@ def threshold(input: Array, threshold: Scalar, value: Scalar) -> Array:
     return jnp.where(input <= like(threshold, input), like(value, input), input)
 
 
-def _prelu_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
-    del static
+def _prelu_dims(shapes: Sequence[Sizes]) -> Factors:
     letters = tuple(range(len(shapes[0])))
     per_channel = len(letters) > 1 and shapes[1] == (shapes[0][1],)
     weight = (1,) if per_channel else ("weight",) * len(shapes[1])

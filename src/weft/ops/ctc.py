@@ -14,16 +14,15 @@ import numpy as np
 
 from weft.errors import DomainError, ShapeError, UnsupportedDTypeError
 from weft.ops._autocast import CPU_FLOAT32
-from weft.ops._dims import Factors, Sizes, Static
+from weft.ops._dims import Factors, Sizes
 from weft.ops._findings import namespace
 from weft.ops._kinds import Array, Arrays, HostArray, Whole
 from weft.ops._table import INTERNAL, Check, Derivative, Types, defop
 from weft.ops._type_names import scalar_name
 
 
-def _ctc_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
+def _ctc_dims(shapes: Sequence[Sizes]) -> Factors:
     """Time, classes and labels are whole; so is the batch if all targets are in one vector."""
-    del static
     joined = len(shapes[1]) == 1
     targets = ("label",) if joined else ("batch", "label")
     whole = {"time", "class", "label", "batch"} if joined else {"time", "class", "label"}

@@ -160,9 +160,8 @@ def matrix_norm(
     return out if keepdim else jnp.squeeze(out, (rows, columns))
 
 
-def _to_scalar_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
+def _to_scalar_dims(shapes: Sequence[Sizes]) -> Factors:
     """Inputs broadcast; the result has no dims."""
-    del static
     ndim = len(broadcast_shapes(*shapes))
     return Factors(tuple(tuple(range(ndim - len(s), ndim)) for s in shapes), ((),))
 

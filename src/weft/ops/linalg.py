@@ -102,7 +102,7 @@ def tensordot(a: Array, b: Array, dims_a: tuple[int, ...], dims_b: tuple[int, ..
     return jnp.tensordot(a, b, (dims_a, dims_b))
 
 
-@defop(dims=lambda shapes, static: fresh(max(map(len, shapes)))(shapes, static), types=COMMON_TYPE)
+@defop(dims=lambda shapes, static: fresh(max(map(len, shapes)))(shapes), types=COMMON_TYPE)
 def kron(input: Array, other: Array) -> Array:
     """Every element of `input` times the whole of `other`, as blocks."""
     ndim = max(input.ndim, other.ndim)

@@ -150,9 +150,8 @@ def rms_norm(
     return (y if weight is None else y * wide(weight)).astype(input.dtype), rstd
 
 
-def _channels(shapes: Sequence[Sizes], static: Static) -> Factors:
+def _channels(shapes: Sequence[Sizes]) -> Factors:
     """Parameters match dim 1, the only dim that may be split."""
-    del static
     letters = tuple(range(len(shapes[0])))
     return Factors((letters, *((1,) for _ in shapes[1:])), (letters, (1,), (1,)), frozenset(letters) - {1})
 
@@ -242,8 +241,8 @@ def batch_norm_train(
     return y, *updated_statistics(running_mean, running_var, *of_batch, momentum, count), mean, rstd
 
 
-def _channels_eval(shapes: Sequence[Sizes], static: Static) -> Factors:
-    factors = _channels(shapes, static)
+def _channels_eval(shapes: Sequence[Sizes]) -> Factors:
+    factors = _channels(shapes)
     return Factors(factors.ins, factors.outs[:1])
 
 
@@ -299,8 +298,8 @@ def _check_groups(input: Array, num_groups: int, **vectors: Array | None) -> Non
             )
 
 
-def _group_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
-    factors = _channels_eval(shapes, static)
+def _group_dims(shapes: Sequence[Sizes]) -> Factors:
+    factors = _channels_eval(shapes)
     return Factors(factors.ins, factors.outs, frozenset(range(1, len(shapes[0]))))
 
 

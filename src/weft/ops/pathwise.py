@@ -14,7 +14,7 @@ import numpy as np
 from jax.scipy.special import digamma
 
 from weft._base.dtype import FLOAT
-from weft.ops._dims import Factors, Sizes, Static, pointwise
+from weft.ops._dims import Factors, Sizes, pointwise
 from weft.ops._kinds import Array, Arrays, Key
 from weft.ops._rows import require
 from weft.ops._table import NO_METHOD, OWN_ARITHMETIC, Derivative, Public, defop
@@ -131,9 +131,8 @@ def dirichlet_grad(x: Array, alpha: Array, total: Array) -> Array:
     return _beta_slope(x, alpha, total - alpha)
 
 
-def _vectors(shapes: Sequence[Sizes], static: Static) -> Factors:
+def _vectors(shapes: Sequence[Sizes]) -> Factors:
     """The last dim holds one draw."""
-    del static
     letters = (*range(len(shapes[0]) - 1), "element")
     return Factors((letters,), (letters,), frozenset({"element"}))
 

@@ -142,8 +142,7 @@ def _summed(x: Array, w: Array, terms: int, largest: int, product: Callable[[Arr
     return total
 
 
-def _linear_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
-    del static
+def _linear_dims(shapes: Sequence[Sizes]) -> Factors:
     lead, met = tuple(range(len(shapes[0]) - 1)), PartOf("in")
     zeros = tuple([("out",) if s else () for s in shapes[3:]])
     return Factors(((*lead, met), ("out", met), (), *zeros), ((*lead, "out"),), product=True)

@@ -151,9 +151,8 @@ def binomial(count: Array, prob: Array, *, key: Key) -> Array:
     return jax.random.binomial(key, *jax.lax.stop_gradient((count, prob)), shape, count.dtype)
 
 
-def _samples(shapes: Sequence[Sizes], static: Static) -> Factors:
+def _samples(shapes: Sequence[Sizes]) -> Factors:
     """The last dim, of categories, is replaced by one of samples."""
-    del static
     rows = tuple(range(len(shapes[0]) - 1))
     return Factors(((*rows, "choice"),), ((*rows, "sample"),), frozenset({"choice"}))
 

@@ -18,8 +18,6 @@ from weft.ops._reduce import wide
 from weft.ops._table import IN_FLOAT32, IN_FUNCTIONAL, Check, InputType, Promote, Public, Types
 from weft.ops._type_names import scalar_name
 
-_FUNCTIONAL = "nn.functional"
-
 
 def _weighted(loss: Array, weight: Array | None, input: Array) -> Array:
     """The losses times their weights, if there are any."""

@@ -82,9 +82,8 @@ def topk(input: Array, k: int, dim: IntDim = -1, largest: bool = True, sorted: b
     return values, indices
 
 
-def _searches(shapes: Sequence[Sizes], static: Static) -> Factors:
+def _searches(shapes: Sequence[Sizes]) -> Factors:
     """The sorted dim is whole; the values have a last dim of their own, and share the dims before it."""
-    del static
     sequence, values, *sorter = shapes
     batch = tuple(range(len(sequence) - 1))
     own = tuple(range(len(values)))
@@ -172,8 +171,7 @@ def searchsorted(
     return _search(sequence, input, _side(right, side), out_int32)
 
 
-def _buckets(shapes: Sequence[Sizes], static: Static) -> Factors:
-    del static
+def _buckets(shapes: Sequence[Sizes]) -> Factors:
     letters = tuple(range(len(shapes[0])))
     return Factors((letters, ("sorted",)), (letters,), frozenset({"sorted"}))
 
