@@ -55,8 +55,8 @@ def _lazy(base: type[L], layer: type[Module], inputs: str) -> type[L]:
     """The class of layers that become `layer` at their first call."""
     name = layer.__name__
     doc = f"`{name}` that takes `{inputs}` from its first input."
-    made: Any = type(f"Lazy{name}", (base, layer), {"cls_to_become": layer, "__doc__": doc, "__module__": __name__})
-    return made
+    lazy: Any = type(f"Lazy{name}", (base, layer), {"cls_to_become": layer, "__doc__": doc, "__module__": __name__})
+    return lazy
 
 
 class LazyLinear(_LazyLayer, Linear):

@@ -277,7 +277,7 @@ class OpDef:
 _OF_VJP = ("g", "out")
 
 
-def _given(function: AnyCallable, params: Sequence[Param], first: tuple[str, ...] = ()) -> AnyCallable:
+def _of_all_params(function: AnyCallable, params: Sequence[Param], first: tuple[str, ...] = ()) -> AnyCallable:
     """A function of `first` and all parameters of a row, of one that may name only those that it needs."""
     names = [*first, *(p.name for p in params)]
     defaults = {p.name: p.default for p in params}
@@ -291,15 +291,17 @@ def _given(function: AnyCallable, params: Sequence[Param], first: tuple[str, ...
     by_keyword = [p.name for p in own if p.name in names and p.kind is p.KEYWORD_ONLY]
 
     def call(*args: object, **kwargs: object) -> object:
-        given = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
-        return function(*[given[name] for name in wanted], **{name: given[name] for name in by_keyword})
+        arguments = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
+        return function(*[arguments[name] for name in wanted], **{name: arguments[name] for name in by_keyword})
 
     return call
 
 
-def _native_given(native: Native, params: Sequence[Param]) -> Native:
-    vjp = native.vjp and _given(native.vjp, params, _OF_VJP)
-    return replace(native, serves=_given(native.serves, params), impl=_given(native.impl, params), vjp=vjp)
+def _native_of_all_params(native: Native, params: Sequence[Param]) -> Native:
+    vjp = native.vjp and _of_all_params(native.vjp, params, _OF_VJP)
+    return replace(
+        native, serves=_of_all_params(native.serves, params), impl=_of_all_params(native.impl, params), vjp=vjp
+    )
 
 
 # no cell: filled when the library is imported
@@ -343,12 +345,12 @@ def defop(
             dims=dims and rule_of(dims),
             outputs=tuple(outputs),
             types=own_types,
-            derivative=replace(derivative, vjp=derivative.vjp and _given(derivative.vjp, params, _OF_VJP)),
+            derivative=replace(derivative, vjp=derivative.vjp and _of_all_params(derivative.vjp, params, _OF_VJP)),
             public=named,
             shards=shards,
             view=view,
-            check=replace(check, elements=check.elements and _given(check.elements, params)),
-            native=tuple(_native_given(one, params) for one in native),
+            check=replace(check, elements=check.elements and _of_all_params(check.elements, params)),
+            native=tuple(_native_of_all_params(one, params) for one in native),
             host=host,
             doc=inspect.getdoc(impl) or "",
         )

@@ -125,8 +125,8 @@ def _without_hidden(x: Tensor, mask: Mask, name: str, hidden: Hidden) -> Tensor:
 def _extreme_element(name: str, doc: str, hidden: Hidden) -> None:
     @_reduction(name, doc)
     def extreme(x: Tensor, mask: Mask, dims: tuple[int, ...], keepdim: bool, dtype: DType | None) -> Tensor:
-        found = getattr(op, name)(_without_hidden(x, mask, name, hidden), dims, keepdim)
-        return op.to_dtype(found, dtype or x.dtype)
+        result = getattr(op, name)(_without_hidden(x, mask, name, hidden), dims, keepdim)
+        return op.to_dtype(result, dtype or x.dtype)
 
 
 def _index_of_extreme(name: str, doc: str, hidden: Hidden) -> None:
@@ -140,8 +140,8 @@ def _index_of_extreme(name: str, doc: str, hidden: Hidden) -> None:
         mask: Tensor | None = None,
     ) -> Tensor:
         x, mask = parts(input, mask)
-        found = getattr(op, name)(_without_hidden(x, mask, name, hidden), dim, bool(keepdim))
-        return op.to_dtype(found, dtype or x.dtype)
+        result = getattr(op, name)(_without_hidden(x, mask, name, hidden), dim, bool(keepdim))
+        return op.to_dtype(result, dtype or x.dtype)
 
 
 _OVER = "element over `dim` where `mask` is true; the"
@@ -262,8 +262,8 @@ def _along(name: str, doc: str, hidden: Hidden) -> None:
     @composite(name, doc=doc, public=_PUBLIC)
     def along(input: object, dim: Dim, *, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
         x, mask = parts(input, mask)
-        shown, settled = _without_hidden(x, mask, name, hidden), dtype or x.dtype
-        return op.to_dtype(getattr(op, name)(shown, dims_of(dim, x.ndim)[0], dtype=settled), settled)
+        elements, settled = _without_hidden(x, mask, name, hidden), dtype or x.dtype
+        return op.to_dtype(getattr(op, name)(elements, dims_of(dim, x.ndim)[0], dtype=settled), settled)
 
 
 _UP_TO = "along `dim` up to each element, of the elements where `mask` is true."

@@ -87,9 +87,9 @@ FUNCTIONAL: dict[object, Callable[..., FunctionalOptimizer]] = {}
 
 def _functional(optimizer_class: type[Optimizer], lr: float) -> type[FunctionalOptimizer]:
     attributes = {"optimizer_class": optimizer_class, "_lr": lr, "__module__": __name__}
-    made = type(f"_Functional{optimizer_class.__name__}", (FunctionalOptimizer,), attributes)
-    FUNCTIONAL[optimizer_class] = made
-    return made
+    functional = type(f"_Functional{optimizer_class.__name__}", (FunctionalOptimizer,), attributes)
+    FUNCTIONAL[optimizer_class] = functional
+    return functional
 
 
 _FunctionalAdagrad = _functional(Adagrad, 1e-2)

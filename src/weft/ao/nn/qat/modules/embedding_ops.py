@@ -28,18 +28,13 @@ def _require_float_zero_points(qconfig: QConfigAny) -> None:
 _OPTIONS = (
     "num_embeddings", "embedding_dim", "padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse",
 )  # fmt: skip
-_OF_BAGS = ("mode", "include_last_offset")
 
 
-def _options(table: Module, *more: str) -> Kwargs:
-    """The arguments with which a table like this one is made."""
-    return {name: getattr(table, name) for name in (*_OPTIONS, *more)}
+class _Table(FakeQuantized):
+    """What tables have in common. `_OPTIONS` has the attributes that are arguments of both constructors."""
 
-
-class Embedding(FakeQuantized, FloatEmbedding):
-    """A table whose vectors are rounded as they will be when it is quantized."""
-
-    _FLOAT_MODULE: ClassVar[type] = FloatEmbedding
+    _FLOAT_MODULE: ClassVar[type]
+    _OPTIONS: ClassVar[tuple[str, ...]]
 
     def __init__(
         self, num_embeddings: int, embedding_dim: int, *args: Arg, qconfig: QConfigAny = None, **kwargs: Arg
@@ -47,53 +42,43 @@ class Embedding(FakeQuantized, FloatEmbedding):
         super().__init__(num_embeddings, embedding_dim, *args, **kwargs)
         _require_float_zero_points(qconfig)
         self._set_fake_quant(qconfig)
+
+    @classmethod
+    def _options(cls, table: Module) -> Kwargs:
+        return {name: getattr(table, name) for name in cls._OPTIONS}
+
+    @classmethod
+    def from_float(cls, mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
+        """The table with the vectors of a float one that has a `qconfig`."""
+        del use_precomputed_fake_quant
+        qconfig = require_qconfig(mod, (cls._FLOAT_MODULE,), cls)
+        result = cls(**cls._options(mod), _weight=mod.weight, qconfig=qconfig)
+        result.weight = mod.weight
+        return result
+
+    def to_float(self) -> Module:
+        """A float table with the same vectors."""
+        result = self._FLOAT_MODULE(**self._options(self), _weight=self.weight.detach())
+        return result.train(self.training)
+
+
+class Embedding(_Table, FloatEmbedding):
+    """A table whose vectors are rounded as they will be when it is quantized."""
+
+    _FLOAT_MODULE: ClassVar[type] = FloatEmbedding
+    _OPTIONS = _OPTIONS
 
     def forward(self, input: Tensor) -> Tensor:
         """Numbers (...) to vectors (..., embedding_dim)."""
         return self._look_up(input, self.weight_fake_quant(self.weight))
 
-    @classmethod
-    def from_float(cls, mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
-        """The table with the vectors of a float one that has a `qconfig`."""
-        del use_precomputed_fake_quant
-        qconfig = require_qconfig(mod, (cls._FLOAT_MODULE,), cls)
-        result = cls(**_options(mod), _weight=mod.weight, qconfig=qconfig)
-        result.weight = mod.weight
-        return result
 
-    def to_float(self) -> Module:
-        """A float table with the same vectors."""
-        result = FloatEmbedding(**_options(self), _weight=self.weight.detach())
-        return result.train(self.training)
-
-
-class EmbeddingBag(FakeQuantized, FloatEmbeddingBag):
+class EmbeddingBag(_Table, FloatEmbeddingBag):
     """A table for bags, whose vectors are rounded as they will be when it is quantized."""
 
     _FLOAT_MODULE: ClassVar[type] = FloatEmbeddingBag
-
-    def __init__(
-        self, num_embeddings: int, embedding_dim: int, *args: Arg, qconfig: QConfigAny = None, **kwargs: Arg
-    ) -> None:
-        super().__init__(num_embeddings, embedding_dim, *args, **kwargs)
-        _require_float_zero_points(qconfig)
-        self._set_fake_quant(qconfig)
+    _OPTIONS = (*_OPTIONS, "mode", "include_last_offset")
 
     def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
         """As for `nn.EmbeddingBag`."""
         return self._look_up(input, self.weight_fake_quant(self.weight), offsets, per_sample_weights)
-
-    @classmethod
-    def from_float(cls, mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
-        """The table with the vectors of a float one that has a `qconfig`."""
-        del use_precomputed_fake_quant
-        qconfig = require_qconfig(mod, (cls._FLOAT_MODULE,), cls)
-        result = cls(**_options(mod, *_OF_BAGS), qconfig=qconfig)
-        result.weight = mod.weight
-        return result
-
-    def to_float(self) -> Module:
-        """A float table with the same vectors."""
-        result = FloatEmbeddingBag(**_options(self, *_OF_BAGS))
-        result.weight.data = self.weight.detach()
-        return result.train(self.training)
