@@ -7,6 +7,7 @@ XLA chooses libraries and algorithms when it compiles a program. So of the switc
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -142,44 +143,25 @@ cufft_plan_cache = _PlanCaches()
 # --- attention --------------------------------------------------------------------------------------------------
 
 
-def enable_flash_sdp(enabled: bool) -> None:
-    """Add `SDPBackend.FLASH_ATTENTION` to the choice of implementations of attention, or take it out."""
-    _sdp.enable(SDPBackend.FLASH_ATTENTION, enabled)
+def _switch(name: str, backend: SDPBackend) -> tuple[Callable[[bool], None], Callable[[], bool]]:
+    def enable(enabled: bool) -> None:
+        _sdp.enable(backend, enabled)
+
+    def is_enabled() -> bool:
+        return _sdp.is_enabled(backend)
+
+    choice = "the choice of implementations of attention"
+    enable.__name__ = enable.__qualname__ = f"enable_{name}_sdp"
+    enable.__doc__ = f"Add `SDPBackend.{backend.name}` to {choice}, or take it out."
+    is_enabled.__name__ = is_enabled.__qualname__ = f"{name}_sdp_enabled"
+    is_enabled.__doc__ = f"Whether `SDPBackend.{backend.name}` is in {choice}."
+    return enable, is_enabled
 
 
-def flash_sdp_enabled() -> bool:
-    """Whether `SDPBackend.FLASH_ATTENTION` is in the choice of implementations of attention."""
-    return _sdp.is_enabled(SDPBackend.FLASH_ATTENTION)
-
-
-def enable_mem_efficient_sdp(enabled: bool) -> None:
-    """Add `SDPBackend.EFFICIENT_ATTENTION` to the choice of implementations of attention, or take it out."""
-    _sdp.enable(SDPBackend.EFFICIENT_ATTENTION, enabled)
-
-
-def mem_efficient_sdp_enabled() -> bool:
-    """Whether `SDPBackend.EFFICIENT_ATTENTION` is in the choice of implementations of attention."""
-    return _sdp.is_enabled(SDPBackend.EFFICIENT_ATTENTION)
-
-
-def enable_math_sdp(enabled: bool) -> None:
-    """Add `SDPBackend.MATH` to the choice of implementations of attention, or take it out."""
-    _sdp.enable(SDPBackend.MATH, enabled)
-
-
-def math_sdp_enabled() -> bool:
-    """Whether `SDPBackend.MATH` is in the choice of implementations of attention."""
-    return _sdp.is_enabled(SDPBackend.MATH)
-
-
-def enable_cudnn_sdp(enabled: bool) -> None:
-    """Add `SDPBackend.CUDNN_ATTENTION` to the choice of implementations of attention, or take it out."""
-    _sdp.enable(SDPBackend.CUDNN_ATTENTION, enabled)
-
-
-def cudnn_sdp_enabled() -> bool:
-    """Whether `SDPBackend.CUDNN_ATTENTION` is in the choice of implementations of attention."""
-    return _sdp.is_enabled(SDPBackend.CUDNN_ATTENTION)
+enable_flash_sdp, flash_sdp_enabled = _switch("flash", SDPBackend.FLASH_ATTENTION)
+enable_mem_efficient_sdp, mem_efficient_sdp_enabled = _switch("mem_efficient", SDPBackend.EFFICIENT_ATTENTION)
+enable_math_sdp, math_sdp_enabled = _switch("math", SDPBackend.MATH)
+enable_cudnn_sdp, cudnn_sdp_enabled = _switch("cudnn", SDPBackend.CUDNN_ATTENTION)
 
 
 def is_flash_attention_available() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NoReturn
 
 from weft.errors import UnsupportedCallError
@@ -13,38 +14,21 @@ def is_available(tensors: object) -> bool:
     return False
 
 
-def _refuse(name: str) -> NoReturn:
-    raise UnsupportedCallError(
-        f"cuda.nccl.{name}: XLA calls NCCL by itself, in a version of its own; collectives between processes are in "
-        "`weft.distributed`, copies between devices in `weft.cuda.comm`"
-    )
+def _refused(name: str, reason: str = "") -> Callable[..., NoReturn]:
+    def refuse(*args: object, **kwargs: object) -> NoReturn:
+        raise UnsupportedCallError(
+            f"cuda.nccl.{name}: XLA calls NCCL by itself, in a version of its own; collectives between processes are "
+            "in `weft.distributed`, copies between devices in `weft.cuda.comm`"
+        )
+
+    refuse.__name__ = refuse.__qualname__ = name
+    refuse.__doc__ = f"Refused{reason}."
+    return refuse
 
 
-def version() -> tuple[int, ...]:
-    """Refused: XLA does not tell it."""
-    _refuse("version")
-
-
-def all_reduce(*args: object, **kwargs: object) -> None:
-    """Refused."""
-    _refuse("all_reduce")
-
-
-def all_gather(*args: object, **kwargs: object) -> None:
-    """Refused."""
-    _refuse("all_gather")
-
-
-def broadcast(*args: object, **kwargs: object) -> None:
-    """Refused."""
-    _refuse("broadcast")
-
-
-def reduce(*args: object, **kwargs: object) -> None:
-    """Refused."""
-    _refuse("reduce")
-
-
-def reduce_scatter(*args: object, **kwargs: object) -> None:
-    """Refused."""
-    _refuse("reduce_scatter")
+version = _refused("version", ": XLA does not tell it")
+all_reduce = _refused("all_reduce")
+all_gather = _refused("all_gather")
+broadcast = _refused("broadcast")
+reduce = _refused("reduce")
+reduce_scatter = _refused("reduce_scatter")

@@ -35,7 +35,7 @@ from weft.distributed._debug_level import DebugLevel, get_debug_level
 from weft.distributed._group_backend import GroupBackend
 from weft.distributed._group_collectives import GroupCollectives
 from weft.distributed._group_user import UserBackend
-from weft.distributed._messages import Array, FollowedMessage, Message, NoMessage
+from weft.distributed._messages import Array, CompleteMessage, FollowedMessage, Message
 from weft.distributed._monitored import pass_barrier
 from weft.distributed._observers import note_collective
 from weft.distributed._work import MessageWork, OrderedExecutor, Work, completed
@@ -374,14 +374,14 @@ class ProcessGroup(GroupCollectives):
         """Start to send to a rank of the group."""
         # Without elements there is nothing to send, as in PyTorch; the peer's tensor is on the meta device, too.
         if tensor.is_meta:
-            return MessageWork(NoMessage(peer), lambda _: [], self.ranks)
+            return MessageWork(CompleteMessage((), peer), lambda _: [], self.ranks)
         message = self.own_backend.send(self._arrays_of([tensor._read()])[0], peer, tag)
         return self._message_work("send", f"send to rank {self.ranks[peer]}", tensor, message, [])
 
     def start_receive(self, tensor: Tensor, peer: int | None, tag: int) -> MessageWork:
         """Start to receive from a rank of the group, or from any (None)."""
         if tensor.is_meta:
-            return MessageWork(NoMessage(peer or 0), lambda _: [tensor], self.ranks)
+            return MessageWork(CompleteMessage((), peer or 0), lambda _: [tensor], self.ranks)
         message = self.own_backend.receive(self._arrays_of([tensor._read()])[0], peer, tag)
         operation, sender = ("recvAnySource", "any rank") if peer is None else ("recv", f"rank {self.ranks[peer]}")
         return self._message_work(operation, f"receive from {sender}", tensor, message, [tensor])

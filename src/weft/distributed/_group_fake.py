@@ -10,7 +10,7 @@ import numpy as np
 from weft._comm.stores.store import HashStore, Store
 from weft._lazy.aligned import room_like
 from weft.distributed._group_backend import GroupBackend
-from weft.distributed._messages import Array
+from weft.distributed._messages import Array, CompleteMessage
 from weft.distributed._reduce_op import Reduction
 
 
@@ -44,11 +44,11 @@ class FakeBackend(GroupBackend):
     def all_to_all(self, xs: Sequence[Array], shapes: Sequence[tuple[int, ...]]) -> Sequence[Array]:
         return [_resized(np.asarray(x), shape) for x, shape in zip(xs, shapes, strict=True)]
 
-    def send(self, x: Array, peer: int, tag: int) -> _FakeMessage:
-        return _FakeMessage([], peer)
+    def send(self, x: Array, peer: int, tag: int) -> CompleteMessage:
+        return CompleteMessage([], peer)
 
-    def receive(self, like: Array, peer: int | None, tag: int) -> _FakeMessage:
-        return _FakeMessage([like], (self.rank + 1) % self.size if peer is None else peer)
+    def receive(self, like: Array, peer: int | None, tag: int) -> CompleteMessage:
+        return CompleteMessage([like], (self.rank + 1) % self.size if peer is None else peer)
 
     def barrier(self, timeout: timedelta | None = None, operation: str = "barrier") -> None:
         pass
@@ -58,18 +58,6 @@ class FakeBackend(GroupBackend):
 
     def close(self) -> None:
         pass
-
-
-class _FakeMessage:
-    """A message that has come."""
-
-    done = True
-
-    def __init__(self, received: Sequence[Array], peer: int) -> None:
-        self._received, self._peer = received, peer
-
-    def wait(self) -> tuple[Sequence[Array], int]:
-        return self._received, self._peer
 
 
 def _resized(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

@@ -14,7 +14,7 @@ from weft._tensor.tensor import Tensor
 from weft.distributed import _group_options as options
 from weft.distributed._group_backend import GroupBackend
 from weft.distributed._group_collectives import GroupCollectives
-from weft.distributed._messages import Array
+from weft.distributed._messages import Array, CompleteMessage
 from weft.distributed._reduce_op import Reduction
 from weft.distributed.constants import default_pg_timeout
 from weft.errors import UnsupportedBackendError
@@ -88,17 +88,17 @@ class UserBackend(GroupBackend):
         self._call("alltoall", results, list(map(_tensor, xs)), options.AllToAllOptions())
         return list(map(_array, results))
 
-    def send(self, x: Array, peer: int, tag: int) -> _UserMessage:
+    def send(self, x: Array, peer: int, tag: int) -> CompleteMessage:
         self._call("send", [_tensor(x)], peer, tag)
-        return _UserMessage([], peer)
+        return CompleteMessage([], peer)
 
-    def receive(self, like: Array, peer: int | None, tag: int) -> _UserMessage:
+    def receive(self, like: Array, peer: int | None, tag: int) -> CompleteMessage:
         tensor = _tensor(like)
         if peer is None:
             self._call("recv_anysource", [tensor], tag)
         else:
             self._call("recv", [tensor], peer, tag)
-        return _UserMessage([tensor], self.rank if peer is None else peer)
+        return CompleteMessage([_array(tensor)], self.rank if peer is None else peer)
 
     def barrier(self, timeout: timedelta | None = None, operation: str = "barrier") -> None:
         if operation == "barrier" or self._defines("barrier"):  # others only compare what ranks call
@@ -112,18 +112,6 @@ class UserBackend(GroupBackend):
         shutdown = getattr(self.group, "shutdown", None)
         if callable(shutdown):
             shutdown()
-
-
-class _UserMessage:
-    """A message whose work is complete."""
-
-    done = True
-
-    def __init__(self, received: Sequence[Tensor], peer: int) -> None:
-        self._received, self._peer = received, peer
-
-    def wait(self) -> tuple[Sequence[Array], int]:
-        return list(map(_array, self._received)), self._peer
 
 
 def _tensor(x: Array) -> Tensor:

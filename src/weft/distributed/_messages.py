@@ -24,17 +24,17 @@ class Message(Protocol):
         ...
 
 
-class NoMessage:
-    """A message of a tensor without elements, for which nothing is sent."""
+class CompleteMessage:
+    """A message that has come or gone, such as that of a tensor without elements, for which nothing is sent."""
 
     done = True
 
-    def __init__(self, peer: int) -> None:
-        self._peer = peer
+    def __init__(self, received: Sequence[Array], peer: int) -> None:
+        self._received, self._peer = received, peer
 
     def wait(self) -> tuple[Sequence[Array], int]:
-        """Nothing, and the other rank."""
-        return (), self._peer
+        """What was received, and the other rank."""
+        return self._received, self._peer
 
 
 class FollowedMessage:

@@ -17,7 +17,7 @@ from weft.distributions import constraints
 from weft.distributions._counts import Binomial
 from weft.distributions._probability import require_one
 from weft.distributions.distribution import Distribution, Shape
-from weft.distributions.utils import broadcast_all, lazy_property, logits_to_probs, probs_to_logits
+from weft.distributions.utils import attribute, broadcast_all, lazy_property, logits_to_probs, probs_to_logits
 from weft.errors import NotDefinedError, ValueRangeError
 from weft.nn.functional import one_hot
 
@@ -86,9 +86,7 @@ class Categorical(Distribution):
     def mode(self) -> Tensor:
         return self.probs.argmax(-1)
 
-    @property
-    def variance(self) -> Tensor:
-        return self.mean
+    variance: Tensor = attribute("mean")
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         rows = self.probs.reshape(-1, self._num_events)
@@ -120,9 +118,7 @@ class OverCategories(Distribution):
         new._categorical = self._categorical.expand(batch_shape)
         return new
 
-    @property
-    def _param(self) -> Tensor:
-        return self._categorical._param
+    _param: Tensor = attribute("_categorical._param")
 
     @property
     def probs(self) -> Tensor:
@@ -152,9 +148,7 @@ class OneHotCategorical(OverCategories):
         self._categorical = Categorical(probs, logits)
         super().__init__(self._categorical.batch_shape, self.param_shape[-1:], validate_args=validate_args)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.probs
+    mean: Tensor = attribute("probs")
 
     @property
     def mode(self) -> Tensor:

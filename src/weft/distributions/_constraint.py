@@ -8,6 +8,7 @@ from typing import Any
 from weft._base.types import AnyCallable, AttributeValue
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
+from weft.distributions.utils import attribute
 from weft.errors import NotDefinedError, PreconditionError, ValueRangeError
 
 
@@ -101,9 +102,7 @@ class _Wrapper(Constraint):
         require_constraint(base_constraint, "base_constraint")
         self.base_constraint = base_constraint
 
-    @property
-    def is_discrete(self) -> bool:
-        return self.base_constraint.is_discrete
+    is_discrete: bool = attribute("base_constraint.is_discrete")
 
     @property
     def event_dim(self) -> int:

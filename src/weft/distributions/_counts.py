@@ -15,7 +15,7 @@ from weft.distributions._gamma import Gamma
 from weft.distributions._probability import OddsDistribution
 from weft.distributions.distribution import Distribution, Shape, all_true
 from weft.distributions.exp_family import ExponentialFamily
-from weft.distributions.utils import broadcast_all
+from weft.distributions.utils import attribute, broadcast_all
 from weft.errors import NotDefinedError, ValueRangeError
 from weft.nn.functional import binary_cross_entropy_with_logits, logsigmoid, softplus
 
@@ -35,13 +35,10 @@ def _integers(distribution: Distribution, size: int, like: Tensor, expand: bool)
     return values.expand((-1, *batch)) if expand else values
 
 
-class Bernoulli(OddsDistribution, ExponentialFamily):
-    """1 with probability `probs`, else 0."""
+class _OfEvent(OddsDistribution):
+    """A distribution with the probability of an event as its only parameter."""
 
     arg_constraints: ClassVar[Any] = {"probs": constraints.unit_interval, "logits": constraints.real}
-    support = constraints.boolean
-    has_enumerate_support = True
-    _mean_carrier_measure = 0
 
     def __init__(
         self,
@@ -52,9 +49,15 @@ class Bernoulli(OddsDistribution, ExponentialFamily):
         self._take(probs, logits)
         super().__init__(self.param_shape, validate_args=validate_args)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.probs
+
+class Bernoulli(_OfEvent, ExponentialFamily):
+    """1 with probability `probs`, else 0."""
+
+    support = constraints.boolean
+    has_enumerate_support = True
+    _mean_carrier_measure = 0
+
+    mean: Tensor = attribute("probs")
 
     @property
     def mode(self) -> Tensor:
@@ -192,20 +195,10 @@ class NegativeBinomial(OddsDistribution):
         return n * logsigmoid(-self.logits) + value * logsigmoid(self.logits) + log_choices
 
 
-class Geometric(OddsDistribution):
+class Geometric(_OfEvent):
     """The number of trials without an event, before the first one with it."""
 
-    arg_constraints: ClassVar[Any] = {"probs": constraints.unit_interval, "logits": constraints.real}
     support = constraints.nonnegative_integer
-
-    def __init__(
-        self,
-        probs: Tensor | float | None = None,
-        logits: Tensor | float | None = None,
-        validate_args: bool | None = None,
-    ) -> None:
-        self._take(probs, logits)
-        super().__init__(self.param_shape, validate_args=validate_args)
 
     def _validate_parameters(self) -> None:
         super()._validate_parameters()
@@ -254,17 +247,13 @@ class Poisson(ExponentialFamily):
         (self.rate,) = broadcast_all(rate)
         super().__init__(self.rate.shape, validate_args=validate_args)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.rate
+    mean: Tensor = attribute("rate")
 
     @property
     def mode(self) -> Tensor:
         return self.rate.floor()
 
-    @property
-    def variance(self) -> Tensor:
-        return self.rate
+    variance: Tensor = attribute("rate")
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         with using(grad=False):

@@ -13,7 +13,7 @@ from weft._tensor.tensor import Tensor
 from weft.distributions import constraints
 from weft.distributions._transform import FixedTransform, Transform
 from weft.distributions.distribution import Distribution
-from weft.distributions.utils import broadcast_all, sum_rightmost
+from weft.distributions.utils import attribute, broadcast_all, sum_rightmost
 from weft.nn.functional import softplus
 from weft.ops._dims import broadcast_shapes
 
@@ -223,9 +223,7 @@ class CumulativeDistributionTransform(Transform):
         super().__init__(cache_size=cache_size)
         self.distribution = distribution
 
-    @property
-    def domain(self) -> Constraint:
-        return self.distribution.support
+    domain: Constraint = attribute("distribution.support")
 
     def _call(self, x: Tensor) -> Tensor:
         return self.distribution.cdf(x)

@@ -12,7 +12,7 @@ from weft._tensor.tensor import Tensor
 from weft.distributions import constraints
 from weft.distributions.distribution import Distribution, Shape
 from weft.distributions.exp_family import ExponentialFamily
-from weft.distributions.utils import broadcast_all, standard_normal
+from weft.distributions.utils import attribute, broadcast_all, standard_normal
 
 
 class Exponential(ExponentialFamily):
@@ -204,9 +204,7 @@ class StudentT(Distribution):
     def mean(self) -> Tensor:
         return self.loc.masked_fill(self.df <= 1, math.nan)
 
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
+    mode: Tensor = attribute("loc")
 
     @property
     def variance(self) -> Tensor:

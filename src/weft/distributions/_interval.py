@@ -12,6 +12,7 @@ from weft.distributions._probability import OddsDistribution
 from weft.distributions.distribution import Distribution, Shape, all_true
 from weft.distributions.exp_family import ExponentialFamily
 from weft.distributions.utils import (
+    attribute,
     broadcast_all,
     clamp_probs,
     lazy_property,
@@ -153,9 +154,7 @@ class GeneralizedPareto(Distribution):
         k = self.concentration
         return (self.scale**2 / ((1 - k) ** 2 * (1 - 2 * k))).masked_fill(k >= 0.5, math.nan)
 
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
+    mode: Tensor = attribute("loc")
 
     def entropy(self) -> Tensor:
         return self.scale.log() + self.concentration + 1

@@ -13,7 +13,7 @@ from weft._tensor.tensor import Tensor
 from weft.distributions import constraints
 from weft.distributions.distribution import Distribution, Shape
 from weft.distributions.exp_family import ExponentialFamily
-from weft.distributions.utils import broadcast_all, lazy_property, standard_normal, uniform_numbers
+from weft.distributions.utils import attribute, broadcast_all, lazy_property, standard_normal, uniform_numbers
 
 
 class _LocationScale(Distribution):
@@ -29,9 +29,7 @@ class _LocationScale(Distribution):
         self.loc, self.scale = broadcast_all(loc, scale)
         super().__init__(self.loc.shape, validate_args=validate_args)
 
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
+    mode: Tensor = attribute("loc")
 
 
 class Normal(_LocationScale, ExponentialFamily):
@@ -39,9 +37,7 @@ class Normal(_LocationScale, ExponentialFamily):
 
     _mean_carrier_measure = 0
 
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
+    mean: Tensor = attribute("loc")
 
     @property
     def stddev(self) -> Tensor:
@@ -104,9 +100,7 @@ class Cauchy(_LocationScale):
 class Laplace(_LocationScale):
     """Exponential numbers with mean `scale` to both sides of `loc`."""
 
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
+    mean: Tensor = attribute("loc")
 
     @property
     def variance(self) -> Tensor:
@@ -164,13 +158,8 @@ class VonMises(Distribution):
             angles = _rejection_sample(kappa.expand(shape), _proposal(kappa).expand(shape))
             return _wrapped(angles + loc).to(self.loc.dtype)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
+    mean: Tensor = attribute("loc")
+    mode: Tensor = attribute("loc")
 
     @lazy_property
     def variance(self) -> Tensor:

@@ -13,7 +13,7 @@ from weft.distributions import constraints
 from weft.distributions._categorical import Categorical
 from weft.distributions._transform import ComposeTransform, Transform
 from weft.distributions.distribution import Distribution, Shape
-from weft.distributions.utils import sum_rightmost
+from weft.distributions.utils import attribute, sum_rightmost
 from weft.errors import NotDefinedError, PreconditionError, ValueRangeError
 
 if TYPE_CHECKING:
@@ -45,9 +45,7 @@ class Independent(Distribution):
         new.base_dist = self.base_dist.expand((*batch_shape, *reinterpreted))
         return new
 
-    @property
-    def has_rsample(self) -> bool:
-        return self.base_dist.has_rsample
+    has_rsample: bool = attribute("base_dist.has_rsample")
 
     @property
     def has_enumerate_support(self) -> bool:
@@ -59,17 +57,9 @@ class Independent(Distribution):
         ndims = self.reinterpreted_batch_ndims
         return constraints.independent(support, ndims) if ndims else support
 
-    @property
-    def mean(self) -> Tensor:
-        return self.base_dist.mean
-
-    @property
-    def mode(self) -> Tensor:
-        return self.base_dist.mode
-
-    @property
-    def variance(self) -> Tensor:
-        return self.base_dist.variance
+    mean: Tensor = attribute("base_dist.mean")
+    mode: Tensor = attribute("base_dist.mode")
+    variance: Tensor = attribute("base_dist.variance")
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         return self.base_dist.sample(sample_shape)
@@ -140,9 +130,7 @@ class TransformedDistribution(Distribution):
         further = len(self.event_shape) - support.event_dim
         return constraints.independent(support, further) if further > 0 else support
 
-    @property
-    def has_rsample(self) -> bool:
-        return self.base_dist.has_rsample
+    has_rsample: bool = attribute("base_dist.has_rsample")
 
     def _transformed(self, x: Tensor) -> Tensor:
         for transform in self.transforms:

@@ -15,7 +15,7 @@ from weft.distributions._line import Normal
 from weft.distributions._nested import TransformedDistribution
 from weft.distributions._vector_transforms import StickBreakingTransform
 from weft.distributions.distribution import Distribution, Shape
-from weft.distributions.utils import lazy_property, standard_normal
+from weft.distributions.utils import attribute, lazy_property, standard_normal
 from weft.errors import ShapeError, ValueRangeError
 from weft.ops._dims import broadcast_shapes
 
@@ -115,13 +115,8 @@ class MultivariateNormal(WithCovariance):
         super().__init__(batch, self.loc.shape[-1:], validate_args=validate_args)
         self._unbroadcasted_scale_tril = lower_factor(covariance_matrix, precision_matrix, scale_tril)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
+    mean: Tensor = attribute("loc")
+    mode: Tensor = attribute("loc")
 
     @property
     def variance(self) -> Tensor:
@@ -193,13 +188,8 @@ class LowRankMultivariateNormal(Distribution):
         inner = squared_length(self._capacitance_tril, times_vector(self.scaled_factor(), x))
         return (x**2 / self._unbroadcasted_cov_diag).sum(-1) - inner
 
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
+    mean: Tensor = attribute("loc")
+    mode: Tensor = attribute("loc")
 
     def _matrix(self, matrix: Tensor) -> Tensor:
         return matrix.expand(Size((*self._batch_shape, *matrix.shape[-2:])))
@@ -261,10 +251,5 @@ class LogisticNormal(TransformedDistribution):
         base = base if base.batch_shape else base.expand((1,))
         super().__init__(base, StickBreakingTransform(), validate_args=validate_args)
 
-    @property
-    def loc(self) -> Tensor:
-        return self.base_dist.base_dist.loc
-
-    @property
-    def scale(self) -> Tensor:
-        return self.base_dist.base_dist.scale
+    loc: Tensor = attribute("base_dist.base_dist.loc")
+    scale: Tensor = attribute("base_dist.base_dist.scale")

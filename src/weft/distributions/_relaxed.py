@@ -17,7 +17,7 @@ from weft.distributions._elementwise_transforms import ExpTransform, SigmoidTran
 from weft.distributions._nested import TransformedDistribution
 from weft.distributions._probability import OddsDistribution
 from weft.distributions.distribution import Shape
-from weft.distributions.utils import broadcast_all, clamp_probs, uniform_numbers
+from weft.distributions.utils import attribute, broadcast_all, clamp_probs, uniform_numbers
 from weft.nn.functional import softplus
 
 
@@ -59,13 +59,8 @@ class _Relaxed(TransformedDistribution):
         """The lower it is, the nearer are the values to those of the discrete distribution."""
         return self.base_dist.temperature
 
-    @property
-    def logits(self) -> Tensor:
-        return self.base_dist.logits
-
-    @property
-    def probs(self) -> Tensor:
-        return self.base_dist.probs
+    logits: Tensor = attribute("base_dist.logits")
+    probs: Tensor = attribute("base_dist.probs")
 
 
 class RelaxedBernoulli(_Relaxed):

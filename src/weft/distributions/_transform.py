@@ -12,7 +12,7 @@ from weft._base.types import SavedState
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.distributions import constraints
-from weft.distributions.utils import Undefined, lazy_property, sum_rightmost, undefined
+from weft.distributions.utils import Undefined, attribute, lazy_property, sum_rightmost, undefined
 from weft.errors import ValueRangeError
 
 if TYPE_CHECKING:
@@ -139,13 +139,8 @@ class _InverseTransform(Transform):
     def codomain(self) -> Constraint:
         return self._inv.domain
 
-    @property
-    def bijective(self) -> bool:
-        return self._inv.bijective
-
-    @property
-    def sign(self) -> int | Tensor:
-        return self._inv.sign
+    bijective: bool = attribute("_inv.bijective")
+    sign: int | Tensor = attribute("_inv.sign")
 
     def __getstate__(self) -> SavedState:
         return self.__dict__
@@ -284,13 +279,8 @@ class IndependentTransform(Transform):
     def codomain(self) -> Constraint:
         return constraints.independent(self.base_transform.codomain, self.reinterpreted_batch_ndims)
 
-    @property
-    def bijective(self) -> bool:
-        return self.base_transform.bijective
-
-    @property
-    def sign(self) -> int | Tensor:
-        return self.base_transform.sign
+    bijective: bool = attribute("base_transform.bijective")
+    sign: int | Tensor = attribute("base_transform.sign")
 
     def _call(self, x: Tensor) -> Tensor:
         require_dims(x.dim() >= self.domain.event_dim)

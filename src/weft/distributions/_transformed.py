@@ -14,7 +14,7 @@ from weft.distributions._gamma import Exponential, Gamma
 from weft.distributions._interval import Uniform
 from weft.distributions._line import Cauchy, Normal
 from weft.distributions._nested import TransformedDistribution
-from weft.distributions.utils import broadcast_all, euler_constant
+from weft.distributions.utils import attribute, broadcast_all, euler_constant
 
 if TYPE_CHECKING:
     from weft.distributions._constraint import Constraint
@@ -26,9 +26,7 @@ class _Folded(TransformedDistribution):
     arg_constraints: ClassVar[Any] = {"scale": constraints.positive}
     support = constraints.nonnegative
 
-    @property
-    def scale(self) -> Tensor:
-        return self.base_dist.scale
+    scale: Tensor = attribute("base_dist.scale")
 
     @property
     def mode(self) -> Tensor:
@@ -73,9 +71,7 @@ class HalfCauchy(_Folded):
     def mean(self) -> Tensor:
         return self.scale.new_full(self._extended_shape(), math.inf)
 
-    @property
-    def variance(self) -> Tensor:
-        return self.base_dist.variance
+    variance: Tensor = attribute("base_dist.variance")
 
 
 class LogNormal(TransformedDistribution):
@@ -87,13 +83,8 @@ class LogNormal(TransformedDistribution):
     def __init__(self, loc: Tensor | float, scale: Tensor | float, validate_args: bool | None = None) -> None:
         super().__init__(Normal(loc, scale, validate_args=validate_args), ExpTransform(), validate_args=validate_args)
 
-    @property
-    def loc(self) -> Tensor:
-        return self.base_dist.loc
-
-    @property
-    def scale(self) -> Tensor:
-        return self.base_dist.scale
+    loc: Tensor = attribute("base_dist.loc")
+    scale: Tensor = attribute("base_dist.scale")
 
     @property
     def mean(self) -> Tensor:
@@ -135,9 +126,7 @@ class Gumbel(TransformedDistribution):
     def mean(self) -> Tensor:
         return self.loc + self.scale * euler_constant
 
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
+    mode: Tensor = attribute("loc")
 
     @property
     def stddev(self) -> Tensor:
@@ -161,13 +150,8 @@ class InverseGamma(TransformedDistribution):
         base = Gamma(concentration, rate, validate_args=validate_args)
         super().__init__(base, PowerTransform(base.rate.new_full((), -1)), validate_args=validate_args)
 
-    @property
-    def concentration(self) -> Tensor:
-        return self.base_dist.concentration
-
-    @property
-    def rate(self) -> Tensor:
-        return self.base_dist.rate
+    concentration: Tensor = attribute("base_dist.concentration")
+    rate: Tensor = attribute("base_dist.rate")
 
     @property
     def mean(self) -> Tensor:
@@ -204,9 +188,7 @@ class Pareto(TransformedDistribution):
         a = self.alpha.clamp(min=1)
         return a * self.scale / (a - 1)
 
-    @property
-    def mode(self) -> Tensor:
-        return self.scale
+    mode: Tensor = attribute("scale")
 
     @property
     def variance(self) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from numbers import Number
+from operator import attrgetter
 from typing import Any
 
 from weft._base.limits import finfo
@@ -79,6 +80,11 @@ class Undefined:
         if instance is None:
             return self
         raise undefined(instance, self.name)
+
+
+def attribute(path: str) -> Any:
+    """A property that gives the attribute at a dotted path, such as `base_dist.loc`."""
+    return property(attrgetter(path))
 
 
 def undefined(instance: object, name: str) -> NotDefinedError:

@@ -8,25 +8,25 @@ from weft._tensor.tensor import Tensor
 
 Number = int | float | bool | complex
 
-def amax(input: Any, dim: Any = ..., *, keepdim: bool | None = ..., dtype: DType | None = ..., mask: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/masked.py: amax
-def amin(input: Any, dim: Any = ..., *, keepdim: bool | None = ..., dtype: DType | None = ..., mask: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/masked.py: amin
-def argmax(input: Any, dim: int | str | None = ..., *, keepdim: bool | None = ..., dtype: DType | None = ..., mask: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/masked.py: argmax
-def argmin(input: Any, dim: int | str | None = ..., *, keepdim: bool | None = ..., dtype: DType | None = ..., mask: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/masked.py: argmin
-def cumprod(input: Any, dim: int | str, *, dtype: DType | None = ..., mask: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/masked.py: cumprod
-def cumsum(input: Any, dim: int | str, *, dtype: DType | None = ..., mask: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/masked.py: cumsum
-def log_softmax(input: Any, dim: int | str, *, dtype: DType | None = ..., mask: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/masked.py: _normalising
+def amax(input: Any, dim: Any = ..., *, keepdim: bool | None = ..., dtype: DType | None = ..., mask: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/masked.py: _reduction
+def amin(input: Any, dim: Any = ..., *, keepdim: bool | None = ..., dtype: DType | None = ..., mask: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/masked.py: _reduction
+def argmax(input: Any, dim: int | str | None = ..., *, keepdim: bool | None = ..., dtype: DType | None = ..., mask: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/masked.py: _index_of_extreme
+def argmin(input: Any, dim: int | str | None = ..., *, keepdim: bool | None = ..., dtype: DType | None = ..., mask: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/masked.py: _index_of_extreme
+def cumprod(input: Any, dim: int | str, *, dtype: DType | None = ..., mask: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/masked.py: _along
+def cumsum(input: Any, dim: int | str, *, dtype: DType | None = ..., mask: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/masked.py: _along
+def log_softmax(input: Any, dim: int | str, *, dtype: DType | None = ..., mask: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/masked.py: _along
 def logaddexp(input: Any, other: Any, *, dtype: DType | None = ..., input_mask: Tensor | None = ..., other_mask: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/masked.py: logaddexp
 def logsumexp(input: Any, dim: Any = ..., *, keepdim: bool = ..., dtype: DType | None = ..., mask: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/masked.py: logsumexp
-def mean(input: Any, dim: Any = ..., *, keepdim: bool | None = ..., dtype: DType | None = ..., mask: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/masked.py: mean
+def mean(input: Any, dim: Any = ..., *, keepdim: bool | None = ..., dtype: DType | None = ..., mask: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/masked.py: _reduction
 @overload
 def median(input: Tensor) -> Tensor: ...  # weft/_tensor/composite/masked.py: median
 @overload
 def median(input: Tensor, dim: int | str, keepdim: bool = ...) -> ValuesIndices: ...
 def norm(input: Any, ord: float | None = ..., dim: Any = ..., *, keepdim: bool | None = ..., dtype: DType | None = ..., mask: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/masked.py: norm
 def normalize(input: Any, ord: float, dim: int | str, *, eps: float = ..., dtype: DType | None = ..., mask: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/masked.py: normalize
-def prod(input: Any, dim: Any = ..., *, keepdim: bool | None = ..., dtype: DType | None = ..., mask: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/masked.py: prod
-def softmax(input: Any, dim: int | str, *, dtype: DType | None = ..., mask: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/masked.py: _normalising
-def softmin(input: Any, dim: int | str, *, dtype: DType | None = ..., mask: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/masked.py: _normalising
-def std(input: Any, dim: Any = ..., unbiased: bool | None = ..., *, correction: float | None = ..., keepdim: bool | None = ..., dtype: DType | None = ..., mask: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/masked.py: std
-def sum(input: Any, dim: Any = ..., *, keepdim: bool | None = ..., dtype: DType | None = ..., mask: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/masked.py: sum
-def var(input: Any, dim: Any = ..., unbiased: bool | None = ..., *, correction: float | None = ..., keepdim: bool | None = ..., dtype: DType | None = ..., mask: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/masked.py: var
+def prod(input: Any, dim: Any = ..., *, keepdim: bool | None = ..., dtype: DType | None = ..., mask: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/masked.py: _reduction
+def softmax(input: Any, dim: int | str, *, dtype: DType | None = ..., mask: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/masked.py: _along
+def softmin(input: Any, dim: int | str, *, dtype: DType | None = ..., mask: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/masked.py: _along
+def std(input: Any, dim: Any = ..., unbiased: bool | None = ..., *, correction: float | None = ..., keepdim: bool | None = ..., dtype: DType | None = ..., mask: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/masked.py: _spread
+def sum(input: Any, dim: Any = ..., *, keepdim: bool | None = ..., dtype: DType | None = ..., mask: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/masked.py: _reduction
+def var(input: Any, dim: Any = ..., unbiased: bool | None = ..., *, correction: float | None = ..., keepdim: bool | None = ..., dtype: DType | None = ..., mask: Tensor | None = ...) -> Tensor: ...  # weft/_tensor/composite/masked.py: _spread

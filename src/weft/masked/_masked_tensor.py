@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from weft._base.device import device as Device
 from weft._base.dtype import DTYPES, DType, bool_
 from weft._base.site import warn_user
 from weft._base.size import Size
@@ -39,6 +39,17 @@ _MOVING = (
 _REDUCING = (
     "sum", "mean", "amin", "amax", "argmin", "argmax", "prod", "all", "norm", "var", "std",
 )  # fmt: skip
+_OF_DATA = {
+    "shape": "Sizes of the dims.",
+    "ndim": "The number of dims.",
+    "dtype": "Type of the elements.",
+    "device": "The device of the elements.",
+    "layout": "The layout: `strided`.",
+    "requires_grad": "Whether gradients flow to this tensor.",
+    "is_leaf": "Whether this is not a result of an operator through which gradients flow.",
+    "grad_fn": "The recorded application that has made it, or None for a leaf.",
+}
+"""Properties that are those of the elements, with their docstrings."""
 _NOT_IN_PLACE = {
     "angle", "positive", "signbit", "isnan", "logaddexp", "logaddexp2", "fmin", "minimum", "maximum", "fmax",
 }  # fmt: skip
@@ -81,7 +92,7 @@ class MaskedTensor:
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> AttributeValue:
-            """The operators, which are defined below."""
+            """The operators, and what elements tell, which are defined below."""
 
     # --- what it is -----------------------------------------------------------------------------------------------
 
@@ -97,19 +108,9 @@ class MaskedTensor:
         """A tensor with the number `value` in place of masked elements."""
         return self.get_data().masked_fill(~self._mask, value)
 
-    @property
-    def shape(self) -> Size:
-        """Sizes of the dims."""
-        return self._data.shape
-
     def size(self, dim: int | None = None) -> Size | int:
         """Sizes of the dims, or of one of them."""
         return self._data.size(dim)
-
-    @property
-    def ndim(self) -> int:
-        """The number of dims."""
-        return self._data.ndim
 
     def dim(self) -> int:
         """The number of dims."""
@@ -121,21 +122,6 @@ class MaskedTensor:
 
     def __len__(self) -> int:
         return len(self._data)
-
-    @property
-    def dtype(self) -> DType:
-        """Type of the elements."""
-        return self._data.dtype
-
-    @property
-    def device(self) -> Device:
-        """The device of the elements."""
-        return self._data.device
-
-    @property
-    def layout(self) -> Any:
-        """The layout: `strided`."""
-        return self._data.layout
 
     is_sparse = False
 
@@ -152,25 +138,10 @@ class MaskedTensor:
 
     # --- gradients ------------------------------------------------------------------------------------------------
 
-    @property
-    def requires_grad(self) -> bool:
-        """Whether gradients flow to this tensor."""
-        return self._data.requires_grad
-
     def requires_grad_(self, requires_grad: bool = True) -> MaskedTensor:
         """Set whether a gradient is accumulated in `.grad`."""
         self._data.requires_grad_(requires_grad)
         return self
-
-    @property
-    def is_leaf(self) -> bool:
-        """Whether this is not a result of an operator through which gradients flow."""
-        return self._data.is_leaf
-
-    @property
-    def grad_fn(self) -> Arg:
-        """The recorded application that has made it, or None for a leaf."""
-        return self._data.grad_fn
 
     @property
     def grad(self) -> MaskedTensor | None:
@@ -384,6 +355,8 @@ def _refused(name: str) -> AnyCallable:
     return method
 
 
+for _name, _doc in _OF_DATA.items():
+    setattr(MaskedTensor, _name, property(attrgetter(f"_data.{_name}"), doc=_doc))
 for _names, _make in (
     (_UNARY, _unary),
     (_BINARY, _binary),

@@ -73,8 +73,12 @@ class Embedding(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Numbers (...) to vectors (..., embedding_dim)."""
+        return self._look_up(input, self.weight)
+
+    def _look_up(self, input: Tensor, weight: Tensor) -> Tensor:
+        """The vectors of another table, as layers derived from this one look them up."""
         return F.embedding(
-            input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse
+            input, weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse
         )
 
     def extra_repr(self) -> str:
@@ -159,9 +163,15 @@ class EmbeddingBag(Module):
 
     def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
         """Numbers (bags, length), or a vector of them and the `offsets` of the bags, to (bags, embedding_dim)."""
+        return self._look_up(input, self.weight, offsets, per_sample_weights)
+
+    def _look_up(
+        self, input: Tensor, weight: Tensor, offsets: Tensor | None, per_sample_weights: Tensor | None
+    ) -> Tensor:
+        """The results for another table, as layers derived from this one compute them."""
         return F.embedding_bag(
             input,
-            self.weight,
+            weight,
             offsets,
             self.max_norm,
             self.norm_type,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft._base.device import DeviceLike
 from weft._base.dtype import DType, int64
@@ -17,6 +17,9 @@ from weft.nn._lazy_module import LazyModuleMixin
 from weft.nn._lazy_parameter import UninitializedBuffer, UninitializedParameter
 from weft.nn._linear import Linear
 from weft.nn._norm import BatchNorm1d, BatchNorm2d, BatchNorm3d, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
+
+if TYPE_CHECKING:
+    from weft.nn._module import Module
 
 
 class _LazyLayer(LazyModuleMixin):
@@ -43,6 +46,17 @@ class _LazyLayer(LazyModuleMixin):
                 if tensor is not None and name in shapes:
                     tensor.materialize(shapes[name])
             self.reset_parameters()
+
+
+L = TypeVar("L", bound=_LazyLayer)
+
+
+def _lazy(base: type[L], layer: type[Module], inputs: str) -> type[L]:
+    """The class of layers that become `layer` at their first call."""
+    name = layer.__name__
+    doc = f"`{name}` that takes `{inputs}` from its first input."
+    lazy: Any = type(f"Lazy{name}", (base, layer), {"cls_to_become": layer, "__doc__": doc, "__module__": __name__})
+    return lazy
 
 
 class LazyLinear(_LazyLayer, Linear):
@@ -117,22 +131,7 @@ class _LazyConv(_LazyConvNd):
         self._defer(True, bias, device, dtype)
 
 
-class LazyConv1d(_LazyConv, Conv1d):
-    """A `Conv1d` that takes `in_channels` from its first input."""
-
-    cls_to_become = Conv1d
-
-
-class LazyConv2d(_LazyConv, Conv2d):
-    """A `Conv2d` that takes `in_channels` from its first input."""
-
-    cls_to_become = Conv2d
-
-
-class LazyConv3d(_LazyConv, Conv3d):
-    """A `Conv3d` that takes `in_channels` from its first input."""
-
-    cls_to_become = Conv3d
+LazyConv1d, LazyConv2d, LazyConv3d = (_lazy(_LazyConv, layer, "in_channels") for layer in (Conv1d, Conv2d, Conv3d))
 
 
 class _LazyConvTranspose(_LazyConvNd):
@@ -155,22 +154,9 @@ class _LazyConvTranspose(_LazyConvNd):
         self._defer(True, bias, device, dtype)
 
 
-class LazyConvTranspose1d(_LazyConvTranspose, ConvTranspose1d):
-    """A `ConvTranspose1d` that takes `in_channels` from its first input."""
-
-    cls_to_become = ConvTranspose1d
-
-
-class LazyConvTranspose2d(_LazyConvTranspose, ConvTranspose2d):
-    """A `ConvTranspose2d` that takes `in_channels` from its first input."""
-
-    cls_to_become = ConvTranspose2d
-
-
-class LazyConvTranspose3d(_LazyConvTranspose, ConvTranspose3d):
-    """A `ConvTranspose3d` that takes `in_channels` from its first input."""
-
-    cls_to_become = ConvTranspose3d
+LazyConvTranspose1d, LazyConvTranspose2d, LazyConvTranspose3d = (
+    _lazy(_LazyConvTranspose, layer, "in_channels") for layer in (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)
+)
 
 
 class _LazyNorm(_LazyLayer):
@@ -204,37 +190,9 @@ class _LazyNorm(_LazyLayer):
             self._give_shapes(size, size, running_mean=size, running_var=size)
 
 
-class LazyBatchNorm1d(_LazyNorm, BatchNorm1d):
-    """A `BatchNorm1d` that takes `num_features` from its first input."""
-
-    cls_to_become = BatchNorm1d
-
-
-class LazyBatchNorm2d(_LazyNorm, BatchNorm2d):
-    """A `BatchNorm2d` that takes `num_features` from its first input."""
-
-    cls_to_become = BatchNorm2d
-
-
-class LazyBatchNorm3d(_LazyNorm, BatchNorm3d):
-    """A `BatchNorm3d` that takes `num_features` from its first input."""
-
-    cls_to_become = BatchNorm3d
-
-
-class LazyInstanceNorm1d(_LazyNorm, InstanceNorm1d):
-    """An `InstanceNorm1d` that takes `num_features` from its first input."""
-
-    cls_to_become = InstanceNorm1d
-
-
-class LazyInstanceNorm2d(_LazyNorm, InstanceNorm2d):
-    """An `InstanceNorm2d` that takes `num_features` from its first input."""
-
-    cls_to_become = InstanceNorm2d
-
-
-class LazyInstanceNorm3d(_LazyNorm, InstanceNorm3d):
-    """An `InstanceNorm3d` that takes `num_features` from its first input."""
-
-    cls_to_become = InstanceNorm3d
+LazyBatchNorm1d, LazyBatchNorm2d, LazyBatchNorm3d = (
+    _lazy(_LazyNorm, layer, "num_features") for layer in (BatchNorm1d, BatchNorm2d, BatchNorm3d)
+)
+LazyInstanceNorm1d, LazyInstanceNorm2d, LazyInstanceNorm3d = (
+    _lazy(_LazyNorm, layer, "num_features") for layer in (InstanceNorm1d, InstanceNorm2d, InstanceNorm3d)
+)

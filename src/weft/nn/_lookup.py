@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from weft._base.guards import is_a
 from weft._base.of_pytorch import registers_in_pytorch
-from weft._base.types import AttributeValue
+from weft._base.types import Args, AttributeValue, Kwargs
 from weft._tensor.kind_names import advice
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ValueRangeError
@@ -203,6 +203,13 @@ def name_of_type(x: object) -> str:
     if isinstance(x, Tensor) and kind is Tensor:
         return x.type()
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def surplus(name: str, args: Args, kwargs: Kwargs) -> str:
+    """The error's text for arguments that the constructor does not take."""
+    if kwargs:
+        return f"{name}.__init__() got an unexpected keyword argument '{next(iter(kwargs))}'"
+    return f"{name}.__init__() takes 1 positional argument but {len(args) + 1} were given"
 
 
 def require_name(module: object, kind: str, name: object, registered: Mapping[str, object] | None) -> None:

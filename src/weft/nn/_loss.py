@@ -132,6 +132,15 @@ class _Weighted(Module):
     _options: tuple[str, ...] = ()
     weight: Tensor | None
 
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        self._setup(weight, size_average, reduce, reduction)
+
     def _setup(
         self, weight: Tensor | None, size_average: bool | None, reduce: bool | None, reduction: str, **options: Arg
     ) -> None:
@@ -199,15 +208,6 @@ class BCELoss(_Weighted):
 
     _function = "binary_cross_entropy"
 
-    def __init__(
-        self,
-        weight: Tensor | None = None,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-    ) -> None:
-        self._setup(weight, size_average, reduce, reduction)
-
 
 class BCEWithLogitsLoss(_Weighted):
     """The binary cross entropy of the sigmoid of the input; `pos_weight` multiplies the loss of positive targets."""
@@ -223,7 +223,7 @@ class BCEWithLogitsLoss(_Weighted):
         reduction: str = "mean",
         pos_weight: Tensor | None = None,
     ) -> None:
-        self._setup(weight, size_average, reduce, reduction)
+        super().__init__(weight, size_average, reduce, reduction)
         self.register_buffer("pos_weight", pos_weight)
 
 
@@ -231,15 +231,6 @@ class MultiLabelSoftMarginLoss(_Weighted):
     """The binary cross entropy with logits, as a mean over the classes."""
 
     _function = "multilabel_soft_margin_loss"
-
-    def __init__(
-        self,
-        weight: Tensor | None = None,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-    ) -> None:
-        self._setup(weight, size_average, reduce, reduction)
 
 
 class MultiMarginLoss(_Weighted):

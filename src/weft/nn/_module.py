@@ -14,7 +14,7 @@ from weft._base.guards import is_a
 from weft._base.handles import Handle
 from weft._base.site import end_at_user
 from weft._base.state import ambient, peek
-from weft._base.types import AnyCallable, Arg, Args, AttributeValue, Kwargs, PyTree, Result, SavedState
+from weft._base.types import AnyCallable, Arg, AttributeValue, PyTree, Result, SavedState
 from weft._base.usage import log_api_usage_once
 from weft._tensor.compile import compile
 from weft._tensor.composite.create import empty_like, order_by_name
@@ -25,7 +25,7 @@ from weft.errors import ArgumentError, ModuleError, ValueRangeError
 from weft.nn import _hooks, _state_dict
 from weft.nn._hooks import GLOBAL_HOOKS, AttributeHook
 from weft.nn._lazy_parameter import is_lazy
-from weft.nn._lookup import Lookup, assignable, name_of_type, require_name
+from weft.nn._lookup import Lookup, assignable, name_of_type, require_name, surplus
 from weft.nn._parameter import Buffer, Parameter
 from weft.nn._state_dict import IncompatibleKeys, Metadata
 
@@ -53,7 +53,7 @@ class Module(Lookup):
     def __init__(self, *args: Arg, **kwargs: Arg) -> None:
         log_api_usage_once("python.nn_module")
         if not self.call_super_init and (args or kwargs):
-            raise ArgumentError(_surplus(type(self).__name__, args, kwargs))
+            raise ArgumentError(surplus(type(self).__name__, args, kwargs))
         self.__dict__.update(
             training=True,
             _parameters={},
@@ -432,6 +432,9 @@ class Module(Lookup):
         """
         return _state_dict.load(self, state_dict, strict, assign)
 
+    def _renew_entries(self, state_dict: SavedState, prefix: str, version: int | None) -> None:
+        """Bring the entries of a state dict that is to be loaded from an earlier version to the present one."""
+
     def _load_from_state_dict(
         self,
         state_dict: SavedState,
@@ -443,6 +446,7 @@ class Module(Lookup):
         error_msgs: list[str],
     ) -> None:
         """Plan the writes to this module's own tensors. They are made once the whole tree is known to fit."""
+        self._renew_entries(state_dict, prefix, local_metadata.get("version"))
         for hook in list(self._load_state_dict_pre_hooks.values()):
             hook(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
         writes: _state_dict.Writes = []
@@ -485,13 +489,6 @@ class Module(Lookup):
     def register_load_state_dict_post_hook(self, hook: Callable[..., None]) -> Handle:
         """Call `hook(module, incompatible_keys)` after the state was loaded; it may remove keys from the lists."""
         return Handle(self._load_state_dict_post_hooks, hook)
-
-
-def _surplus(name: str, args: Args, kwargs: Kwargs) -> str:
-    """The error's text for arguments that the constructor does not take."""
-    if kwargs:
-        return f"{name}.__init__() got an unexpected keyword argument '{next(iter(kwargs))}'"
-    return f"{name}.__init__() takes 1 positional argument but {len(args) + 1} were given"
 
 
 def _kind_of(value: object) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,9 +21,6 @@ from weft.nn._layer import REQUIRED, layer
 from weft.nn._linear import fresh
 from weft.nn._module import Module
 from weft.ops._neural import ntuple
-
-if TYPE_CHECKING:
-    from weft.nn._state_dict import Metadata
 
 
 class _Affine(Module):
@@ -194,22 +190,10 @@ class _NormBase(_Affine):
             wanted = " or ".join(f"{n}D" for n in self._ndims)
             raise ValueRangeError(f"expected {wanted} input (got {input.ndim}D input)")
 
-    def _load_from_state_dict(
-        self,
-        state_dict: SavedState,
-        prefix: str,
-        local_metadata: Metadata,
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
+    def _renew_entries(self, state_dict: SavedState, prefix: str, version: int | None) -> None:
         key = f"{prefix}num_batches_tracked"
-        if self.track_running_stats and local_metadata.get("version", 1) < 2 and key not in state_dict:
+        if self.track_running_stats and (1 if version is None else version) < 2 and key not in state_dict:
             state_dict[key] = self.num_batches_tracked
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
 
     def extra_repr(self) -> str:
         """The constructor's arguments."""

@@ -104,8 +104,10 @@ class RNNCell(RNNCellBase):
         return self._step(_of_one(rows[self.nonlinearity]), input, None if hx is None else (hx,))[0]
 
 
-class GRUCell(RNNCellBase):
-    """One step of a GRU; the reset gate scales the projected state."""
+class _GatedCell(RNNCellBase):
+    """The base of cells with gates; the weights have `_chunks` * hidden_size rows each."""
+
+    _chunks: int
 
     def __init__(
         self,
@@ -115,7 +117,13 @@ class GRUCell(RNNCellBase):
         device: DeviceLike | None = None,
         dtype: DType | None = None,
     ) -> None:
-        super().__init__(input_size, hidden_size, bias, 3, device, dtype)
+        super().__init__(input_size, hidden_size, bias, self._chunks, device, dtype)
+
+
+class GRUCell(_GatedCell):
+    """One step of a GRU; the reset gate scales the projected state."""
+
+    _chunks = 3
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """(batch, input_size) and the state (batch, hidden_size), or both without batch, to the new state."""
@@ -125,18 +133,10 @@ class GRUCell(RNNCellBase):
         return self._step(_of_one(op.gru_cell), input, None if hx is None else (hx,))[0]
 
 
-class LSTMCell(RNNCellBase):
+class LSTMCell(_GatedCell):
     """One step of an LSTM."""
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        device: DeviceLike | None = None,
-        dtype: DType | None = None,
-    ) -> None:
-        super().__init__(input_size, hidden_size, bias, 4, device, dtype)
+    _chunks = 4
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         """(batch, input_size) and the states (batch, hidden_size), or all without batch, to the new states."""

@@ -29,8 +29,10 @@ def _gradient(
     return result
 
 
-def _by_input(convolution: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def gradient(
+def _of_convolution(convolution: Callable[..., Tensor]) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
+    """The gradients with respect to the input, and with respect to the weight."""
+
+    def by_input(
         input_size: Sequence[int],
         weight: Tensor,
         grad_output: Tensor,
@@ -42,13 +44,7 @@ def _by_input(convolution: Callable[..., Tensor]) -> Callable[..., Tensor]:
         input = _zeros(input_size, weight)
         return _gradient(convolution, input, input, weight, grad_output, stride, padding, dilation, groups)
 
-    gradient.__name__ = gradient.__qualname__ = f"{convolution.__name__}_input"
-    gradient.__doc__ = f"The gradient of `{convolution.__name__}` with respect to its input, of size `input_size`."
-    return gradient
-
-
-def _by_weight(convolution: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def gradient(
+    def by_weight(
         input: Tensor,
         weight_size: Sequence[int],
         grad_output: Tensor,
@@ -60,11 +56,13 @@ def _by_weight(convolution: Callable[..., Tensor]) -> Callable[..., Tensor]:
         weight = _zeros(weight_size, input)
         return _gradient(convolution, weight, input, weight, grad_output, stride, padding, dilation, groups)
 
-    gradient.__name__ = gradient.__qualname__ = f"{convolution.__name__}_weight"
-    gradient.__doc__ = f"The gradient of `{convolution.__name__}` with respect to its weight, of size `weight_size`."
-    return gradient
+    name = convolution.__name__
+    for what, gradient in (("input", by_input), ("weight", by_weight)):
+        gradient.__name__ = gradient.__qualname__ = f"{name}_{what}"
+        gradient.__doc__ = f"The gradient of `{name}` with respect to its {what}, of size `{what}_size`."
+    return by_input, by_weight
 
 
-conv1d_input, conv1d_weight = _by_input(functional.conv1d), _by_weight(functional.conv1d)
-conv2d_input, conv2d_weight = _by_input(functional.conv2d), _by_weight(functional.conv2d)
-conv3d_input, conv3d_weight = _by_input(functional.conv3d), _by_weight(functional.conv3d)
+conv1d_input, conv1d_weight = _of_convolution(functional.conv1d)
+conv2d_input, conv2d_weight = _of_convolution(functional.conv2d)
+conv3d_input, conv3d_weight = _of_convolution(functional.conv3d)

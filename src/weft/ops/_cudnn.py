@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from weft.ops._jax import vjp
-from weft.ops._kinds import Array, Scalar
+from weft.ops._kinds import Array
 from weft.ops._native import Native
 
 _MOST_FEATURES = 128  # of a head, on every GPU that has this kernel
@@ -27,11 +27,8 @@ def _are_heads(query: Array, key: Array, value: Array, enable_gqa: bool) -> bool
     return grouped and key.shape[0] == batch and key.shape[3] == features
 
 
-def _serves(
-    query: Array, key: Array, value: Array, attn_mask: Array | None, is_causal: bool, scale: Scalar, enable_gqa: bool
-) -> bool:
+def _serves(query: Array, key: Array, value: Array, attn_mask: Array | None, is_causal: bool, enable_gqa: bool) -> bool:
     """16-bit floats (batch, heads, time, features), without a mask, as the kernel takes them."""
-    del scale
     features = query.shape[-1]
     fits = query.dtype in _HALVES and features % 8 == 0 and features <= _MOST_FEATURES and attn_mask is None
     return fits and _are_heads(query, key, value, enable_gqa) and (not is_causal or query.shape[2] == key.shape[2])
@@ -45,30 +42,18 @@ def _attend(query: Array, key: Array, value: Array, is_causal: bool, scale: floa
     return jnp.swapaxes(out, 1, 2), logsumexp
 
 
-def _forward(
-    query: Array, key: Array, value: Array, attn_mask: None, is_causal: bool, scale: float | None, *_: object
-) -> tuple[Array, Array]:
+def _forward(query: Array, key: Array, value: Array, is_causal: bool, scale: float | None) -> tuple[Array, Array]:
     """The outputs, by the kernel that the derivative computes them with: XLA finds that the two calls are equal.
 
     jax rounds the logarithms to 16 bits. Only derivatives of the derivative read them.
     """
-    del attn_mask
     out, logsumexp = vjp(partial(_attend, is_causal=is_causal, scale=scale), query, key, value)[0]
     return out, jnp.swapaxes(logsumexp, 1, 2).astype(jnp.float32)[..., None]
 
 
 def _backward(
-    g: Array,
-    out: object,
-    query: Array,
-    key: Array,
-    value: Array,
-    attn_mask: None,
-    is_causal: bool,
-    scale: float | None,
-    *_: object,
+    g: Array, query: Array, key: Array, value: Array, is_causal: bool, scale: float | None
 ) -> tuple[Array | None, ...]:
-    del out, attn_mask
     (_, logsumexp), pull = vjp(partial(_attend, is_causal=is_causal, scale=scale), query, key, value)
     return (*pull((g, jnp.zeros_like(logsumexp))), None)
 

@@ -7,10 +7,11 @@ The rule also checks that shapes fit.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from weft.errors import DimError, ShapeError
 from weft.ops._kinds import Dims
@@ -73,6 +74,16 @@ class Factors:
 
 # (shapes of the tensor inputs, static arguments by name) -> letters
 Rule = Callable[[Sequence[Sizes], Static], Factors]
+OfShapes = Callable[[Sequence[Sizes]], Factors]
+"""A rule that needs no static arguments."""
+
+
+def rule_of(dims: Rule | OfShapes) -> Rule:
+    """The rule that is given static arguments too, whether or not it needs them."""
+    if len(inspect.signature(dims).parameters) == 2:
+        return cast(Rule, dims)
+    of_shapes = cast(OfShapes, dims)
+    return lambda shapes, static: of_shapes(shapes)
 
 
 def broadcast_shapes(*shapes: Sizes) -> Sizes:
@@ -170,7 +181,7 @@ def from_size(shapes: Sequence[Sizes], static: Static) -> Factors:
     return Factors((), (tuple(f"new:{i}" for i in range(len(size))),))
 
 
-def einsum(equation: str, *, product: bool = False) -> Rule:
+def einsum(equation: str, *, product: bool = False) -> OfShapes:
     """The rule that an equation such as `"... m k, ... k n -> ... m n"` states; `...` broadcasts.
 
     Names of contracted dims are not compared. `product` is as in `Factors`.
@@ -180,8 +191,7 @@ def einsum(equation: str, *, product: bool = False) -> Rule:
     out_terms = [term.split() for term in right.split(",")]
     kept = {letter for term in out_terms for letter in term}
 
-    def rule(shapes: Sequence[Sizes], static: Static) -> Factors:
-        del static
+    def rule(shapes: Sequence[Sizes]) -> Factors:
         batch = [s[: len(s) - (len(t) - 1)] if "..." in t else () for s, t in zip(shapes, in_terms, strict=False)]
         ndim = len(broadcast_shapes(*batch))
 

@@ -13,7 +13,7 @@ from jax import lax
 
 from weft._base.types import Arg
 from weft.errors import DTypeError, IndexRangeError, WeftError
-from weft.ops._dims import Factors, Sizes, Static
+from weft.ops._dims import Factors, Sizes
 from weft.ops._findings import Misses, misses
 from weft.ops._jax import broadcasted_iota, optimization_barrier
 from weft.ops._type_names import scalar_name
@@ -119,9 +119,8 @@ def require_extent(index: Array, size: int) -> None:
         raise IndexRangeError("index is out of bounds for dimension with size 0")
 
 
-def flat_write(shapes: Sequence[Sizes], static: Static) -> Factors:
+def flat_write(shapes: Sequence[Sizes]) -> Factors:
     """For writes at flat places: any element may be written, so all dims are whole; the first input's dims stay."""
-    del static
     letters = tuple(tuple(f"{i}:{d}" for d in range(len(s))) for i, s in enumerate(shapes))
     return Factors(letters, letters[:1], frozenset(letter for term in letters for letter in term))
 

@@ -91,7 +91,6 @@ class Many:
 
 
 TENSOR_KINDS = frozenset({Kind.ARRAY, Kind.OPERAND, Kind.ARRAYS})
-INPUT_KINDS = TENSOR_KINDS | {Kind.SCALAR, Kind.KEY}
 
 _KINDS: dict[str, Kind] = {
     "Array": Kind.ARRAY,

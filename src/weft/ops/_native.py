@@ -23,7 +23,8 @@ class Native:
     """A body for one type of device.
 
     device  the type, such as "cuda"
-    serves  (the row's parameters, structs in place of arrays) -> whether it computes this call
+    serves  (the row's parameters, structs in place of arrays) -> whether it computes this call; like the others, it may
+            name only the parameters that it needs
     impl    as the row's, with outputs of equal types; its arrays have the types of the call, also 16-bit floats
     vjp     as the row's; of the arrays it reads no more than the row's derivative does. None: that of XLA's is taken
     """

@@ -111,6 +111,12 @@ def lifted(body: Callable[..., T]) -> Callable[..., T]:
     return run
 
 
+@lifted
+def moved_vjp(g: Arrays, out: Arrays, input: jax.Array, dim: int) -> jax.Array:
+    """The gradient of (values, indices) of which the values are `input`'s elements at the indices along `dim`."""
+    return scattered_vjp(g[0], out[1], input, dim)
+
+
 def twice(rule: Rule) -> Rule:
     """The rule of an operator with two outputs whose dims agree, such as values and indices."""
 

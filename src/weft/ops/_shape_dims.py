@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from weft.errors import ShapeError
-from weft.ops._dims import Factors, Letter, NameOf, PartOf, Rule, Sizes, Static
+from weft.ops._dims import Factors, Letter, NameOf, OfShapes, PartOf, Sizes
 
 
 def regrouped(old: Sizes, new: Sizes, kept: Mapping[int, int] | None = None) -> Factors:
@@ -55,25 +55,22 @@ def _ends(old: Sizes, new: Sizes) -> dict[int, int]:
     return {len(new) - 1 - k: len(old) - 1 - k for k in range(last)} | {k: k for k in range(first)}
 
 
-def same(shapes: Sequence[Sizes], static: Static) -> Factors:
+def same(shapes: Sequence[Sizes]) -> Factors:
     """Every dim stays and none may be split, because positions along them matter."""
-    del static
     letters = tuple(range(len(shapes[0])))
     return Factors((letters,), (letters,), frozenset(letters))
 
 
-def square(shapes: Sequence[Sizes], static: Static) -> Factors:
+def square(shapes: Sequence[Sizes]) -> Factors:
     """Every dim stays; the last two must be whole."""
-    del static
     letters = tuple(range(len(shapes[0])))
     return Factors((letters,), (letters,), frozenset(letters[-2:]))
 
 
-def fresh(ndim: int) -> Rule:
+def fresh(ndim: int) -> OfShapes:
     """None of the `ndim` output dims comes from an input dim."""
 
-    def rule(shapes: Sequence[Sizes], static: Static) -> Factors:
-        del static
+    def rule(shapes: Sequence[Sizes]) -> Factors:
         ins = tuple(tuple(f"in:{n}:{i}" for i in range(len(s))) for n, s in enumerate(shapes))
         return Factors(ins, (tuple(f"new:{i}" for i in range(ndim)),), frozenset(x for t in ins for x in t))
 

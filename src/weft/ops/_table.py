@@ -29,7 +29,7 @@ from weft._base.dtype import DType
 from weft._base.types import AnyCallable
 from weft.errors import IndexValueError, WeftError
 from weft.ops._autocast import ACCELERATOR_FLOAT32, Cast, CastClass, PerDevice
-from weft.ops._dims import Rule, Sizes, Static, pointwise
+from weft.ops._dims import OfShapes, Rule, Sizes, Static, pointwise, rule_of
 from weft.ops._kinds import Param, params_of
 from weft.ops._native import Native
 from weft.ops._strides import Rule as Layout
@@ -86,8 +86,9 @@ GradName = str | Callable[[tuple[tuple[int, ...], ...], tuple[int, ...]], str]
 class Derivative:
     """How a row is differentiated.
 
-    vjp     (cotangents, outputs, *params) -> a gradient or None for each tensor input. Of one output they are given
-            plainly, of several as tuples; a missing cotangent as zeros. Without it, it is `jax.vjp` of the body
+    vjp     (g, out, *params) -> a gradient or None for each tensor input; it may name only those that it needs.
+            Of one output, cotangents `g` and outputs `out` are given plainly, of several as tuples; a missing cotangent
+            as zeros. Without it, it is `jax.vjp` of the body
     aux     how many trailing outputs of the body only the derivative reads
     saves   PyTorch saves tensors here, so a second backward pass is refused even if ours reads no array
     name    what PyTorch calls the derivative, where that is not the row's own name
@@ -232,8 +233,9 @@ class InputType(Protocol):
 class Check:
     """What is checked of the arguments of a row, beside what its body refuses.
 
-    elements  *params -> bool array, true where one is bad, or `Misses` or `Failures` (see `_findings`); None if that
-              depends on types only. It runs with the row, and the error comes where values are read
+    elements  *params, or those that it needs -> bool array, true where one is bad, or `Misses` or `Failures` (see
+              `_findings`); None if that depends on types only. It runs with the row, and the error comes where values
+              are read
     text      of the error for bad elements
     error     its class
     limits    called with the `Scalar`s as given; raises if one is out of range
@@ -272,6 +274,36 @@ class OpDef:
         return f"<op {self.name}>"
 
 
+_OF_VJP = ("g", "out")
+
+
+def _of_all_params(function: AnyCallable, params: Sequence[Param], first: tuple[str, ...] = ()) -> AnyCallable:
+    """A function of `first` and all parameters of a row, of one that may name only those that it needs."""
+    names = [*first, *(p.name for p in params)]
+    defaults = {p.name: p.default for p in params}
+    own = inspect.signature(function).parameters.values()
+    if len(own) == len(names) or any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in own):
+        return function
+    unknown = [p.name for p in own if p.name not in names and p.default is p.empty]
+    if unknown:
+        raise TypeError(f"{function.__module__}.{function.__name__}: {', '.join(unknown)} are no parameters of its row")
+    wanted = [p.name for p in own if p.name in names and p.kind is not p.KEYWORD_ONLY]
+    by_keyword = [p.name for p in own if p.name in names and p.kind is p.KEYWORD_ONLY]
+
+    def call(*args: object, **kwargs: object) -> object:
+        arguments = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
+        return function(*[arguments[name] for name in wanted], **{name: arguments[name] for name in by_keyword})
+
+    return call
+
+
+def _native_of_all_params(native: Native, params: Sequence[Param]) -> Native:
+    vjp = native.vjp and _of_all_params(native.vjp, params, _OF_VJP)
+    return replace(
+        native, serves=_of_all_params(native.serves, params), impl=_of_all_params(native.impl, params), vjp=vjp
+    )
+
+
 # no cell: filled when the library is imported
 TABLE: dict[str, OpDef] = {}
 
@@ -279,7 +311,7 @@ TABLE: dict[str, OpDef] = {}
 def defop(
     name: str | None = None,
     *,
-    dims: Rule | None = None,
+    dims: Rule | OfShapes | None = None,
     outputs: Sequence[str] = (),
     types: Types | None = None,
     derivative: Derivative = Derivative(),
@@ -310,15 +342,15 @@ def defop(
             row_name,
             impl,
             params,
-            dims=dims,
+            dims=dims and rule_of(dims),
             outputs=tuple(outputs),
             types=own_types,
-            derivative=derivative,
+            derivative=replace(derivative, vjp=derivative.vjp and _of_all_params(derivative.vjp, params, _OF_VJP)),
             public=named,
             shards=shards,
             view=view,
-            check=check,
-            native=tuple(native),
+            check=replace(check, elements=check.elements and _of_all_params(check.elements, params)),
+            native=tuple(_native_of_all_params(one, params) for one in native),
             host=host,
             doc=inspect.getdoc(impl) or "",
         )

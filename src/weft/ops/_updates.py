@@ -93,7 +93,7 @@ def each(
     *,
     maximize: bool,
     weight_decay: Scalar = 0.0,
-    shrink_rate: Scalar | None = None,
+    shrink: Scalar | None = None,
     facts: Sequence[Arrays] = ((),),
     age: Sequence[int] = (),
 ) -> list[Array]:
@@ -101,8 +101,8 @@ def each(
 
     `rule(p, g, *facts, *state)` returns a new parameter and its new state, all in the wide type; an empty list of
     states is given as None. `facts[age[i]]` are the values that depend on the step count of parameter `i`.
-    `weight_decay` adds the gradient of an L2 penalty; with a `shrink_rate` it instead multiplies the parameter by
-    `1 - shrink_rate * weight_decay`.
+    `weight_decay` adds the gradient of an L2 penalty; with a `shrink` it instead multiplies the parameter by
+    `1 - shrink * weight_decay`.
     """
 
     @jit  # parameters of one type and shape share one trace
@@ -113,10 +113,10 @@ def each(
         # roundings.
         g = wide(grad).astype(p.dtype)
         g = -g if maximize else g
-        if shrink_rate is None:
+        if shrink is None:
             g = g + rounded(weight_decay, p) * p
         else:
-            p = p * rounded(1 - double(shrink_rate) * weight_decay, p)
+            p = p * rounded(1 - double(shrink) * weight_decay, p)
         results = rule(p, g, *of_age, *state)
         return [None if x is None or was is None else narrow(x, was) for x, was in zip(results, old, strict=True)]
 

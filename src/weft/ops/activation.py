@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from weft.errors import DTypeError, OutOfRangeError, ShapeError, UnsupportedDTypeError, ValueRangeError
 from weft.ops._autocast import Cast
-from weft.ops._dims import Factors, Sizes, Static, along, pointwise
+from weft.ops._dims import Factors, Sizes, along, pointwise
 from weft.ops._draws import each_element
 from weft.ops._kinds import Array, Dim, DTypeArg, Key, Real, Scalar
 from weft.ops._neural import like, require_float, size_of
@@ -43,8 +43,7 @@ def _at_most_zero(x: Array) -> Array:
     return jnp.where(x > 0, jnp.zeros_like(x), x)
 
 
-def _relu_vjp(g: Array, out: Array, input: Array) -> tuple[Array]:
-    del input
+def _relu_vjp(g: Array, out: Array) -> tuple[Array]:
     return (jnp.where(out <= 0, jnp.zeros_like(g), g),)
 
 
@@ -127,8 +126,7 @@ def _gelu_slope(x: Array, approximate: str) -> Array:
     return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * _TANH_SCALE * (1 + 3 * 0.044715 * x * x)
 
 
-def _gelu_vjp(g: Array, out: Array, input: Array, approximate: str = "none") -> tuple[Array]:
-    del out
+def _gelu_vjp(g: Array, input: Array, approximate: str) -> tuple[Array]:
     return ((wide(g) * _gelu_slope(wide(input), approximate)).astype(input.dtype),)
 
 
@@ -240,8 +238,7 @@ def threshold(input: Array, threshold: Scalar, value: Scalar) -> Array:
     return jnp.where(input <= like(threshold, input), like(value, input), input)
 
 
-def _prelu_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
-    del static
+def _prelu_dims(shapes: Sequence[Sizes]) -> Factors:
     letters = tuple(range(len(shapes[0])))
     per_channel = len(letters) > 1 and shapes[1] == (shapes[0][1],)
     weight = (1,) if per_channel else ("weight",) * len(shapes[1])
@@ -323,8 +320,7 @@ def softmax(input: Array, dim: Dim, dtype: DTypeArg = None) -> Array:
     return jax.nn.softmax(wide(x), axis=dim).astype(x.dtype) if x.ndim else jnp.ones_like(x)
 
 
-def _log_softmax_vjp(g: Array, out: Array, input: Array, dim: Dim, dtype: DTypeArg = None) -> tuple[Array]:
-    del dtype
+def _log_softmax_vjp(g: Array, out: Array, input: Array, dim: Dim) -> tuple[Array]:
     if not input.ndim:
         return (jnp.zeros_like(input),)
     g = wide(g)

@@ -60,12 +60,10 @@ def _attention_vjp(
     query: Array,
     key: Array,
     value: Array,
-    attn_mask: Array | None = None,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
+    attn_mask: Array | None,
+    is_causal: bool,
+    scale: float | None,
 ) -> tuple[Array | None, ...]:
-    del enable_gqa
     attended, logsumexp = out
     return gradients(g, attended, logsumexp, query, key, value, attn_mask, is_causal, attention_scale(query, scale))
 
@@ -133,15 +131,11 @@ def _attention_dropout_vjp(
     query: Array,
     key: Array,
     value: Array,
-    attn_mask: Array | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-    *,
-    rng: Key,
+    attn_mask: Array | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
 ) -> tuple[Array | None, ...]:
-    del rng, enable_gqa
     y, logsumexp, kept = out
     factor = attention_scale(query, scale)
     return gradients(

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.ops import _jax
-from weft.ops._dims import Factors, Sizes, Static
+from weft.ops._dims import Factors, Sizes
 from weft.ops._kinds import Array, Arrays
 from weft.ops._table import INTERNAL, NO_ARITHMETIC, defop
 
 
-def _each_itself(shapes: Sequence[Sizes], static: Static) -> Factors:
+def _each_itself(shapes: Sequence[Sizes]) -> Factors:
     """For rows whose outputs are their inputs."""
-    del static
     letters = [tuple((at, dim) for dim in range(len(shape))) for at, shape in enumerate(shapes)]
     return Factors(tuple(letters), tuple(letters), separate=True)
 

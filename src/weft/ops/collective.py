@@ -46,8 +46,7 @@ def _require_derivative(name: str, reduce_type: str) -> None:
         )
 
 
-def _reduce_vjp(g: Array, out: Array, input: Array, reduce_type: str, groups: Groups) -> list[Array]:
-    del out, input
+def _reduce_vjp(g: Array, reduce_type: str, groups: Groups) -> list[Array]:
     _require_derivative("all_reduce", reduce_type)
     return [g if runs_alone() else reduced(g, reduce_type, groups)]
 
@@ -58,8 +57,7 @@ def all_reduce(input: Array, reduce_type: str, groups: Groups = None) -> Array:
     return input if runs_alone() else reduced(input, reduce_type, groups)
 
 
-def _gather_vjp(g: Array, out: Array, input: Array, dim: Dim, size: int, groups: Groups) -> list[Array]:
-    del out, input
+def _gather_vjp(g: Array, dim: Dim, size: int, groups: Groups) -> list[Array]:
     return [g if runs_alone() else _scattered(g, "sum", dim, size, groups)]
 
 
@@ -70,10 +68,7 @@ def all_gather(input: Array, dim: Dim, size: int, groups: Groups = None) -> Arra
     return input if runs_alone() else lax.all_gather(input, AXIS, axis=dim, axis_index_groups=groups, tiled=True)
 
 
-def _scatter_vjp(
-    g: Array, out: Array, input: Array, reduce_type: str, dim: Dim, size: int, groups: Groups
-) -> list[Array]:
-    del out, input
+def _scatter_vjp(g: Array, reduce_type: str, dim: Dim, size: int, groups: Groups) -> list[Array]:
     _require_derivative("reduce_scatter", reduce_type)
     if runs_alone():
         return [g]
@@ -119,8 +114,7 @@ def collective_permute(input: Array, pairs: tuple[tuple[int, int], ...]) -> Arra
     return lax.ppermute(input, AXIS, pairs)
 
 
-def _broadcast_vjp(g: Array, out: Array, input: Array, root: int, groups: Groups) -> list[Array]:
-    del out, input
+def _broadcast_vjp(g: Array, root: int, groups: Groups) -> list[Array]:
     if runs_alone():
         return [g]
     total = reduced(g, "sum", groups)

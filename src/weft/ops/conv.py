@@ -23,8 +23,6 @@ from weft.ops._neural import as_ntuple, first_empty, margins, ntuple, per_channe
 from weft.ops._table import INTERNAL, LOWERED, NO_ARITHMETIC, Derivative, OpDef, Public, Shards, defop
 from weft.ops._type_names import c_name, scalar_name
 
-Pairs = Sequence[tuple[int, int]]
-
 _TRANSPOSED = replace(LOWERED, autocast=PerDevice(cpu=Cast.FLOAT32, accelerator=Cast.LOWER))
 
 
@@ -309,8 +307,7 @@ def _pairs(*values: Arg) -> tuple[Shape, ...]:
     return pairs
 
 
-def _first_whole(shapes: Sequence[Sizes], static: Static) -> Factors:
-    del static
+def _first_whole(shapes: Sequence[Sizes]) -> Factors:
     lead = ("batch",) if len(shapes[0]) == 4 else ()
     return Factors(((*lead, "in", 0, 1),), ((*lead, "block", "place"),), frozenset({"in", 0, 1}))
 
@@ -352,8 +349,7 @@ def _check_fold(x: Array, output_size: Shape, kernel: Shape, *steps: Shape) -> N
         )
 
 
-def _columns_whole(shapes: Sequence[Sizes], static: Static) -> Factors:
-    del static
+def _columns_whole(shapes: Sequence[Sizes]) -> Factors:
     lead = ("batch",) if len(shapes[0]) == 3 else ()
     return Factors(((*lead, "block", "place"),), ((*lead, "in", 0, 1),), frozenset({"block", "place", "in", 0, 1}))
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from weft._base.dtype import FLOAT, INTEGER
 from weft.errors import DTypeError, ShapeError
-from weft.ops._dims import Factors, Sizes, Static
+from weft.ops._dims import Factors, Sizes
 from weft.ops._kinds import Array, Arrays, Operand, Whole
 from weft.ops._rows import category, require
 from weft.ops._shape_dims import fresh
@@ -17,8 +17,7 @@ from weft.ops._table import COMMON_TYPE, INTERNAL, NO_DERIVATIVE, OTHER_OUT, Pub
 from weft.ops._type_names import scalar_name
 
 
-def _isin_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
-    del static
+def _isin_dims(shapes: Sequence[Sizes]) -> Factors:
     elements, tested = (tuple(f"{n}:{d}" for d in range(len(s))) for n, s in enumerate(shapes))
     return Factors((elements, tested), (elements,), frozenset(tested))
 
@@ -56,8 +55,8 @@ def histogram_counts(input: Array, edges: Array, weight: Array | None = None, *,
     return _counts(input.reshape(-1, 1), [edges], weight, density)
 
 
-def _cells(shapes: Sequence[Sizes], static: Static) -> Factors:
-    return fresh(shapes[0][-1])(shapes, static)
+def _cells(shapes: Sequence[Sizes]) -> Factors:
+    return fresh(shapes[0][-1])(shapes)
 
 
 @defop(dims=_cells, derivative=NO_DERIVATIVE, public=INTERNAL)

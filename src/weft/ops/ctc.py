@@ -14,16 +14,15 @@ import numpy as np
 
 from weft.errors import DomainError, ShapeError, UnsupportedDTypeError
 from weft.ops._autocast import CPU_FLOAT32
-from weft.ops._dims import Factors, Sizes, Static
+from weft.ops._dims import Factors, Sizes
 from weft.ops._findings import namespace
 from weft.ops._kinds import Array, Arrays, HostArray, Whole
 from weft.ops._table import INTERNAL, Check, Derivative, Types, defop
 from weft.ops._type_names import scalar_name
 
 
-def _ctc_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
+def _ctc_dims(shapes: Sequence[Sizes]) -> Factors:
     """Time, classes and labels are whole; so is the batch if all targets are in one vector."""
-    del static
     joined = len(shapes[1]) == 1
     targets = ("label",) if joined else ("batch", "label")
     whole = {"time", "class", "label", "batch"} if joined else {"time", "class", "label"}
@@ -122,15 +121,8 @@ def _check(log_probs: Array, targets: Array, input_lengths: Array, target_length
 
 
 def _bad_ctc(
-    log_probs: Array,
-    targets: Array,
-    input_lengths: Array,
-    target_lengths: Array,
-    longest: int,
-    blank: Whole = 0,
-    zero_infinity: bool = False,
+    log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, longest: int
 ) -> Array | HostArray:
-    del blank, zero_infinity
     labels = _labels(targets, target_lengths, longest)
     used = np.arange(longest) < target_lengths[:, None]
     odd_label = used & ((labels < 0) | (labels >= log_probs.shape[2]))

@@ -13,7 +13,7 @@ from weft._base.dtype import FLOAT
 from weft._base.types import Arg
 from weft.errors import DTypeError, LinAlgError, OutOfRangeError, ShapeError, UnsupportedDTypeError
 from weft.ops._autocast import CPU_FLOAT32
-from weft.ops._dims import Factors, NameOf, PartOf, Rule, Sizes, Static
+from weft.ops._dims import Factors, NameOf, OfShapes, PartOf, Sizes, Static
 from weft.ops._findings import Failures
 from weft.ops._kinds import Array
 from weft.ops._reduce import wide
@@ -51,14 +51,13 @@ def check_matrices(name: str, a: Array) -> None:
     check_floating(name, a)
 
 
-def batches(*tails: tuple[str, ...]) -> Rule:
+def batches(*tails: tuple[str, ...]) -> OfShapes:
     """The rule for batches of matrices: batch dims stay, matrices are whole; `tails` are the outputs' last dims.
 
     Those that are called "row" or "column" have the name of that dim of the matrix.
     """
 
-    def rule(shapes: Sequence[Sizes], static: Static) -> Factors:
-        del static
+    def rule(shapes: Sequence[Sizes]) -> Factors:
         batch = tuple(range(len(shapes[0]) - 2))
         outs = tuple((*batch, *(NameOf(x) if x in ("row", "column") else x for x in tail)) for tail in tails)
         return Factors(((*batch, "row", "column"),), outs, frozenset({"row", "column"}))
@@ -202,9 +201,8 @@ def matrix_power(input: Array, n: int) -> Array:
     return jnp.linalg.matrix_power(input, n)
 
 
-def _matrix_exp_vjp(g: Array, out: Array, input: Array) -> Array:
+def _matrix_exp_vjp(g: Array, input: Array) -> Array:
     """The gradient as a block of the exponential of a block matrix (Van Loan, 1978)."""
-    del out
     a = wide(input).mT.conj()
     blocks = jnp.block([[a, wide(g)], [jnp.zeros_like(a), a]])
     return jax.scipy.linalg.expm(blocks)[..., : a.shape[-1], a.shape[-1] :].astype(input.dtype)
@@ -312,8 +310,7 @@ def _factor(a: Array, upper: bool) -> Array:
     return jnp.linalg.cholesky(a, upper=upper)
 
 
-def _indefinite(input: Array, *, upper: bool = False) -> Failures:
-    del upper
+def _indefinite(input: Array) -> Failures:
     return Failures(definiteness(input))
 
 
@@ -343,7 +340,7 @@ _TALL = "The QR decomposition is not differentiable when mode='complete' and nro
 
 
 def _qr_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
-    factors = batches(ROWS, COLUMNS)(shapes, static)
+    factors = batches(ROWS, COLUMNS)(shapes)
     if static.get("mode") != "r":
         return factors
     return Factors(factors.ins, (("empty",), factors.outs[1]), factors.whole)
@@ -373,8 +370,7 @@ def geqrf(input: Array) -> Outs:
     return h.mT, tau
 
 
-def _reflector_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
-    del static
+def _reflector_dims(shapes: Sequence[Sizes]) -> Factors:
     batch = tuple(range(len(shapes[0]) - 2))
     ins = (*batch, "row", "column"), (*batch, "reflector")
     return Factors(ins, ((*batch, NameOf("row"), "i"),), frozenset({"row", "column", "reflector"}))

@@ -32,11 +32,8 @@ from weft.ops._table import (
 )
 from weft.ops._type_names import c_name, scalar_name
 
-_FUNCTIONAL = "nn.functional"
 
-
-def _linear_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
-    del static
+def _linear_dims(shapes: Sequence[Sizes]) -> Factors:
     lead, met = tuple(range(len(shapes[0]) - 1)), PartOf("in")
     out = ("out",) * (len(shapes[1]) - 1)
     result = (*lead, *out)
@@ -89,9 +86,9 @@ def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
     return y + bias
 
 
-def _bilinear_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
+def _bilinear_dims(shapes: Sequence[Sizes]) -> Factors:
     bias = ", o" * (len(shapes) - 3)
-    return einsum(f"... i, ... j, o i j{bias} -> ... o")(shapes, static)
+    return einsum(f"... i, ... j, o i j{bias} -> ... o")(shapes)
 
 
 @defop(
@@ -120,14 +117,8 @@ def _embedding_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
 
 
 def _embedding_vjp(
-    g: Array,
-    out: Array,
-    input: Array,
-    weight: Array,
-    padding_idx: Whole | None = None,
-    scale_grad_by_freq: bool = False,
+    g: Array, input: Array, weight: Array, padding_idx: Whole | None, scale_grad_by_freq: bool
 ) -> tuple[None, Array]:
-    del out
     rows, g = input.reshape(-1), wide(g.reshape(-1, g.shape[-1]))
     if scale_grad_by_freq:
         counts = jnp.zeros(weight.shape[0], g.dtype).at[rows].add(1, mode="drop")
@@ -137,8 +128,7 @@ def _embedding_vjp(
     return None, jnp.zeros(weight.shape, g.dtype).at[rows].add(g, mode="drop").astype(weight.dtype)
 
 
-def _bad_row(input: Array, weight: Array, *options: object, **named: object) -> Misses:
-    del options, named
+def _bad_row(input: Array, weight: Array) -> Misses:
     return outside_dim(input, weight, 0)
 
 
@@ -153,8 +143,7 @@ def row_numbers(input: Array, count: int) -> Array:
     return input
 
 
-def _rows_of_first(shapes: Sequence[Sizes], static: Static) -> Factors:
-    del static
+def _rows_of_first(shapes: Sequence[Sizes]) -> Factors:
     letters, *indices = [tuple((at, dim) for dim in range(len(shape))) for at, shape in enumerate(shapes)]
     return Factors((letters, *indices), (letters,), frozenset((*letters, *[x for dims in indices for x in dims])))
 
@@ -193,8 +182,7 @@ def embedding(input: Array, weight: Array, padding_idx: Whole | None = None, sca
     return jnp.take(weight, input, axis=0, mode="clip")
 
 
-def _one_hot_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
-    del static
+def _one_hot_dims(shapes: Sequence[Sizes]) -> Factors:
     letters = tuple(range(len(shapes[0])))
     return Factors((letters,), ((*letters, "class"),), frozenset({"class"}))
 

@@ -119,10 +119,7 @@ def _matrix_dims(x: jax.Array, dim: Dims) -> tuple[int, int]:
     return rows, columns
 
 
-def _has_no_singular_values(
-    A: Array, ord: Ord = "fro", dim: DimList = (-2, -1), keepdim: bool = False, *, dtype: DTypeArg = None
-) -> Failures | None:
-    del keepdim, dtype
+def _has_no_singular_values(A: Array, ord: Ord, dim: DimList) -> Failures | None:
     takes_them = ord == "nuc" or (not isinstance(ord, str) and abs(ord) == 2)
     return non_finite(jnp.moveaxis(A, dim, (-2, -1))) if takes_them else None
 
@@ -163,9 +160,8 @@ def matrix_norm(
     return out if keepdim else jnp.squeeze(out, (rows, columns))
 
 
-def _to_scalar_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
+def _to_scalar_dims(shapes: Sequence[Sizes]) -> Factors:
     """Inputs broadcast; the result has no dims."""
-    del static
     ndim = len(broadcast_shapes(*shapes))
     return Factors(tuple(tuple(range(ndim - len(s), ndim)) for s in shapes), ((),))
 

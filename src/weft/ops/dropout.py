@@ -22,8 +22,7 @@ def _require_probability(p: float) -> None:
         raise ValueRangeError(f"dropout probability has to be between 0 and 1, but got {p}")
 
 
-def _dropout_vjp(g: Array, out: Arrays, input: Array, p: Real = 0.5, whole_dims: int = 0, *, key: Key) -> tuple[Array]:
-    del key, whole_dims, input
+def _dropout_vjp(g: Array, out: Arrays, p: Real) -> tuple[Array]:
     return (_drop(g, out[1], p),)
 
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from weft.ops._dims import Factors, NameOf, Sizes, Static
+from weft.ops._dims import Factors, NameOf, Sizes
 from weft.ops._jax import jvp
 from weft.ops._kinds import Array, Arrays, Scalar
 from weft.ops._table import INTERNAL
@@ -78,8 +78,7 @@ def _pairs_jvp(count: int, largest: bool, niter: int, primals: Arrays, tangents:
     return (values, vectors), (by_values, by_vectors * signs)
 
 
-def _pair_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
-    del static
+def _pair_dims(shapes: Sequence[Sizes]) -> Factors:
     batch = tuple(range(len(shapes[0]) - 2))
     ins = tuple((*batch, *tail) for tail in (("row", "column"), ("row", "guess"), ("row", "column"))[: len(shapes)])
     return Factors(ins, ((*batch, "pair"), (*batch, NameOf("row"), "pair")), frozenset({"row", "column", "guess"}))

@@ -141,7 +141,7 @@ def _between(a: Array, b: Array, weight: Array) -> Array:
 # ---- quotients
 
 
-def _divide_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Array, Array]:
+def _divide_vjp(g: Array, input: Array, other: Array) -> tuple[Array, Array]:
     slope = -quotient(quotient(input, other), other)
     return unbroadcast(quotient(g, other), input), unbroadcast(g * slope, other)
 
@@ -316,9 +316,8 @@ def clamp_max(input: Array, max: Operand) -> Array:
 # ---- functions of two numbers
 
 
-def _atan2_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Array, Array]:
+def _atan2_vjp(g: Array, input: Array, other: Array) -> tuple[Array, Array]:
     """Gradients `x / r**2` and `-y / r**2`; 0 at the origin."""
-    del out
     square = input * input + other * other
     scaled = jnp.where(square == 0, 0, g / jnp.where(square == 0, 1, square))
     return unbroadcast(scaled * other, input), unbroadcast(-scaled * input, other)
@@ -347,16 +346,14 @@ def hypot(input: Array, other: Array) -> Array:
     return jnp.hypot(input, other)
 
 
-def _logaddexp_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Array, Array]:
+def _logaddexp_vjp(g: Array, input: Array, other: Array) -> tuple[Array, Array]:
     """Each input's gradient is its share of the sum of the two exponentials."""
-    del out
     share = lax.logistic(input - other)
     return unbroadcast(g * share, input), unbroadcast(g * (1 - share), other)
 
 
-def _logaddexp2_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Array, Array]:
+def _logaddexp2_vjp(g: Array, input: Array, other: Array) -> tuple[Array, Array]:
     """Each input's gradient is its share of the sum of the two powers."""
-    del out
     share = lax.logistic((input - other) * math.log(2))
     return unbroadcast(g * share, input), unbroadcast(g * (1 - share), other)
 
@@ -379,9 +376,8 @@ def logaddexp2(input: Array, other: Array) -> Array:
     return in_float32(jnp.logaddexp2, input, other)
 
 
-def _xlogy_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Array, Array]:
+def _xlogy_vjp(g: Array, input: Array, other: Array) -> tuple[Array, Array]:
     """Gradients `log(y)`, or 0 where x = 0 >= y, and `x / y`."""
-    del out
     still = (input == 0) & (other <= 0)
     log = jnp.where(still, 0, jnp.log(jnp.where(still, 1, other)))
     return unbroadcast(g * log, input), unbroadcast(g * (input / other), other)
@@ -408,9 +404,8 @@ def copysign(input: Array, other: Operand) -> Array:
     return magnitude * jnp.where(jnp.signbit(other), -1, 1).astype(input.dtype)
 
 
-def _nextafter_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Array, Array]:
+def _nextafter_vjp(g: Array, input: Array, other: Array) -> tuple[Array, Array]:
     """The gradient of `input`, as if the result were `input`; equal inputs get none."""
-    del out
     return unbroadcast(jnp.where(input == other, 0, g), input), jnp.zeros_like(other)
 
 

@@ -51,17 +51,7 @@ def _check(input: Array, weight: Array, offsets: Array | None, each: Array | Non
         )
 
 
-def _bad_bag(
-    input: Array,
-    weight: Array,
-    offsets: Array | None = None,
-    per_sample_weights: Array | None = None,
-    mode: str = "mean",
-    include_last_offset: bool = False,
-    padding_idx: Whole | None = None,
-    scale_grad_by_freq: bool = False,
-) -> FirstOf:
-    del per_sample_weights, mode, include_last_offset, padding_idx, scale_grad_by_freq
+def _bad_bag(input: Array, weight: Array, offsets: Array | None) -> FirstOf:
     rows = outside(input, weight.shape[0], "")
     if offsets is None or not offsets.size:
         return FirstOf((rows,), (_BAD_ROW,))

@@ -194,9 +194,8 @@ def rad2deg(input: Array) -> Array:
     return in_float32(lambda x: x * (180 / math.pi), input)
 
 
-def _logit_vjp(g: Array, out: Array, input: Array, eps: Scalar | None = None) -> tuple[Array]:
+def _logit_vjp(g: Array, input: Array, eps: Scalar | None) -> tuple[Array]:
     """`1 / (x * (1 - x))`; outside of the bounds 0, or NaN if there are no bounds."""
-    del out
     low = 0 if eps is None else jnp.asarray(eps).astype(input.dtype)
     inside = (input >= low) & (input <= 1 - low)
     safe = jnp.where(inside, input, 0.5)
@@ -218,8 +217,7 @@ def logit(input: Array, eps: Scalar | None = None) -> Array:
     return in_float32(lambda x: jnp.log(x / (1 - x)), input)
 
 
-def _polygamma_vjp(g: Array, out: Array, n: int, input: Array) -> tuple[Array]:
-    del out
+def _polygamma_vjp(g: Array, n: int, input: Array) -> tuple[Array]:
     return (g * _polygamma(n + 1, input),)
 
 

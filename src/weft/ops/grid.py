@@ -27,9 +27,8 @@ BILINEAR, NEAREST, BICUBIC = range(3)
 ZEROS, BORDER, REFLECTION = range(3)
 
 
-def _sampler_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
+def _sampler_dims(shapes: Sequence[Sizes]) -> Factors:
     """Batch, channels and points may be split; the image is whole."""
-    del static
     space = len(shapes[0]) - 2
     image = tuple(f"image:{d}" for d in range(space))
     points = tuple(range(space))

@@ -28,7 +28,7 @@ from weft.ops._index import (
     rows,
     wrapped,
 )
-from weft.ops._kinds import Array, Dim, Filling, Operand, Scalar
+from weft.ops._kinds import Array, Dim, Filling, Scalar
 from weft.ops._rows import factor
 from weft.ops._table import IN_PLACE, INTERNAL, NO_ARITHMETIC, Arithmetic, Check, Derivative, Public, Types, defop
 from weft.ops._type_names import c_name, scalar_name
@@ -93,8 +93,7 @@ def _require_addable(input: Array, dim: int, index: Array, source: Array) -> Non
         )
 
 
-def _index_add_check(input: Array, dim: Dim, index: Array, source: Array, *, alpha: Scalar = 1) -> Misses:
-    del source, alpha
+def _index_add_check(input: Array, dim: Dim, index: Array) -> Misses:
     return outside_dim(index, input, dim)
 
 
@@ -140,16 +139,12 @@ def _require_copyable(input: Array, dim: int, index: Array, source: Array) -> No
         )
 
 
-def _index_copy_check(input: Array, dim: Dim, index: Array, source: Array) -> Misses:
-    del source
+def _index_copy_check(input: Array, dim: Dim, index: Array) -> Misses:
     return outside_dim(index, input, dim)
 
 
-def _index_copy_vjp(
-    g: Array, out: Array, input: Array, dim: Dim, index: Array, source: Array
-) -> tuple[Array | None, ...]:
+def _index_copy_vjp(g: Array, dim: Dim, index: Array, source: Array) -> tuple[Array | None, ...]:
     """The source's gradient is the result's gradient at its places, even where a later slice overwrote it."""
-    del out, input
     ref = _slices(g, dim, index)
     d_source = ref.get(**UNCHECKED).reshape(source.shape)
     return ref.set(0, **UNCHECKED).reshape(g.shape), None, d_source
@@ -176,16 +171,12 @@ def _real_into(input: Array, value: Array, message: str) -> Array:
     return converted(value, input.dtype)
 
 
-def _index_fill_check(input: Array, dim: Dim, index: Array, value: Operand) -> Misses:
-    del value
+def _index_fill_check(input: Array, dim: Dim, index: Array) -> Misses:
     return outside_dim(index, input, dim, negative=True)
 
 
-def _index_fill_vjp(
-    g: Array, out: Array, input: Array, dim: Dim, index: Array, value: Operand
-) -> tuple[Array | None, ...]:
+def _index_fill_vjp(g: Array, input: Array, dim: Dim, index: Array) -> tuple[Array | None, ...]:
     """The value's gradient counts each place once, even if the index repeats it."""
-    del out, value
     ref = _slices(jnp.zeros_like(g), dim, wrapped(index, extent(input, dim)))
     filled = ref.set(1, **UNCHECKED).reshape(g.shape)
     return g * (1 - filled), None, jnp.sum(g * filled)
@@ -216,16 +207,12 @@ def index_fill(input: Array, dim: Dim, index: Array, value: Filling) -> Array:
 # Elements of the flattened tensor
 
 
-def _put_check(input: Array, index: Array, source: Array, accumulate: bool = False) -> Misses:
-    del source, accumulate
+def _put_check(input: Array, index: Array) -> Misses:
     return outside_elements(index, input)
 
 
-def _put_vjp(
-    g: Array, out: Array, input: Array, index: Array, source: Array, accumulate: bool = False
-) -> tuple[Array | None, ...]:
+def _put_vjp(g: Array, input: Array, index: Array, source: Array, accumulate: bool) -> tuple[Array | None, ...]:
     """The source's gradient is the result's gradient at its places, as for `index_put`."""
-    del out
     ref = g.reshape(-1).at[wrapped(index.reshape(-1), input.size)]
     d_input = g if accumulate else ref.set(0, **UNCHECKED).reshape(g.shape)
     return d_input, None, ref.get(**UNCHECKED).reshape(source.shape)

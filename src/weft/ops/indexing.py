@@ -47,9 +47,8 @@ def _selects(shapes: Sequence[Sizes], static: Static) -> Factors:
     return Factors((ins, (PartOf("index"),) * len(shapes[1])), (out,))
 
 
-def _flat_read(shapes: Sequence[Sizes], static: Static) -> Factors:
+def _flat_read(shapes: Sequence[Sizes]) -> Factors:
     """Any element may be read, so the input is whole; output dims are those of the index."""
-    del static
     ins = tuple(f"in:{d}" for d in range(len(shapes[0])))
     index = tuple(range(len(shapes[1])))
     return Factors((ins, index), (index,), frozenset(ins))
@@ -58,7 +57,7 @@ def _flat_read(shapes: Sequence[Sizes], static: Static) -> Factors:
 def _gathers(shapes: Sequence[Sizes], static: Static) -> Factors:
     """The index's dims stay, with the names of both; all but `dim` are split with the input's of equal size."""
     if static["dim"] is None or len(shapes[0]) != len(shapes[1]):
-        return _flat_read(shapes, static)
+        return _flat_read(shapes)
     pairs = list(zip(*shapes, strict=True))
     shared = [d != static["dim"] and a == b for d, (a, b) in enumerate(pairs)]
     ins = tuple(d if same else NameOf(d) for d, same in enumerate(shared))
@@ -71,7 +70,7 @@ def _takes_along(shapes: Sequence[Sizes], static: Static) -> Factors:
     """As `_gathers`; if `dim` is None, inputs and result are flat."""
     if static["dim"] is not None:
         return _gathers(shapes, static)
-    flat = _flat_read(shapes, static)
+    flat = _flat_read(shapes)
     return Factors(flat.ins, (("flat",),), frozenset(letter for dims in flat.ins for letter in dims))
 
 
@@ -152,24 +151,14 @@ def index(input: Array, indices: Arrays, spec: tuple[int, ...]) -> Array:
     return input.at[_advanced(indices, spec, input.shape)].get(**UNCHECKED)
 
 
-def _index_put_check(
-    input: Array, indices: Arrays, values: Array, spec: tuple[int, ...], accumulate: bool = False
-) -> Misses:
-    del values, accumulate
+def _index_put_check(input: Array, indices: Arrays, spec: tuple[int, ...]) -> Misses:
     return _any_outside(input, indices, spec)
 
 
 def _index_put_vjp(
-    g: Array,
-    out: Array,
-    input: Array,
-    indices: Arrays,
-    values: Array,
-    spec: tuple[int, ...],
-    accumulate: bool = False,
+    g: Array, input: Array, indices: Arrays, values: Array, spec: tuple[int, ...], accumulate: bool
 ) -> tuple[Array | tuple[None, ...], ...]:
     """The gradient of `values` is the result's gradient at their places, even where a later one overwrote them."""
-    del out
     ref = g.at[_advanced(indices, spec, input.shape)]
     read = ref.get(**UNCHECKED)
     lead = read.ndim - values.ndim
@@ -213,8 +202,7 @@ def index_put(input: Array, indices: Arrays, values: Array, spec: tuple[int, ...
 # One index per cell
 
 
-def _gather_check(input: Array, dim: Dim, index: Array, *, sparse_grad: bool = False) -> Misses:
-    del sparse_grad
+def _gather_check(input: Array, dim: Dim, index: Array) -> Misses:
     return outside_dim(index, input, dim)
 
 

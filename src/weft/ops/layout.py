@@ -171,7 +171,7 @@ def repeat(input: Array, repeats: Shape) -> Array:
 
 
 def _interleave_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
-    return fresh(1)(shapes, static) if static.get("dim") is None else along(shapes, static)
+    return fresh(1)(shapes) if static.get("dim") is None else along(shapes, static)
 
 
 @moves(dims=_interleave_dims, public=INTERNAL)
@@ -284,7 +284,7 @@ def _diagonal_matrix(values: Array, offset: int) -> Array:
     return matrix.at[..., rows, rows + offset].set(values)
 
 
-@moves(dims=lambda shapes, static: fresh(3 - len(shapes[0]))(shapes, static))
+@moves(dims=lambda shapes, static: fresh(3 - len(shapes[0]))(shapes))
 def diag(input: Array, diagonal: int = 0) -> Array:
     """The diagonal of a matrix, or the matrix with this diagonal."""
     if input.ndim not in (1, 2):

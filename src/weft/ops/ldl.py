@@ -11,7 +11,7 @@ from jax import lax
 
 from weft._base.dtype import COMPLEX, INTEGER
 from weft.errors import DTypeError, LinAlgError, ShapeError
-from weft.ops._dims import Factors, NameOf, Sizes, Static, broadcast_shapes
+from weft.ops._dims import Factors, NameOf, Sizes, broadcast_shapes
 from weft.ops._findings import Failures
 from weft.ops._kinds import Array
 from weft.ops._rows import category
@@ -216,8 +216,7 @@ def _divided(factors: Array, second: Array, double: Array, B: Array, hermitian: 
     return jnp.where(double[:, None], paired, B / jnp.where(double, 1, diagonal)[:, None])
 
 
-def _solve_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
-    del static
+def _solve_dims(shapes: Sequence[Sizes]) -> Factors:
     ndim = max(len(shapes[0]), len(shapes[2])) - 2
     ins = tuple(
         (*range(ndim - len(s) + len(tail), ndim), *tail)

@@ -102,7 +102,7 @@ def tensordot(a: Array, b: Array, dims_a: tuple[int, ...], dims_b: tuple[int, ..
     return jnp.tensordot(a, b, (dims_a, dims_b))
 
 
-@defop(dims=lambda shapes, static: fresh(max(map(len, shapes)))(shapes, static), types=COMMON_TYPE)
+@defop(dims=lambda shapes, static: fresh(max(map(len, shapes)))(shapes), types=COMMON_TYPE)
 def kron(input: Array, other: Array) -> Array:
     """Every element of `input` times the whole of `other`, as blocks."""
     ndim = max(input.ndim, other.ndim)
@@ -176,9 +176,8 @@ def _distances(x1: Array, x2: Array, p: float) -> Array:
     return jnp.sum(size, -1) if p == 1 else jnp.sum(size**p, -1) ** (1 / p)
 
 
-def _cdist_vjp(g: Array, out: Array, x1: Array, x2: Array, p: float, compute_mode: str | None) -> tuple[Array, Array]:
+def _cdist_vjp(g: Array, out: Array, x1: Array, x2: Array, p: float) -> tuple[Array, Array]:
     """The gradient: 0 where rows are equal, else `sign(d) * (|d| / distance) ** (p - 1)`; at inf, to the maximum."""
-    del compute_mode
     diff = _differences(x1, x2)
     far = (out != 0)[..., None]
     # Rows that are equal have distance 0 and gradient 0, as in PyTorch; dividing by 1 keeps NaN out.

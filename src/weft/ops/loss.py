@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from weft._base.types import Arg
 from weft.errors import DTypeError, IndexDomainError, ShapeError, ValueRangeError
 from weft.ops._dims import Factors, Sizes, Static, pointwise
 from weft.ops._findings import Beyond, Misses, misses
@@ -171,15 +170,7 @@ def _cross_entropy_vjp(
     return g_input.astype(input.dtype), g_target, None if weight is None else jnp.zeros_like(weight)
 
 
-def _bad_cross_entropy(
-    input: Array,
-    target: Array,
-    weight: Array | None = None,
-    ignore_index: Whole = -100,
-    reduction: str = "mean",
-    label_smoothing: Real = 0.0,
-) -> Misses | None:
-    del weight, reduction, label_smoothing
+def _bad_cross_entropy(input: Array, target: Array, ignore_index: Whole) -> Misses | None:
     return _out_of_bounds(target, input.shape[_class_dim(input)], ignore_index)
 
 
@@ -254,16 +245,7 @@ def cross_entropy_loss(
     return total.astype(result), norms
 
 
-def _bad_nll(
-    input: Array,
-    target: Array,
-    weight: Array | None = None,
-    size_average: bool | None = None,
-    ignore_index: Whole = -100,
-    reduce: bool | None = None,
-    reduction: str = "mean",
-) -> Misses | None:
-    del weight, size_average, reduce, reduction
+def _bad_nll(input: Array, target: Array, ignore_index: Whole) -> Misses | None:
     return _out_of_bounds(target, input.shape[_class_dim(input)], ignore_index)
 
 
@@ -329,8 +311,7 @@ def _require_classes(input: Array) -> None:
         )
 
 
-def _bad_multi_margin(input: Array, target: Array, *options: Arg, **named: Arg) -> Array:
-    del options, named
+def _bad_multi_margin(input: Array, target: Array) -> Array:
     return (target < 0) | (target >= (input.shape[-1] if input.ndim else 1))
 
 
@@ -383,8 +364,7 @@ def multi_margin_loss(
     return reduced(loss if target.ndim else loss[0], reduction, size_average, reduce)
 
 
-def _bad_multilabel(input: Array, target: Array, *options: Arg, **named: Arg) -> Array:
-    del options, named
+def _bad_multilabel(input: Array, target: Array) -> Array:
     return (target < -1) | (target >= max(input.shape[-1] if input.ndim else 1, 1))
 
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from weft._base.dtype import COMPLEX, FLOAT, INTEGER
 from weft.errors import DTypeError, ShapeError
 from weft.ops._autocast import ACCELERATOR_LOWER, ACCELERATOR_PROMOTE, Cast, PerDevice
-from weft.ops._dims import Factors, PartOf, Rule, Sizes, Static, broadcast_shapes, einsum
+from weft.ops._dims import Factors, OfShapes, PartOf, Sizes, broadcast_shapes, einsum
 from weft.ops._kernels.product import PRODUCT, added
 from weft.ops._kinds import Array, Arrays, Scalar
 from weft.ops._rows import alias, factor, require, require_scale
@@ -168,9 +168,9 @@ def outer(input: Array, vec2: Array) -> Array:
 alias(outer, "ger")
 
 
-def _inner_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
+def _inner_dims(shapes: Sequence[Sizes]) -> Factors:
     if not (shapes[0] and shapes[1]):
-        return einsum("... , ... -> ...")(shapes, static)
+        return einsum("... , ... -> ...")(shapes)
     a, b = ((*(f"{x}:{i}" for i in range(len(s) - 1)), PartOf("k")) for x, s in zip("ab", shapes, strict=True))
     return Factors((a, b), ((*a[:-1], *b[:-1]),))
 
@@ -192,11 +192,11 @@ def inner(input: Array, other: Array) -> Array:
     return jnp.inner(input, other)
 
 
-def _matmul_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
+def _matmul_dims(shapes: Sequence[Sizes]) -> Factors:
     left = "k" if len(shapes[0]) == 1 else "... m k"
     right = "k" if len(shapes[1]) == 1 else "... k n"
     kept = "... " * ("..." in left + right) + "m " * ("m" in left) + "n" * ("n" in right)
-    return einsum(f"{left}, {right} -> {kept}", product=True)(shapes, static)
+    return einsum(f"{left}, {right} -> {kept}", product=True)(shapes)
 
 
 def _check_matmul(a: Array, b: Array) -> None:
@@ -247,12 +247,12 @@ def _added(input: Array, term: Array, beta: Scalar, alpha: Scalar) -> Array:
     return start + (term if isinstance(alpha, int) else factor(alpha, term).astype(term.dtype) * term)
 
 
-def _added_dims(out: str, *terms: str) -> Rule:
+def _added_dims(out: str, *terms: str) -> OfShapes:
     """The rule of a product with these terms, where a first input broadcasts to the result."""
 
-    def rule(shapes: Sequence[Sizes], static: Static) -> Factors:
+    def rule(shapes: Sequence[Sizes]) -> Factors:
         start = out.split()[len(out.split()) - len(shapes[0]) :]
-        return einsum(f"{', '.join((' '.join(start), *terms))} -> {out}", product=True)(shapes, static)
+        return einsum(f"{', '.join((' '.join(start), *terms))} -> {out}", product=True)(shapes)
 
     return rule
 
@@ -340,8 +340,7 @@ def _check_chain(shapes: Sequence[Sizes]) -> None:
             raise ShapeError(f"multi_dot(): {pair} cannot be multiplied")
 
 
-def _chain_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
-    del static
+def _chain_dims(shapes: Sequence[Sizes]) -> Factors:
     _check_chain(shapes)
     met = [PartOf(i) for i in range(1, len(shapes))]
     rows = ("rows",) * (len(shapes[0]) - 1)

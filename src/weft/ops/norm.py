@@ -84,15 +84,8 @@ def _trailing(shapes: Sequence[Sizes], static: Static) -> Factors:
 
 
 def _layer_norm_vjp(
-    g: Array,
-    out: Arrays,
-    input: Array,
-    normalized_shape: Shape,
-    weight: Array | None = None,
-    bias: Array | None = None,
-    eps: Real = 1e-5,
+    g: Array, out: Arrays, input: Array, normalized_shape: Shape, weight: Array | None, bias: Array | None
 ) -> tuple[Array | None, ...]:
-    del eps
     _, mean, rstd = out
     axes = _last_axes(input, normalized_shape)
     rows = tuple(range(axes[0]))
@@ -128,14 +121,8 @@ def layer_norm(
 
 
 def _rms_norm_vjp(
-    g: Array,
-    out: Arrays,
-    input: Array,
-    normalized_shape: Shape,
-    weight: Array | None = None,
-    eps: Real | None = None,
+    g: Array, out: Arrays, input: Array, normalized_shape: Shape, weight: Array | None
 ) -> tuple[Array | None, ...]:
-    del eps
     rstd = out[1]
     axes = _last_axes(input, normalized_shape)
     g, normal = wide(g), wide(input) * rstd
@@ -163,9 +150,8 @@ def rms_norm(
     return (y if weight is None else y * wide(weight)).astype(input.dtype), rstd
 
 
-def _channels(shapes: Sequence[Sizes], static: Static) -> Factors:
+def _channels(shapes: Sequence[Sizes]) -> Factors:
     """Parameters match dim 1, the only dim that may be split."""
-    del static
     letters = tuple(range(len(shapes[0])))
     return Factors((letters, *((1,) for _ in shapes[1:])), (letters, (1,), (1,)), frozenset(letters) - {1})
 
@@ -202,13 +188,10 @@ def _batch_norm_vjp(
     input: Array,
     running_mean: Array | None,
     running_var: Array | None,
-    weight: Array | None = None,
-    bias: Array | None = None,
-    momentum: Scalar = 0.1,
-    eps: Real = 1e-5,
-    per_instance: bool = False,
+    weight: Array | None,
+    bias: Array | None,
+    per_instance: bool,
 ) -> tuple[Array | None, ...]:
-    del momentum, eps
     *_, mean, rstd = out
     normal = (wide(input) - mean) * rstd
     g_normal, g_weight, g_bias = _affine_vjp(wide(g[0]), normal, weight, bias)
@@ -258,8 +241,8 @@ def batch_norm_train(
     return y, *updated_statistics(running_mean, running_var, *of_batch, momentum, count), mean, rstd
 
 
-def _channels_eval(shapes: Sequence[Sizes], static: Static) -> Factors:
-    factors = _channels(shapes, static)
+def _channels_eval(shapes: Sequence[Sizes]) -> Factors:
+    factors = _channels(shapes)
     return Factors(factors.ins, factors.outs[:1])
 
 
@@ -287,15 +270,8 @@ def _grouped(x: Array, num_groups: int) -> Array:
 
 
 def _group_norm_vjp(
-    g: Array,
-    out: Arrays,
-    input: Array,
-    num_groups: int,
-    weight: Array | None = None,
-    bias: Array | None = None,
-    eps: Real = 1e-5,
+    g: Array, out: Arrays, input: Array, num_groups: int, weight: Array | None, bias: Array | None
 ) -> tuple[Array | None, ...]:
-    del eps
     _, mean, rstd = out
     normal = (_grouped(wide(input), num_groups) - mean) * rstd
     g_normal, g_weight, g_bias = _affine_vjp(wide(g), normal.reshape(input.shape), weight, bias)
@@ -322,8 +298,8 @@ def _check_groups(input: Array, num_groups: int, **vectors: Array | None) -> Non
             )
 
 
-def _group_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
-    factors = _channels_eval(shapes, static)
+def _group_dims(shapes: Sequence[Sizes]) -> Factors:
+    factors = _channels_eval(shapes)
     return Factors(factors.ins, factors.outs, frozenset(range(1, len(shapes[0]))))
 
 

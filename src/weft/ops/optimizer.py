@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from weft.ops._dims import Factors, PartOf, Sizes, Static
+from weft.ops._dims import Factors, PartOf, Sizes
 from weft.ops._kernels.optimizer import SGD
 from weft.ops._kinds import Array, Arrays, Scalar
 from weft.ops._table import INTERNAL, OWN_ARITHMETIC, defop
@@ -266,7 +266,7 @@ def muon_step(
         rate = double(lr) * _muon_ratio(p.shape, adjust_lr_fn)
         return p - rounded(rate, p) * wide(move), buffer
 
-    return each(rule, params, grads, (momentum_buffer,), maximize=False, weight_decay=weight_decay, shrink_rate=lr)
+    return each(rule, params, grads, (momentum_buffer,), maximize=False, weight_decay=weight_decay, shrink=lr)
 
 
 def _muon_ratio(shape: tuple[int, ...], adjust: str | None) -> float:
@@ -293,9 +293,8 @@ def _product(x: Array, y: Array) -> Array:
     return jnp.matmul(x, y, preferred_element_type=jnp.float32)
 
 
-def _flat(shapes: Sequence[Sizes], static: Static) -> Factors:
+def _flat(shapes: Sequence[Sizes]) -> Factors:
     """For vectors of one length that hold all parameters: no part can be computed alone, and there are no names."""
-    del static
     letters = tuple(tuple(PartOf(dim) for dim in range(len(shape))) for shape in shapes)
     return Factors(letters, (letters[0], ()), frozenset([0]))
 

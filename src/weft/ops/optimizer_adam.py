@@ -45,15 +45,7 @@ def adam_step(
     states = (exp_avg, exp_avg_sq, max_exp_avg_sq)
     shrink = lr if decoupled_weight_decay else None
     new = each(
-        rule,
-        params,
-        grads,
-        states,
-        maximize=maximize,
-        weight_decay=weight_decay,
-        shrink_rate=shrink,
-        facts=facts,
-        age=age,
+        rule, params, grads, states, maximize=maximize, weight_decay=weight_decay, shrink=shrink, facts=facts, age=age
     )
     return new + counts
 
@@ -132,15 +124,7 @@ def nadam_step(
     states = (exp_avg, exp_avg_sq)
     shrink = lr if decoupled_weight_decay else None
     new = each(
-        rule,
-        params,
-        grads,
-        states,
-        maximize=maximize,
-        weight_decay=weight_decay,
-        shrink_rate=shrink,
-        facts=facts,
-        age=age,
+        rule, params, grads, states, maximize=maximize, weight_decay=weight_decay, shrink=shrink, facts=facts, age=age
     )
     return new + products + counts
 
@@ -183,15 +167,7 @@ def radam_step(
     states = (exp_avg, exp_avg_sq)
     shrink = lr if decoupled_weight_decay else None
     new = each(
-        rule,
-        params,
-        grads,
-        states,
-        maximize=maximize,
-        weight_decay=weight_decay,
-        shrink_rate=shrink,
-        facts=facts,
-        age=age,
+        rule, params, grads, states, maximize=maximize, weight_decay=weight_decay, shrink=shrink, facts=facts, age=age
     )
     return new + counts
 

@@ -7,29 +7,26 @@ from functools import reduce
 
 import jax.numpy as jnp
 
-from weft.ops._dims import Factors, Sizes, Static
+from weft.ops._dims import Factors, Sizes
 from weft.ops._kinds import Array, Arrays, Scalar
 from weft.ops._table import INTERNAL, NO_DERIVATIVE, OWN_ARITHMETIC, Shards, defop
 from weft.ops._updates import double
 
 
-def _unscaled_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
+def _unscaled_dims(shapes: Sequence[Sizes]) -> Factors:
     """Gradients keep their dims; the two numbers after them have none."""
-    del static
     letters = _dims_of(shapes[:-2])
     return Factors((*letters, (), ()), (*letters, ()), separate=True)
 
 
-def _kept_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
+def _kept_dims(shapes: Sequence[Sizes]) -> Factors:
     """A number, then old and new arrays of the same dims."""
-    del static
     letters = _dims_of(shapes[1 : 1 + len(shapes) // 2])
     return Factors(((), *letters, *letters), letters, separate=True)
 
 
-def _scale_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
+def _scale_dims(shapes: Sequence[Sizes]) -> Factors:
     """Numbers only."""
-    del static
     return Factors(((),) * len(shapes), ((), ()))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from jax.scipy.special import digamma
 
 from weft._base.dtype import FLOAT
-from weft.ops._dims import Factors, Sizes, Static, pointwise
+from weft.ops._dims import Factors, Sizes, pointwise
 from weft.ops._kinds import Array, Arrays, Key
 from weft.ops._rows import require
 from weft.ops._table import NO_METHOD, OWN_ARITHMETIC, Derivative, Public, defop
@@ -103,9 +103,8 @@ def _gamma_jvp(primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
     return draws, gamma_slope(primals[0], draws) * tangents[0]
 
 
-def _standard_gamma_vjp(g: Array, out: Array, input: Array, *, key: Key) -> tuple[Array]:
+def _standard_gamma_vjp(g: Array, out: Array, input: Array) -> tuple[Array]:
     """As that of the body, without a second draw."""
-    del key
     return (g * gamma_slope(input, out),)
 
 
@@ -132,9 +131,8 @@ def dirichlet_grad(x: Array, alpha: Array, total: Array) -> Array:
     return _beta_slope(x, alpha, total - alpha)
 
 
-def _vectors(shapes: Sequence[Sizes], static: Static) -> Factors:
+def _vectors(shapes: Sequence[Sizes]) -> Factors:
     """The last dim holds one draw."""
-    del static
     letters = (*range(len(shapes[0]) - 1), "element")
     return Factors((letters,), (letters,), frozenset({"element"}))
 
@@ -159,9 +157,8 @@ def _dirichlet_jvp(primals: Arrays, tangents: Arrays) -> tuple[Array, Array]:
     return draws, moves - draws * moves.sum(-1, keepdims=True)
 
 
-def _dirichlet_vjp(g: Array, out: Array, input: Array, *, key: Key) -> tuple[Array]:
+def _dirichlet_vjp(g: Array, out: Array, input: Array) -> tuple[Array]:
     """As that of the body, without a second draw."""
-    del key
     return (_element_slopes(input, out) * (g - (out * g).sum(-1, keepdims=True)),)
 
 

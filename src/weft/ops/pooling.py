@@ -20,7 +20,7 @@ from jax.typing import DTypeLike
 from weft._base.dtype import from_numpy
 from weft.errors import DTypeError, OutOfRangeError, ShapeError, UnsupportedDTypeError, ValueRangeError
 from weft.ops._autocast import CPU_FLOAT32, Cast
-from weft.ops._dims import Factors, Sizes, Static, require_sizes, wrap_dim
+from weft.ops._dims import Factors, Sizes, require_sizes, wrap_dim
 from weft.ops._kinds import Array, HostArray, Ints, OutputSize, Shape, Whole
 from weft.ops._memory import require_room
 from weft.ops._neural import as_ntuple, first_empty, require_float
@@ -48,8 +48,7 @@ class Windows(NamedTuple):
 def _space_dims(n: int, outputs: int = 1) -> Callable[..., Factors]:
     """Leading dims pass through; the last `n` must be whole."""
 
-    def rule(shapes: Sequence[Sizes], static: Static) -> Factors:
-        del static
+    def rule(shapes: Sequence[Sizes]) -> Factors:
         letters = tuple(range(len(shapes[0])))
         return Factors((letters,), (letters,) * outputs, frozenset(letters[-n:]))
 

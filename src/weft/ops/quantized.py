@@ -80,18 +80,10 @@ def _levels(input: Array, scale: Array, zero_point: Array, axis: OwnDim | None) 
 
 
 def _straight_through(
-    grad: Array,
-    output: Array,
-    input: Array,
-    scale: Array,
-    zero_point: Array,
-    axis: OwnDim | None,
-    quant_min: Whole,
-    quant_max: Whole,
+    g: Array, input: Array, scale: Array, zero_point: Array, axis: OwnDim | None, quant_min: Whole, quant_max: Whole
 ) -> tuple[Array, None, None]:
-    del output
     levels = _levels(input, scale, zero_point, axis)
-    return jnp.where((levels >= quant_min) & (levels <= quant_max), grad, 0).astype(input.dtype), None, None
+    return jnp.where((levels >= quant_min) & (levels <= quant_max), g, 0).astype(input.dtype), None, None
 
 
 @defop(
@@ -150,8 +142,7 @@ def _summed(x: Array, w: Array, terms: int, largest: int, product: Callable[[Arr
     return total
 
 
-def _linear_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
-    del static
+def _linear_dims(shapes: Sequence[Sizes]) -> Factors:
     lead, met = tuple(range(len(shapes[0]) - 1)), PartOf("in")
     zeros = tuple([("out",) if s else () for s in shapes[3:]])
     return Factors(((*lead, met), ("out", met), (), *zeros), ((*lead, "out"),), product=True)

@@ -84,8 +84,7 @@ def _probabilities(input: Array, p: Array | None) -> Array:
     return p if jnp.issubdtype(p.dtype, jnp.inexact) else p.astype(jnp.float32)
 
 
-def _bernoulli_check(input: Array, p: Operand | None = None, *, key: Key) -> Array:
-    del key
+def _bernoulli_check(input: Array, p: Operand | None) -> Array:
     odds = _probabilities(input, p)
     return ~((odds >= 0) & (odds <= 1))
 
@@ -107,8 +106,7 @@ def bernoulli(input: Array, p: Operand | None = None, *, key: Key) -> Array:
     return jax.random.bernoulli(key, odds).astype(input.dtype)
 
 
-def _normal_sample_check(mean: Operand, std: Operand, *, dtype: DTypeArg, key: Key) -> Array | None:
-    del mean, dtype, key
+def _normal_sample_check(std: Operand) -> Array | None:
     return ~(std >= 0)
 
 
@@ -127,8 +125,7 @@ def normal_sample(mean: Operand, std: Operand, *, dtype: DTypeArg, key: Key) -> 
     return middle + spread * noise
 
 
-def _rates_check(input: Array, *, key: Key) -> Array:
-    del key
+def _rates_check(input: Array) -> Array:
     return ~(input >= 0)
 
 
@@ -154,9 +151,8 @@ def binomial(count: Array, prob: Array, *, key: Key) -> Array:
     return jax.random.binomial(key, *jax.lax.stop_gradient((count, prob)), shape, count.dtype)
 
 
-def _samples(shapes: Sequence[Sizes], static: Static) -> Factors:
+def _samples(shapes: Sequence[Sizes]) -> Factors:
     """The last dim, of categories, is replaced by one of samples."""
-    del static
     rows = tuple(range(len(shapes[0]) - 1))
     return Factors(((*rows, "choice"),), ((*rows, "sample"),), frozenset({"choice"}))
 
@@ -165,8 +161,7 @@ def _noise(shapes: Sequence[Sizes], static: Static) -> Sizes:
     return (*shapes[0][:-1], static["num_samples"]) if static["replacement"] else shapes[0]
 
 
-def _multinomial_check(input: Array, num_samples: int, replacement: bool = False, *, key: Key) -> Array:
-    del num_samples, replacement, key
+def _multinomial_check(input: Array) -> Array:
     return ~((input >= 0) & (input < inf)) | (input.sum(-1, keepdims=True) <= 0)
 
 

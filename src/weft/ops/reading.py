@@ -14,7 +14,7 @@ from weft._base.dtype import DType, from_numpy
 from weft.errors import DTypeError, ShapeError
 from weft.ops import _strides as strides
 from weft.ops._autocast import CPU_FLOAT32
-from weft.ops._dims import Factors, NameOf, Sizes, Static
+from weft.ops._dims import Factors, NameOf, Sizes
 from weft.ops._index import isolated
 from weft.ops._kinds import Array, DTypeArg, HostDType, Scalar, Shape
 from weft.ops._shape_dims import fresh
@@ -26,8 +26,7 @@ view_op = partial(defop, shards=IS_LINEAR)
 # --- complex numbers and their parts ---
 
 
-def _real_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
-    del static
+def _real_dims(shapes: Sequence[Sizes]) -> Factors:
     letters = tuple(range(len(shapes[0])))
     return Factors((letters,), ((*letters, "part"),))
 
@@ -62,8 +61,7 @@ def view_as_real(input: Array) -> Array:
     return _parts(input)
 
 
-def _complex_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
-    del static
+def _complex_dims(shapes: Sequence[Sizes]) -> Factors:
     letters = tuple(range(len(shapes[0])))
     return Factors((letters,), (letters[:-1],), frozenset(letters[-1:]))
 
@@ -167,8 +165,7 @@ def _retyped(input: Array, dtype: HostDType) -> Array:
     return _of_bytes(_bytes(input).reshape(*sizes, np.dtype(dtype).itemsize), dtype)
 
 
-def _retyped_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
-    del static
+def _retyped_dims(shapes: Sequence[Sizes]) -> Factors:
     letters = tuple(range(len(shapes[0])))
     return Factors((letters,), ((*letters[:-1], *map(NameOf, letters[-1:])),), frozenset(letters[-1:]))
 
@@ -211,7 +208,7 @@ def _strided_write(base: Array, value: Array, size: Shape, stride: Shape, storag
 
 
 @view_op(
-    dims=lambda shapes, static: fresh(len(static["size"]))(shapes, static),
+    dims=lambda shapes, static: fresh(len(static["size"]))(shapes),
     view=View(layout=strides.strided, write=_strided_write, spreads=True),
     derivative=Derivative(name="AsStrided"),
     public=INTERNAL,

@@ -89,8 +89,12 @@ def _over_all_steps(dz: Array, xs: Array) -> Array:
     return jnp.tensordot(dz, wide(xs), ((0, 1), (0, 1)))
 
 
-def _bias_gradient(dz: Array, bias: Array | None) -> Array | None:
-    return None if bias is None else jnp.sum(dz, (0, 1))
+def _of_parameters(
+    dx: Array, d_hidden: Array, input: Array, before: Array, bias_ih: Array | None, bias_hh: Array | None
+) -> tuple[Array | None, ...]:
+    """The gradients of weights and biases, from those of the projections of the input and of the states before."""
+    biases = (None if bias is None else jnp.sum(dz, (0, 1)) for dz, bias in ((dx, bias_ih), (d_hidden, bias_hh)))
+    return _over_all_steps(dx, input), _over_all_steps(d_hidden, before), *biases
 
 
 def _all_cast(arrays: Sequence[Array | None], like: Array) -> tuple[Array | None, ...]:
@@ -151,17 +155,9 @@ def _lstm_vjp(
     g_hr = None
     if weight_hr is not None:
         g_hr = _over_all_steps(dy, gates[..., -cells.shape[-1] :] * jnp.tanh(cells))
-    grads = (
-        dz @ wide(weight_ih),
-        dh,
-        dc,
-        _over_all_steps(dz, input),
-        _over_all_steps(dz, states_before(wide(ys), wide(h0), lengths, reverse)),
-        _bias_gradient(dz, bias_ih),
-        _bias_gradient(dz, bias_hh),
-        g_hr,
-    )
-    return (*_all_cast(grads, input), None)
+    before = states_before(wide(ys), wide(h0), lengths, reverse)
+    parameters = _of_parameters(dz, dz, input, before, bias_ih, bias_hh)
+    return (*_all_cast((dz @ wide(weight_ih), dh, dc, *parameters, g_hr), input), None)
 
 
 @defop(
@@ -259,15 +255,8 @@ def _gru_vjp(
 
     before = states_before(wide(ys), wide(h0), lengths, reverse)
     dh, (dx, d_hidden) = _loop(step, g_h, (g_y, gates, inner, before), lengths, not reverse)
-    grads = (
-        dx @ wide(weight_ih),
-        dh,
-        _over_all_steps(dx, input),
-        _over_all_steps(d_hidden, before),
-        _bias_gradient(dx, bias_ih),
-        _bias_gradient(d_hidden, bias_hh),
-    )
-    return (*_all_cast(grads, input), None)
+    parameters = _of_parameters(dx, d_hidden, input, before, bias_ih, bias_hh)
+    return (*_all_cast((dx @ wide(weight_ih), dh, *parameters), input), None)
 
 
 _ONE_STATE = {
@@ -345,15 +334,9 @@ def _rnn_vjp(
         return dz @ weight + (0 if live is None else jnp.where(live, 0, dh)), dz
 
     dh, dz = _loop(step, g_h, (g_y, wide(ys)), lengths, not reverse)
-    grads = (
-        dz @ wide(weight_ih),
-        dh,
-        _over_all_steps(dz, input),
-        _over_all_steps(dz, states_before(wide(ys), wide(h0), lengths, reverse)),
-        _bias_gradient(dz, bias_ih),
-        _bias_gradient(dz, bias_hh),
-    )
-    return (*_all_cast(grads, input), None)
+    before = states_before(wide(ys), wide(h0), lengths, reverse)
+    parameters = _of_parameters(dz, dz, input, before, bias_ih, bias_hh)
+    return (*_all_cast((dz @ wide(weight_ih), dh, *parameters), input), None)
 
 
 @defop(

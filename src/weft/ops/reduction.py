@@ -154,7 +154,7 @@ def hash_tensor(input: Array, dim: Dims = (), *, keepdim: bool = False, mode: in
     return jnp.expand_dims(result, over) if keepdim else result
 
 
-def _logsumexp_vjp(g: Array, out: Array, input: Array, dim: Dims, keepdim: bool = False) -> tuple[Array]:
+def _logsumexp_vjp(g: Array, out: Array, input: Array, dim: Dims) -> tuple[Array]:
     g, out = (spread(x, input.shape, dim) for x in (g, out))
     return (g * jnp.exp(input - out),)
 
@@ -182,10 +182,6 @@ def _require_elements(name: str, input: jax.Array, dim: Dims) -> None:
         )
 
 
-def _extreme_vjp(g: Array, out: Array, input: Array, dim: Dims = (), keepdim: bool = False) -> tuple[Array]:
-    return (shared_vjp(g, out, input, dim),)
-
-
 def _extreme(
     reduce: Callable[[Array, Sequence[int]], Array], input: Array, over: Sequence[int], keepdim: bool
 ) -> Array:
@@ -201,7 +197,7 @@ _finds_extremes = partial(
     defop,
     dims=reduces,
     types=OWN_ARITHMETIC,
-    derivative=Derivative(vjp=_extreme_vjp),
+    derivative=Derivative(vjp=shared_vjp),
     public=Public(out=_OTHER_EXTREME),
 )
 
@@ -220,7 +216,7 @@ def amin(input: Array, dim: Dims = (), keepdim: bool = False) -> Array:
     return _extreme(jax.lax.reduce_min, input, axes(dim, input.ndim), keepdim)
 
 
-def _aminmax_vjp(g: Arrays, out: Arrays, input: Array, *, dim: Dim = None, keepdim: bool = False) -> tuple[Array]:
+def _aminmax_vjp(g: Arrays, out: Arrays, input: Array, dim: Dim) -> tuple[Array]:
     return (shared_vjp(g[0], out[0], input, dim) + shared_vjp(g[1], out[1], input, dim),)
 
 
@@ -267,16 +263,12 @@ def argmin(input: Array, dim: Dim = None, keepdim: bool = False) -> Array:
     return _arg("argmin", input, dim, keepdim)
 
 
-def _extreme_dim_vjp(g: Arrays, out: Arrays, input: Array, dim: Dim, keepdim: bool = False) -> tuple[Array]:
-    return (picked_vjp(g, out, input, dim),)
-
-
 _extreme_dim = partial(
     defop,
     dims=reduces_twice,
     outputs=("values", "indices"),
     types=OWN_ARITHMETIC,
-    derivative=Derivative(vjp=_extreme_dim_vjp),
+    derivative=Derivative(vjp=picked_vjp),
     public=INTERNAL,
 )
 

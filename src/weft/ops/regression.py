@@ -18,8 +18,6 @@ from weft.ops._reduce import wide
 from weft.ops._table import IN_FLOAT32, IN_FUNCTIONAL, Check, InputType, Promote, Public, Types
 from weft.ops._type_names import scalar_name
 
-_FUNCTIONAL = "nn.functional"
-
 
 def _weighted(loss: Array, weight: Array | None, input: Array) -> Array:
     """The losses times their weights, if there are any."""
@@ -168,8 +166,7 @@ def _check_same(input: Array, target: Array) -> None:
         )
 
 
-def _outside(input: Array, target: Array, *options: Arg, **named: Arg) -> Array:
-    del target, options, named
+def _outside(input: Array) -> Array:
     return ~((input >= 0) & (input <= 1))
 
 
@@ -299,8 +296,7 @@ def poisson_nll_loss(
     return reduced(loss.astype(input.dtype), reduction, size_average, reduce)
 
 
-def _negative(input: Array, target: Array, var: Array, *options: Arg, **named: Arg) -> Array:
-    del input, target, options, named
+def _negative(var: Array) -> Array:
     return var < 0
 
 

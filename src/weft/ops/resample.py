@@ -18,12 +18,9 @@ from weft.ops._resize import MODES, resized
 from weft.ops._rows import alias
 from weft.ops._table import ACCELERATOR_IN_FLOAT32, INTERNAL, NO_ARITHMETIC, Derivative, Public, defop
 
-_FUNCTIONAL = "nn.functional"
 
-
-def _space_whole(shapes: Sequence[Sizes], static: Static) -> Factors:
+def _space_whole(shapes: Sequence[Sizes]) -> Factors:
     """Batch and channels may be split; all other dims may change size, and are whole."""
-    del static
     letters = tuple(range(len(shapes[0])))
     return Factors((letters,), (letters,), frozenset(letters[2:]))
 
@@ -133,8 +130,7 @@ def _repad(x: Array, dim: int, before: int, after: int, mode: str) -> Array:
     return jnp.take(x, at, axis=dim)
 
 
-def _image_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
-    del static
+def _image_dims(shapes: Sequence[Sizes]) -> Factors:
     letters = tuple(range(len(shapes[0])))
     return Factors((letters,), (letters,), frozenset(letters[-3:]))
 

@@ -11,14 +11,14 @@ import jax.numpy as jnp
 from weft._base.dtype import COMPLEX
 from weft.errors import ArgumentError, DimError, DTypeError, ShapeError, UnsupportedDTypeError
 from weft.ops._dims import Factors, Sizes, Static, along, wrap_dim
-from weft.ops._kinds import Array, Arrays, Dim, DTypeArg, Scalar
+from weft.ops._kinds import Array, Dim, DTypeArg, Scalar
 from weft.ops._reduce import (
     is_inexact,
     is_nan,
     lifted,
+    moved_vjp,
     positions,
     require_real,
-    scattered_vjp,
     summable,
     twice,
     wide,
@@ -53,11 +53,6 @@ def cumprod(input: Array, dim: Dim, *, dtype: DTypeArg = None) -> Array:
     return jnp.cumprod(wide(x), axis=dim).astype(x.dtype)
 
 
-@lifted
-def _cumulative_extreme_vjp(g: Arrays, out: Arrays, input: Array, dim: Dim) -> tuple[Array]:
-    return (scattered_vjp(g[0], out[1], input, dim),)
-
-
 _OTHER_OUT = "expected scalar_type {0} but found {1}"
 
 
@@ -75,7 +70,7 @@ _runs = partial(
     defop,
     dims=twice(along),
     outputs=("values", "indices"),
-    derivative=Derivative(vjp=_cumulative_extreme_vjp),
+    derivative=Derivative(vjp=moved_vjp),
     public=Public(out=_OTHER_OUT),
 )
 

@@ -78,8 +78,7 @@ def _pad(used: Array, src: Array) -> Array:
     return jnp.pad(used, [(0, n - m) for n, m in zip(src.shape, used.shape, strict=True)])
 
 
-def _scatter_check(input: Array, dim: Dim, index: Array, src: Operand, *, reduce: str | None = None) -> Misses:
-    del src, reduce
+def _scatter_check(input: Array, dim: Dim, index: Array) -> Misses:
     return outside_dim(index, input, dim)
 
 
@@ -123,8 +122,7 @@ def scatter(input: Array, dim: Dim, index: Array, src: Filling, *, reduce: str |
     return _update(input, dim, index, value, reduce or "set") if index.size else input
 
 
-def _scatter_add_check(input: Array, dim: Dim, index: Array, src: Array) -> Misses:
-    del src
+def _scatter_add_check(input: Array, dim: Dim, index: Array) -> Misses:
     return outside_dim(index, input, dim)
 
 
@@ -140,10 +138,7 @@ def scatter_add(input: Array, dim: Dim, index: Array, src: Array) -> Array:
     return _update(input, dim, index, _used(src, index), "add") if index.size else input
 
 
-def _scatter_reduce_check(
-    input: Array, dim: Dim, index: Array, src: Array, reduce: str, *, include_self: bool = True
-) -> Misses:
-    del src, reduce, include_self
+def _scatter_reduce_check(input: Array, dim: Dim, index: Array) -> Misses:
     return outside_dim(index, input, dim)
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from weft.errors import DomainError, DTypeError, ShapeError, UnsupportedDTypeError
 from weft.ops._autocast import CPU_FLOAT32
 from weft.ops._dims import Factors, Sizes, Static, reduces
-from weft.ops._kinds import Array, Arrays, Dim, Dims, Operand, Whole
+from weft.ops._kinds import Array, Dim, Dims, Operand, Whole
 from weft.ops._reduce import (
     axes,
     is_complex,
@@ -39,15 +39,7 @@ def _at(x: jax.Array, place: jax.Array | int, dim: int, keepdim: bool) -> jax.Ar
     return values if keepdim else jnp.squeeze(values, dim)
 
 
-def _select_vjp(g: Arrays, out: Arrays, input: Array, dim: Dim, keepdim: bool = False) -> tuple[Array]:
-    return (picked_vjp(g, out, input, dim),)
-
-
-def _kthvalue_vjp(g: Arrays, out: Arrays, input: Array, k: Whole, dim: Dim = -1, keepdim: bool = False) -> tuple[Array]:
-    return (picked_vjp(g, out, input, dim),)
-
-
-@_picks(derivative=Derivative(vjp=_kthvalue_vjp), public=INTERNAL)
+@_picks(derivative=Derivative(vjp=picked_vjp), public=INTERNAL)
 @lifted
 def kthvalue(input: Array, k: Whole, dim: Dim = -1, keepdim: bool = False) -> tuple[Array, Array]:
     """The `k`-th smallest element along `dim`, counted from one, and its index."""
@@ -87,41 +79,33 @@ def _median_all(input: jax.Array, skip_nan: bool) -> jax.Array:
     return _at(jnp.sort(flat), _middle(flat, 0, skip_nan), 0, False)
 
 
-@_picks(derivative=Derivative(vjp=_select_vjp), public=INTERNAL)
+@_picks(derivative=Derivative(vjp=picked_vjp), public=INTERNAL)
 @lifted
 def median_dim(input: Array, dim: Dim, keepdim: bool = False) -> tuple[Array, Array]:
     """The lower median along `dim` and its index; NaN if any element is NaN."""
     return _median_dim(input, dim, keepdim, skip_nan=False)
 
 
-@_picks(derivative=Derivative(vjp=_select_vjp), public=INTERNAL)
+@_picks(derivative=Derivative(vjp=picked_vjp), public=INTERNAL)
 @lifted
 def nanmedian_dim(input: Array, dim: Dim, keepdim: bool = False) -> tuple[Array, Array]:
     """The lower median along `dim` of the elements that are not NaN, and its index."""
     return _median_dim(input, dim, keepdim, skip_nan=True)
 
 
-def _median_all_vjp(g: Array, out: Array, input: Array) -> tuple[Array]:
-    return (shared_vjp(g, out, input),)
-
-
-@defop(types=NO_ARITHMETIC, derivative=Derivative(vjp=_median_all_vjp, name="Median"), dims=reduces, public=INTERNAL)
+@defop(types=NO_ARITHMETIC, derivative=Derivative(vjp=shared_vjp, name="Median"), dims=reduces, public=INTERNAL)
 def median_all(input: Array) -> Array:
     """The lower median of all elements; NaN if any is NaN."""
     return _median_all(input, skip_nan=False)
 
 
-@defop(derivative=Derivative(vjp=_median_all_vjp, name="Nanmedian"), types=NO_ARITHMETIC, dims=reduces, public=INTERNAL)
+@defop(derivative=Derivative(vjp=shared_vjp, name="Nanmedian"), types=NO_ARITHMETIC, dims=reduces, public=INTERNAL)
 def nanmedian_all(input: Array) -> Array:
     """The lower median of all elements that are not NaN."""
     return _median_all(input, skip_nan=True)
 
 
-def _mode_vjp(g: Arrays, out: Arrays, input: Array, dim: Dim = -1, keepdim: bool = False) -> tuple[Array]:
-    return (picked_vjp(g, out, input, dim),)
-
-
-@_picks(derivative=Derivative(vjp=_mode_vjp))
+@_picks(derivative=Derivative(vjp=picked_vjp))
 @lifted
 def mode(input: Array, dim: Dim = -1, keepdim: bool = False) -> tuple[Array, Array]:
     """The most frequent element along `dim` (the smallest if there are several), and its last index."""
@@ -195,9 +179,7 @@ def _quantile(name: str, input: jax.Array, q: jax.Array, dim: Dims, keepdim: boo
     return out if q.ndim else out[0]
 
 
-def _outside(
-    input: Array, q: Operand, dim: Dim = None, keepdim: bool = False, *, interpolation: str = "linear"
-) -> Array:
+def _outside(q: Operand) -> Array:
     return ~((q >= 0) & (q <= 1))
 
 

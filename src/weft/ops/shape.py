@@ -224,8 +224,7 @@ def _reversed(ndim: int) -> range:
     return range(ndim)[::-1]
 
 
-def _reversed_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
-    del static
+def _reversed_dims(shapes: Sequence[Sizes]) -> Factors:
     return permuted(_reversed(len(shapes[0])))
 
 
@@ -251,8 +250,7 @@ def _last_two_swapped(ndim: int) -> Sequence[int]:
     return _swapped(ndim, ndim - 2, ndim - 1) if ndim > 1 else range(ndim)
 
 
-def _last_two_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
-    del static
+def _last_two_dims(shapes: Sequence[Sizes]) -> Factors:
     return permuted(_last_two_swapped(len(shapes[0])))
 
 

@@ -84,8 +84,7 @@ def dividing_lu_factors(A: Array) -> Outs:
     return _lu_factors(A)[:2]
 
 
-def _unpack_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
-    del static
+def _unpack_dims(shapes: Sequence[Sizes]) -> Factors:
     batch = tuple(range(len(shapes[0]) - 2))
     outs = ((*batch, NameOf("row"), "i"), (*batch, NameOf("row"), "i"), (*batch, "i", NameOf("column")))
     whole = frozenset({"row", "column", "pivot"})
@@ -162,7 +161,7 @@ def solve_triangular(A: Array, B: Array, *, upper: bool, left: bool = True, unit
     return lax.linalg.triangular_solve(a, b, left_side=left, lower=not upper, unit_diagonal=unitriangular)
 
 
-def _cholesky_system_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
+def _cholesky_system_dims(shapes: Sequence[Sizes]) -> Factors:
     """The dims of the input stay; those of the factor of a symmetric matrix have no part in them."""
     b, a = shapes
     ndim = len(broadcast_shapes(a[:-2], b[:-2]))
@@ -201,8 +200,7 @@ _NO_FACTOR = (
 )
 
 
-def _has_zero_diagonal(input: Array, upper: bool = False) -> Failures:
-    del upper
+def _has_zero_diagonal(input: Array) -> Failures:
     return Failures(lu_info(input))
 
 
@@ -313,8 +311,7 @@ def _pinv_pull(residuals: Outs, g: Array) -> tuple[Array, None, None]:
 _pinv.defvjp(_pinv_known, _pinv_pull)
 
 
-def _pinv_dims(shapes: Sequence[Sizes], static: Static) -> Factors:
-    del static
+def _pinv_dims(shapes: Sequence[Sizes]) -> Factors:
     batch = tuple(range(len(shapes[0]) - 2))
     tolerances = tuple(batch[len(batch) - len(s) :] for s in shapes[1:])
     return Factors(((*batch, "row", "column"), *tolerances), ((*batch, "column", "row"),), frozenset({"row", "column"}))
@@ -347,7 +344,7 @@ def tolerance(s: Array, shape: Sizes, atol: Array | None, rtol: Array | None) ->
 
 @diverges(
     dims=lambda shapes, static: Factors(
-        _pinv_dims(shapes, static).ins, (tuple(range(len(shapes[0]) - 2)),), frozenset({"row", "column"})
+        _pinv_dims(shapes).ins, (tuple(range(len(shapes[0]) - 2)),), frozenset({"row", "column"})
     ),
     public=INTERNAL,
     derivative=NO_DERIVATIVE,

@@ -9,14 +9,14 @@ import jax.numpy as jnp
 
 from weft.errors import DTypeError, IndexDomainError, OutOfRangeError, ShapeError
 from weft.ops._dims import Factors, Sizes, Static, along
-from weft.ops._kinds import Array, Arrays, Dim, IntDim, Operand
+from weft.ops._kinds import Array, Dim, IntDim, Operand
 from weft.ops._reduce import (
     is_complex,
     is_inexact,
     is_nan,
     lifted,
+    moved_vjp,
     positions,
-    scattered_vjp,
     twice,
 )
 from weft.ops._rows import refuse_complex
@@ -39,14 +39,7 @@ def ranked(x: jax.Array, dim: int, descending: bool = False) -> tuple[jax.Array,
     return values, indices
 
 
-@lifted
-def _sort_vjp(
-    g: Arrays, out: Arrays, input: Array, dim: Dim = -1, descending: bool = False, *, stable: bool | None = False
-) -> tuple[Array]:
-    return (scattered_vjp(g[0], out[1], input, dim),)
-
-
-@defop(types=NO_ARITHMETIC, dims=_along_twice, outputs=("values", "indices"), derivative=Derivative(vjp=_sort_vjp))
+@defop(types=NO_ARITHMETIC, dims=_along_twice, outputs=("values", "indices"), derivative=Derivative(vjp=moved_vjp))
 @lifted
 def sort(input: Array, dim: Dim = -1, descending: bool = False, *, stable: bool | None = False) -> tuple[Array, Array]:
     """Sorted elements along `dim`, and the index that each came from. Always stable."""
@@ -71,14 +64,7 @@ def msort(input: Array) -> Array:
     return ranked(input, 0)[0]
 
 
-@lifted
-def _topk_vjp(
-    g: Arrays, out: Arrays, input: Array, k: int, dim: Dim = -1, largest: bool = True, sorted: bool = True
-) -> tuple[Array]:
-    return (scattered_vjp(g[0], out[1], input, dim),)
-
-
-@defop(types=NO_ARITHMETIC, dims=_along_twice, outputs=("values", "indices"), derivative=Derivative(vjp=_topk_vjp))
+@defop(types=NO_ARITHMETIC, dims=_along_twice, outputs=("values", "indices"), derivative=Derivative(vjp=moved_vjp))
 @lifted
 def topk(input: Array, k: int, dim: IntDim = -1, largest: bool = True, sorted: bool = True) -> tuple[Array, Array]:
     """The `k` largest or smallest elements along `dim` in order, and their indices."""
@@ -96,9 +82,8 @@ def topk(input: Array, k: int, dim: IntDim = -1, largest: bool = True, sorted: b
     return values, indices
 
 
-def _searches(shapes: Sequence[Sizes], static: Static) -> Factors:
+def _searches(shapes: Sequence[Sizes]) -> Factors:
     """The sorted dim is whole; the values have a last dim of their own, and share the dims before it."""
-    del static
     sequence, values, *sorter = shapes
     batch = tuple(range(len(sequence) - 1))
     own = tuple(range(len(values)))
@@ -156,15 +141,7 @@ def _search(sequence: jax.Array, values: jax.Array, side: str, out_int32: bool) 
     return find(sequence, values).astype(jnp.int32 if out_int32 else jnp.int64)
 
 
-def _sorter_out_of_range(
-    sorted_sequence: Array,
-    input: Operand,
-    *,
-    out_int32: bool = False,
-    right: bool = False,
-    side: str | None = None,
-    sorter: Array | None = None,
-) -> Array | None:
+def _sorter_out_of_range(sorted_sequence: Array, sorter: Array | None) -> Array | None:
     if sorter is None:
         return None
     return (sorter < 0) | (sorter >= sorted_sequence.shape[-1])
@@ -194,8 +171,7 @@ def searchsorted(
     return _search(sequence, input, _side(right, side), out_int32)
 
 
-def _buckets(shapes: Sequence[Sizes], static: Static) -> Factors:
-    del static
+def _buckets(shapes: Sequence[Sizes]) -> Factors:
     letters = tuple(range(len(shapes[0])))
     return Factors((letters, ("sorted",)), (letters,), frozenset({"sorted"}))
 

@@ -56,9 +56,8 @@ _row("ndtri", ndtri, "Quantiles of the standard normal distribution: the inverse
 # ---- functions of two numbers
 
 
-def _xlog1py_vjp(g: Array, out: Array, input: Array, other: Array) -> tuple[Array, Array]:
+def _xlog1py_vjp(g: Array, input: Array, other: Array) -> tuple[Array, Array]:
     """Gradients `log1p(y)`, or 0 where x = 0 and y <= -1, and `x / (1 + y)`."""
-    del out
     still = (input == 0) & (other <= -1)
     log = jnp.where(still, 0, log1p(jnp.where(still, 0, other)))
     return unbroadcast(g * log, input), unbroadcast(g * (input / (1 + other)), other)

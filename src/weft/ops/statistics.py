@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from weft._base.dtype import FLOAT, INTEGER
 from weft.errors import DomainError, DTypeError, OutOfRangeError, ShapeError, UnsupportedDTypeError
-from weft.ops._dims import Factors, NameOf, Sizes, Static, reduces
+from weft.ops._dims import Factors, NameOf, Sizes, reduces
 from weft.ops._kinds import Array, Arrays, Dims, Real, Scalar, Whole
 from weft.ops._neural import like
 from weft.ops._reduce import axes, is_complex, is_inexact, real_type, reduces_twice, spread, wide
@@ -184,10 +184,7 @@ def _require_weights(types: Mapping[str, InputType]) -> str:
     return ""
 
 
-def _negative_weights(
-    input: Array, *, correction: Whole = 1, fweights: Array | None = None, aweights: Array | None = None
-) -> Array:
-    del input, correction
+def _negative_weights(fweights: Array | None, aweights: Array | None) -> Array:
     bad = jnp.bool_(False)
     for weights in (fweights, aweights):
         if weights is not None:
@@ -195,9 +192,8 @@ def _negative_weights(
     return bad
 
 
-def _between_variables(shapes: Sequence[Sizes], static: Static) -> Factors:
+def _between_variables(shapes: Sequence[Sizes]) -> Factors:
     """Variables against variables; the first of both dims has their name."""
-    del static
     letters = tuple(tuple((at, dim) for dim in range(len(shape))) for at, shape in enumerate(shapes))
     out = (NameOf((0, 0)), "other") if len(shapes[0]) == 2 and shapes[0][0] != 1 else ()
     return Factors(letters, (out,), frozenset(letter for dims in letters for letter in dims))
@@ -233,8 +229,7 @@ def corrcoef(input: Array) -> Array:
     return jnp.clip(c, -1, 1)
 
 
-def _bins(shapes: Sequence[Sizes], static: Static) -> Factors:
-    del static
+def _bins(shapes: Sequence[Sizes]) -> Factors:
     letters = tuple(range(len(shapes[0])))
     return Factors((letters,), (("bins",),), frozenset(letters))
 
@@ -246,7 +241,7 @@ def _bin_range(input: jax.Array, low: jax.Array, high: jax.Array) -> tuple[Array
     return jnp.where(low == high, own[0], low), jnp.where(low == high, own[1], high)
 
 
-def _infinite(input: Array, bins: int = 100, min: Real = 0, max: Real = 0) -> Array | None:
+def _infinite(input: Array, min: Real, max: Real) -> Array | None:
     return ~jnp.isfinite(input) & (min == max) if jnp.issubdtype(input.dtype, jnp.floating) else None
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from weft.errors import ShapeError
-from weft.ops._dims import Factors, Sizes, Static, given_names, pointwise
+from weft.ops._dims import Factors, Sizes, given_names, pointwise
 from weft.ops._float8 import converted
 from weft.ops._kinds import Array, Arrays
 from weft.ops._reduce import is_complex
@@ -49,8 +49,7 @@ def _complex_carried_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Ar
     return primals[1], tangents[0]
 
 
-def _carry_vjp(g: Array, out: Array, old: Array, new: Array) -> tuple[Array, None]:
-    del out, old, new
+def _carry_vjp(g: Array) -> tuple[Array, None]:
     return g, None
 
 
@@ -76,8 +75,7 @@ def copy(input: Array, src: Array) -> Array:
     return jnp.broadcast_to(converted(src, input.dtype), expanded(src, input.shape))
 
 
-def _each(shapes: Sequence[Sizes], static: Static) -> Factors:
-    del static
+def _each(shapes: Sequence[Sizes]) -> Factors:
     letters = tuple(tuple((at, dim) for dim in range(len(shape))) for at, shape in enumerate(shapes))
     return Factors(letters, letters, separate=True)
 

@@ -47,8 +47,7 @@ def _check(input: Array, indices: Array, n: int) -> None:
     require_float(input, f"max_unpool{n}d")
 
 
-def _bad_place(input: Array, indices: Array, output_size: Shape) -> Misses:
-    del input
+def _bad_place(indices: Array, output_size: Shape) -> Misses:
     plane = output_size if len(output_size) > 1 else (*output_size, 1)
     return outside(indices, math.prod(output_size), "x".join(map(str, plane)))
 
@@ -57,8 +56,7 @@ def _flat(x: Array, n: int) -> Array:
     return x.reshape(math.prod(x.shape[: x.ndim - n]), math.prod(x.shape[x.ndim - n :]))
 
 
-def _unpool_vjp(g: Array, out: Array, input: Array, indices: Array, output_size: Shape) -> tuple[Array, None]:
-    del out
+def _unpool_vjp(g: Array, input: Array, indices: Array, output_size: Shape) -> tuple[Array, None]:
     n = len(output_size)
     return jnp.take_along_axis(_flat(g, n), _flat(indices, n), axis=1, mode="clip").reshape(input.shape), None
 

@@ -46,18 +46,9 @@ class Adafactor(FusedOptimizer):
         require_that(eps[1] >= 0, f"epsilon2 should be >= 0 but is: {eps[1]}")
         require_that(d >= 1, f"Clipping threshold d should be >= 1 but is: {d}")
         require_that(weight_decay >= 0, f"weight_decay should be >= 0 but is: {weight_decay}")
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "beta2_decay": beta2_decay,
-                "eps": eps,
-                "d": d,
-                "weight_decay": weight_decay,
-                "foreach": foreach,
-                "maximize": maximize,
-            },
-        )
+        numbers = {"lr": lr, "beta2_decay": beta2_decay, "eps": eps, "d": d, "weight_decay": weight_decay}
+        flags = {"foreach": foreach, "maximize": maximize}
+        super().__init__(params, {**numbers, **flags})
 
     def _kind(self, param: Tensor) -> bool:
         return param.ndim > 1

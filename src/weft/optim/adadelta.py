@@ -36,16 +36,6 @@ class Adadelta(FusedOptimizer):
         require_options(lr=lr)
         require("rho value", rho, 0.0, math.nextafter(1.0, 2.0))  # 1 is allowed
         require_options(eps=eps, weight_decay=weight_decay)
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "rho": rho,
-                "eps": eps,
-                "weight_decay": weight_decay,
-                "maximize": maximize,
-                "capturable": capturable,
-                "foreach": foreach,
-                "differentiable": differentiable,
-            },
-        )
+        numbers = {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay}
+        flags = {"maximize": maximize, "capturable": capturable, "foreach": foreach, "differentiable": differentiable}
+        super().__init__(params, {**numbers, **flags})

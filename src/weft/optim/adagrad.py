@@ -44,20 +44,15 @@ class Adagrad(FusedOptimizer):
             initial_accumulator_value=initial_accumulator_value,
             eps=eps,
         )
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "lr_decay": lr_decay,
-                "eps": eps,
-                "weight_decay": weight_decay,
-                "initial_accumulator_value": initial_accumulator_value,
-                "foreach": foreach,
-                "maximize": maximize,
-                "differentiable": differentiable,
-                "fused": fused,
-            },
-        )
+        numbers = {
+            "lr": lr,
+            "lr_decay": lr_decay,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "initial_accumulator_value": initial_accumulator_value,
+        }
+        flags = {"foreach": foreach, "maximize": maximize, "differentiable": differentiable, "fused": fused}
+        super().__init__(params, {**numbers, **flags})
         # As in PyTorch, whose Adagrad has its state, with the initial accumulator, before the first step.
         for group in self.param_groups:
             self._begin(group, group["params"])

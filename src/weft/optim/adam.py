@@ -48,22 +48,16 @@ class Adam(FusedOptimizer):
         require_options(lr=lr, eps=eps)
         _require_betas(betas, bool(foreach) and not capturable)
         require_options(weight_decay=weight_decay)
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "betas": tuple(betas),
-                "eps": eps,
-                "weight_decay": weight_decay,
-                "amsgrad": amsgrad,
-                "maximize": maximize,
-                "foreach": foreach,
-                "capturable": capturable,
-                "differentiable": differentiable,
-                "fused": fused,
-                "decoupled_weight_decay": decoupled_weight_decay,
-            },
-        )
+        numbers = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad}
+        flags = {
+            "maximize": maximize,
+            "foreach": foreach,
+            "capturable": capturable,
+            "differentiable": differentiable,
+            "fused": fused,
+            "decoupled_weight_decay": decoupled_weight_decay,
+        }
+        super().__init__(params, {**numbers, **flags})
 
     def _starts(self, group: Group, param: Tensor) -> Mapping[str, Start]:
         del param

@@ -33,16 +33,6 @@ class Adamax(FusedOptimizer):
         capturable: bool = False,
     ) -> None:
         require_options(lr=lr, eps=eps, betas=betas, weight_decay=weight_decay)
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "betas": betas,
-                "eps": eps,
-                "weight_decay": weight_decay,
-                "foreach": foreach,
-                "maximize": maximize,
-                "differentiable": differentiable,
-                "capturable": capturable,
-            },
-        )
+        numbers = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        flags = {"foreach": foreach, "maximize": maximize, "differentiable": differentiable, "capturable": capturable}
+        super().__init__(params, {**numbers, **flags})

@@ -38,20 +38,9 @@ class ASGD(FusedOptimizer):
         capturable: bool = False,
     ) -> None:
         require_options(lr=lr, weight_decay=weight_decay)
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "lambd": lambd,
-                "alpha": alpha,
-                "t0": t0,
-                "weight_decay": weight_decay,
-                "foreach": foreach,
-                "maximize": maximize,
-                "differentiable": differentiable,
-                "capturable": capturable,
-            },
-        )
+        numbers = {"lr": lr, "lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay}
+        flags = {"foreach": foreach, "maximize": maximize, "differentiable": differentiable, "capturable": capturable}
+        super().__init__(params, {**numbers, **flags})
 
     def _starts(self, group: Group, param: Tensor) -> Mapping[str, Start]:
         del param

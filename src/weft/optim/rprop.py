@@ -46,18 +46,9 @@ class Rprop(FusedOptimizer):
         require_options(lr=lr)
         if not 0.0 < etas[0] < 1.0 < etas[1]:
             raise ValueRangeError(f"Invalid eta values: {etas[0]}, {etas[1]}")
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "etas": etas,
-                "step_sizes": step_sizes,
-                "foreach": foreach,
-                "maximize": maximize,
-                "differentiable": differentiable,
-                "capturable": capturable,
-            },
-        )
+        numbers = {"lr": lr, "etas": etas, "step_sizes": step_sizes}
+        flags = {"foreach": foreach, "maximize": maximize, "differentiable": differentiable, "capturable": capturable}
+        super().__init__(params, {**numbers, **flags})
 
     def _starts(self, group: Group, param: Tensor) -> Mapping[str, Start]:
         del param

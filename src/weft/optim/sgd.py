@@ -44,20 +44,15 @@ class SGD(FusedOptimizer):
         require_options(lr=lr, momentum=momentum, weight_decay=weight_decay)
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueRangeError("Nesterov momentum requires a momentum and zero dampening")
-        super().__init__(
-            params,
-            {
-                "lr": lr,
-                "momentum": momentum,
-                "dampening": dampening,
-                "weight_decay": weight_decay,
-                "nesterov": nesterov,
-                "maximize": maximize,
-                "foreach": foreach,
-                "differentiable": differentiable,
-                "fused": fused,
-            },
-        )
+        numbers = {
+            "lr": lr,
+            "momentum": momentum,
+            "dampening": dampening,
+            "weight_decay": weight_decay,
+            "nesterov": nesterov,
+        }
+        flags = {"maximize": maximize, "foreach": foreach, "differentiable": differentiable, "fused": fused}
+        super().__init__(params, {**numbers, **flags})
 
     def _kind(self, param: Tensor) -> bool:
         state = self.state.get(param)

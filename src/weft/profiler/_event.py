@@ -9,6 +9,14 @@ from typing import Any, ClassVar, NamedTuple
 from weft.profiler._units import time_text
 
 
+def _with_unit(name: str) -> property:
+    def with_unit(self: object) -> str:
+        return time_text(getattr(self, name))
+
+    with_unit.__doc__ = f"`{name}` with its unit."
+    return property(with_unit)
+
+
 class DeviceType(IntEnum):
     """Kinds of devices, with PyTorch's numbers."""
 
@@ -123,31 +131,11 @@ class FunctionEvent:
         """The same as `device_time_total`: operators have none within."""
         return self.device_time_total
 
-    @property
-    def cpu_time_str(self) -> str:
-        """`cpu_time` with its unit."""
-        return time_text(self.cpu_time)
-
-    @property
-    def cpu_time_total_str(self) -> str:
-        """`cpu_time_total` with its unit."""
-        return time_text(self.cpu_time_total)
-
-    @property
-    def self_cpu_time_total_str(self) -> str:
-        """`self_cpu_time_total` with its unit."""
-        return time_text(self.self_cpu_time_total)
-
-    @property
-    def device_time_str(self) -> str:
-        """`device_time` with its unit."""
-        return time_text(self.device_time)
-
-    @property
-    def device_time_total_str(self) -> str:
-        """`device_time_total` with its unit."""
-        return time_text(self.device_time_total)
-
+    cpu_time_str = _with_unit("cpu_time")
+    cpu_time_total_str = _with_unit("cpu_time_total")
+    self_cpu_time_total_str = _with_unit("self_cpu_time_total")
+    device_time_str = _with_unit("device_time")
+    device_time_total_str = _with_unit("device_time_total")
     trace_name = name
     self_device_time_total_str = device_time_total_str
     cuda_time = device_time

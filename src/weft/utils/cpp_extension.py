@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NoReturn
 
 from weft._base.types import Arg
@@ -12,48 +13,32 @@ CUDA_HOME: str | None = None
 IS_WINDOWS = False
 
 
-def _refuse(name: str) -> NoReturn:
-    raise UnsupportedCallError(
-        f"utils.cpp_extension.{name}: extensions in C++ are linked with PyTorch's library, which is not there; make "
-        "the operator with `weft.from_jax` (a Pallas kernel, or a foreign call by jax.ffi) or `weft.library.custom_op`"
-    )
+def _refused(name: str) -> Callable[..., NoReturn]:
+    def refuse(*args: Arg, **kwargs: Arg) -> NoReturn:
+        raise UnsupportedCallError(
+            f"utils.cpp_extension.{name}: extensions in C++ are linked with PyTorch's library, which is not there; "
+            "make the operator with `weft.from_jax` (a Pallas kernel, or a foreign call by jax.ffi) or "
+            "`weft.library.custom_op`"
+        )
+
+    refuse.__name__ = refuse.__qualname__ = name
+    refuse.__doc__ = "Refused."
+    return refuse
 
 
-def load(*args: Arg, **kwargs: Arg) -> NoReturn:
-    """Refused."""
-    _refuse("load")
-
-
-def load_inline(*args: Arg, **kwargs: Arg) -> NoReturn:
-    """Refused."""
-    _refuse("load_inline")
-
-
-def CppExtension(*args: Arg, **kwargs: Arg) -> NoReturn:
-    """Refused."""
-    _refuse("CppExtension")
-
-
-def CUDAExtension(*args: Arg, **kwargs: Arg) -> NoReturn:
-    """Refused."""
-    _refuse("CUDAExtension")
-
-
-def include_paths(*args: Arg, **kwargs: Arg) -> list[str]:
-    """Refused."""
-    _refuse("include_paths")
-
-
-def library_paths(*args: Arg, **kwargs: Arg) -> list[str]:
-    """Refused."""
-    _refuse("library_paths")
+load = _refused("load")
+load_inline = _refused("load_inline")
+CppExtension = _refused("CppExtension")
+CUDAExtension = _refused("CUDAExtension")
+include_paths = _refused("include_paths")
+library_paths = _refused("library_paths")
 
 
 class BuildExtension:
     """Refused when it is made."""
 
     def __init__(self, *args: Arg, **kwargs: Arg) -> None:
-        _refuse("BuildExtension")
+        _refused("BuildExtension")()
 
     @classmethod
     def with_options(cls, **options: Arg) -> type[BuildExtension]:

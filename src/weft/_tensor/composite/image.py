@@ -13,7 +13,6 @@ from weft.errors import UnsupportedDTypeError, ValueRangeError
 from weft.ops._table import IN_FUNCTIONAL
 from weft.ops.grid import BICUBIC, BILINEAR, BORDER, NEAREST, REFLECTION, ZEROS
 
-_FUNCTIONAL = "nn.functional"
 _MODES = {"bilinear": BILINEAR, "nearest": NEAREST, "bicubic": BICUBIC}
 _PADDINGS = {"zeros": ZEROS, "border": BORDER, "reflection": REFLECTION}
 

@@ -14,7 +14,6 @@ from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, DTypeError, ShapeError, ValueRangeError
 from weft.ops._table import IN_FUNCTIONAL
 
-_FUNCTIONAL = "nn.functional"
 _REDUCTIONS = ("none", "mean", "sum")
 
 

@@ -18,10 +18,7 @@ from weft.ops._dims import wrap_dim
 from weft.ops._kinds import Scalar
 from weft.ops._table import Public
 
-
-def masked(name: str) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
-    """Make a function public in the module `masked`."""
-    return composite(name, public=Public(module="masked"))
+_PUBLIC = Public(module="masked")
 
 
 # --- masks ------------------------------------------------------------------------------------------------------
@@ -79,95 +76,81 @@ def _widened(dtype: DType) -> DType:
 # --- reductions -------------------------------------------------------------------------------------------------
 
 
-@masked("sum")
-def sum(
-    input: object,
-    dim: AnyDims = None,
-    *,
-    keepdim: bool | None = False,
-    dtype: DType | None = None,
-    mask: Tensor | None = None,
-) -> Tensor:
-    """The sum over `dim` of the elements where `mask` is true, by default of all; 0 where there are none."""
-    x, mask = parts(input, mask)
-    return op.sum(_filled(x, mask, 0), dims_of(dim, x.ndim), bool(keepdim), dtype=dtype or _widened(x.dtype))
+def _reduction(name: str, doc: str) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
+    """Make a function of `(x, mask, dims, keepdim, dtype)` a public reduction over dims, by default over all."""
+
+    def make(body: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        @composite(name, doc=doc, public=_PUBLIC)
+        def reduction(
+            input: object,
+            dim: AnyDims = None,
+            *,
+            keepdim: bool | None = False,
+            dtype: DType | None = None,
+            mask: Tensor | None = None,
+        ) -> Tensor:
+            x, mask = parts(input, mask)
+            return body(x, mask, dims_of(dim, x.ndim), bool(keepdim), dtype)
+
+        return reduction
+
+    return make
 
 
-@masked("prod")
-def prod(
-    input: object,
-    dim: AnyDims = None,
-    *,
-    keepdim: bool | None = False,
-    dtype: DType | None = None,
-    mask: Tensor | None = None,
-) -> Tensor:
-    """The product over `dim` of the elements where `mask` is true; 1 where there are none."""
-    x, mask = parts(input, mask)
+Mask = Tensor | None
+
+
+@_reduction(
+    "sum", "The sum over `dim` of the elements where `mask` is true, by default of all; 0 where there are none."
+)
+def sum(x: Tensor, mask: Mask, dims: tuple[int, ...], keepdim: bool, dtype: DType | None) -> Tensor:
+    return op.sum(_filled(x, mask, 0), dims, keepdim, dtype=dtype or _widened(x.dtype))
+
+
+@_reduction("prod", "The product over `dim` of the elements where `mask` is true; 1 where there are none.")
+def prod(x: Tensor, mask: Mask, dims: tuple[int, ...], keepdim: bool, dtype: DType | None) -> Tensor:
     result = op.to_dtype(_filled(x, mask, 1), dtype or _widened(x.dtype))
-    for d in reversed(dims_of(dim, x.ndim)):
-        result = op.prod(result, d, bool(keepdim))
+    for d in reversed(dims):
+        result = op.prod(result, d, keepdim)
     return result
 
 
-@masked("amax")
-def amax(
-    input: object,
-    dim: AnyDims = None,
-    *,
-    keepdim: bool | None = False,
-    dtype: DType | None = None,
-    mask: Tensor | None = None,
-) -> Tensor:
-    """The largest element over `dim` where `mask` is true; the least number of the type where there is none."""
-    x, mask = parts(input, mask)
-    filled = x if mask is None else _filled(x, mask, _least(x, "amax"))
-    return op.to_dtype(op.amax(filled, dims_of(dim, x.ndim), bool(keepdim)), dtype or x.dtype)
+Hidden = Callable[[Tensor, str], Result]
+"""The number that takes no part in a function, for a tensor and the function's name."""
 
 
-@masked("amin")
-def amin(
-    input: object,
-    dim: AnyDims = None,
-    *,
-    keepdim: bool | None = False,
-    dtype: DType | None = None,
-    mask: Tensor | None = None,
-) -> Tensor:
-    """The smallest element over `dim` where `mask` is true; the largest number of the type where there is none."""
-    x, mask = parts(input, mask)
-    filled = x if mask is None else _filled(x, mask, _most(x, "amin"))
-    return op.to_dtype(op.amin(filled, dims_of(dim, x.ndim), bool(keepdim)), dtype or x.dtype)
+def _without_hidden(x: Tensor, mask: Mask, name: str, hidden: Hidden) -> Tensor:
+    return x if mask is None else _filled(x, mask, hidden(x, name))
 
 
-@masked("argmax")
-def argmax(
-    input: object,
-    dim: Dim | None = None,
-    *,
-    keepdim: bool | None = False,
-    dtype: DType | None = None,
-    mask: Tensor | None = None,
-) -> Tensor:
-    """The index along `dim` of the largest element where `mask` is true, in the type of the elements."""
-    x, mask = parts(input, mask)
-    filled = x if mask is None else _filled(x, mask, _least(x, "argmax"))
-    return op.to_dtype(op.argmax(filled, dim, bool(keepdim)), dtype or x.dtype)
+def _extreme_element(name: str, doc: str, hidden: Hidden) -> None:
+    @_reduction(name, doc)
+    def extreme(x: Tensor, mask: Mask, dims: tuple[int, ...], keepdim: bool, dtype: DType | None) -> Tensor:
+        result = getattr(op, name)(_without_hidden(x, mask, name, hidden), dims, keepdim)
+        return op.to_dtype(result, dtype or x.dtype)
 
 
-@masked("argmin")
-def argmin(
-    input: object,
-    dim: Dim | None = None,
-    *,
-    keepdim: bool | None = False,
-    dtype: DType | None = None,
-    mask: Tensor | None = None,
-) -> Tensor:
-    """The index along `dim` of the smallest element where `mask` is true, in the type of the elements."""
-    x, mask = parts(input, mask)
-    filled = x if mask is None else _filled(x, mask, _most(x, "argmin"))
-    return op.to_dtype(op.argmin(filled, dim, bool(keepdim)), dtype or x.dtype)
+def _index_of_extreme(name: str, doc: str, hidden: Hidden) -> None:
+    @composite(name, doc=doc, public=_PUBLIC)
+    def index(
+        input: object,
+        dim: Dim | None = None,
+        *,
+        keepdim: bool | None = False,
+        dtype: DType | None = None,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        x, mask = parts(input, mask)
+        result = getattr(op, name)(_without_hidden(x, mask, name, hidden), dim, bool(keepdim))
+        return op.to_dtype(result, dtype or x.dtype)
+
+
+_OVER = "element over `dim` where `mask` is true; the"
+_extreme_element("amax", f"The largest {_OVER} least number of the type where there is none.", _least)
+_extreme_element("amin", f"The smallest {_OVER} largest number of the type where there is none.", _most)
+_INDEX = "The index along `dim` of the {} element where `mask` is true, in the type of the elements."
+_index_of_extreme("argmax", _INDEX.format("largest"), _least)
+_index_of_extreme("argmin", _INDEX.format("smallest"), _most)
 
 
 def _count(x: Tensor, mask: Tensor | None, dim: object, keepdim: bool) -> Tensor:
@@ -176,27 +159,18 @@ def _count(x: Tensor, mask: Tensor | None, dim: object, keepdim: bool) -> Tensor
     return op.sum(present, dims_of(dim, x.ndim), keepdim)
 
 
-@masked("mean")
-def mean(
-    input: object,
-    dim: AnyDims = None,
-    *,
-    keepdim: bool | None = False,
-    dtype: DType | None = None,
-    mask: Tensor | None = None,
-) -> Tensor:
-    """The mean over `dim` of the elements where `mask` is true; NaN where there are none."""
-    x, mask = parts(input, mask)
+@_reduction("mean", "The mean over `dim` of the elements where `mask` is true; NaN where there are none.")
+def mean(x: Tensor, mask: Mask, dims: tuple[int, ...], keepdim: bool, dtype: DType | None) -> Tensor:
     settled = dtype or x.dtype
     if not settled.is_differentiable:
         raise ValueRangeError(
             f"mean(): Could not infer output dtype. {'Input' if dtype is None else 'Optional'} dtype must be either a "
             f"floating point or complex dtype. Got: {settled}"
         )
-    return sum(x, dim, keepdim=keepdim, dtype=settled, mask=mask) / _count(x, mask, dim, bool(keepdim))
+    return sum(x, dims, keepdim=keepdim, dtype=settled, mask=mask) / _count(x, mask, dims, keepdim)
 
 
-@masked("median")
+@composite(public=_PUBLIC)
 def median(
     input: object, dim: Dim = -1, *, keepdim: bool = False, dtype: DType | None = None, mask: Tensor | None = None
 ) -> Tensor:
@@ -215,7 +189,7 @@ def median(
     return op.to_dtype(result, dtype or x.dtype)
 
 
-@masked("logsumexp")
+@composite(public=_PUBLIC)
 def logsumexp(
     input: object, dim: AnyDims = None, *, keepdim: bool = False, dtype: DType | None = None, mask: Tensor | None = None
 ) -> Tensor:
@@ -225,7 +199,7 @@ def logsumexp(
     return op.to_dtype(op.logsumexp(_filled(x, mask, least), dims_of(dim, x.ndim), keepdim), dtype or x.dtype)
 
 
-@masked("norm")
+@composite(public=_PUBLIC)
 def norm(
     input: object,
     ord: float | None = 2.0,
@@ -243,102 +217,66 @@ def norm(
     return op.vector_norm(filled, order, dims_of(dim, x.ndim), bool(keepdim), dtype=wider)
 
 
-def _variance(
-    input: object,
-    dim: AnyDims,
-    unbiased: bool | None,
-    correction: float | None,
-    keepdim: bool | None,
-    dtype: DType | None,
-    mask: Tensor | None,
-) -> Tensor:
-    if unbiased is not None and correction is not None:
-        raise ValueRangeError("Only one of unbiased and correction may be given")
-    less = 1.0 if correction is None else float(correction)
-    if unbiased is not None:
-        less = 1.0 if unbiased else 0.0
-    x, mask = parts(input, mask)
-    result = dtype or (x.dtype if x.dtype.is_differentiable else float32)
-    wide = result if result.is_differentiable else float32
-    count = _count(x, mask, dim, True)
-    centred = x - sum(x, dim, keepdim=True, dtype=result, mask=mask) / count
-    total = sum(centred * centred.conj(), dim, keepdim=keepdim, dtype=wide, mask=mask)
-    count = op.reshape(count, total.shape)
-    if less:
-        count = op.maximum(
-            op.to_dtype(count, wide.to_real()) - less, op.zeros((), dtype=wide.to_real(), device=x.device)
-        )
-    return op.to_dtype(total / count, result)
+def _spread(name: str, doc: str, settle: Callable[[Tensor], Tensor]) -> None:
+    """Define the variance, or what `settle` makes of it."""
+
+    @composite(name, doc=doc, public=_PUBLIC)
+    def spread(
+        input: object,
+        dim: AnyDims = None,
+        unbiased: bool | None = None,
+        *,
+        correction: float | None = None,
+        keepdim: bool | None = False,
+        dtype: DType | None = None,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        if unbiased is not None and correction is not None:
+            raise ValueRangeError("Only one of unbiased and correction may be given")
+        less = 1.0 if correction is None else float(correction)
+        if unbiased is not None:
+            less = 1.0 if unbiased else 0.0
+        x, mask = parts(input, mask)
+        result = dtype or (x.dtype if x.dtype.is_differentiable else float32)
+        wide = result if result.is_differentiable else float32
+        count = _count(x, mask, dim, True)
+        centred = x - sum(x, dim, keepdim=True, dtype=result, mask=mask) / count
+        total = sum(centred * centred.conj(), dim, keepdim=keepdim, dtype=wide, mask=mask)
+        count = op.reshape(count, total.shape)
+        if less:
+            none = op.zeros((), dtype=wide.to_real(), device=x.device)
+            count = op.maximum(op.to_dtype(count, wide.to_real()) - less, none)
+        return settle(op.to_dtype(total / count, result))
 
 
-@masked("var")
-def var(
-    input: object,
-    dim: AnyDims = None,
-    unbiased: bool | None = None,
-    *,
-    correction: float | None = None,
-    keepdim: bool | None = False,
-    dtype: DType | None = None,
-    mask: Tensor | None = None,
-) -> Tensor:
-    """The variance over `dim` of the elements where `mask` is true, divided by their number less `correction`, or 1."""
-    return _variance(input, dim, unbiased, correction, keepdim, dtype, mask)
-
-
-@masked("std")
-def std(
-    input: object,
-    dim: AnyDims = None,
-    unbiased: bool | None = None,
-    *,
-    correction: float | None = None,
-    keepdim: bool | None = False,
-    dtype: DType | None = None,
-    mask: Tensor | None = None,
-) -> Tensor:
-    """The square root of the variance, as `var`."""
-    return op.sqrt(_variance(input, dim, unbiased, correction, keepdim, dtype, mask))
+_DIVISOR = "divided by their number less `correction`, or 1."
+_spread("var", f"The variance over `dim` of the elements where `mask` is true, {_DIVISOR}", lambda variance: variance)
+_spread("std", "The square root of the variance, as `var`.", op.sqrt)
 
 
 # --- results of the input's shape -------------------------------------------------------------------------------
 
 
-@masked("cumsum")
-def cumsum(input: object, dim: Dim, *, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
-    """Sums along `dim` up to each element, of the elements where `mask` is true."""
-    x, mask = parts(input, mask)
-    settled = dtype or x.dtype
-    return op.to_dtype(op.cumsum(_filled(x, mask, 0), dims_of(dim, x.ndim)[0], dtype=settled), settled)
+def _along(name: str, doc: str, hidden: Hidden) -> None:
+    """Define a function along a dim whose result has the input's shape."""
 
-
-@masked("cumprod")
-def cumprod(input: object, dim: Dim, *, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
-    """Products along `dim` up to each element, of the elements where `mask` is true."""
-    x, mask = parts(input, mask)
-    settled = dtype or x.dtype
-    return op.to_dtype(op.cumprod(_filled(x, mask, 1), dims_of(dim, x.ndim)[0], dtype=settled), settled)
-
-
-def _normalising(name: str, doc: str, hidden: Callable[[Tensor, str], Result]) -> None:
-    """Define a function of the softmax family; `hidden` gives the number that takes no part."""
-
-    @masked(name)
-    def normalised(input: object, dim: Dim, *, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
+    @composite(name, doc=doc, public=_PUBLIC)
+    def along(input: object, dim: Dim, *, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
         x, mask = parts(input, mask)
-        filled = x if mask is None else _filled(x, mask, hidden(x, name))
-        return getattr(op, name)(filled, dims_of(dim, x.ndim)[0], dtype=dtype or x.dtype)
-
-    normalised.__doc__ = doc
+        elements, settled = _without_hidden(x, mask, name, hidden), dtype or x.dtype
+        return op.to_dtype(getattr(op, name)(elements, dims_of(dim, x.ndim)[0], dtype=settled), settled)
 
 
+_UP_TO = "along `dim` up to each element, of the elements where `mask` is true."
+_along("cumsum", f"Sums {_UP_TO}", lambda x, name: 0)
+_along("cumprod", f"Products {_UP_TO}", lambda x, name: 1)
 _ALONG = "along `dim` of the elements where `mask` is true; NaN where there are none."
-_normalising("softmax", f"The softmax {_ALONG}", _least)
-_normalising("log_softmax", f"The logarithm of the softmax {_ALONG}", _least)
-_normalising("softmin", f"The softmax of the negative elements {_ALONG}", _most)
+_along("softmax", f"The softmax {_ALONG}", _least)
+_along("log_softmax", f"The logarithm of the softmax {_ALONG}", _least)
+_along("softmin", f"The softmax of the negative elements {_ALONG}", _most)
 
 
-@masked("normalize")
+@composite(public=_PUBLIC)
 def normalize(
     input: object, ord: float, dim: Dim, *, eps: float = 1e-12, dtype: DType | None = None, mask: Tensor | None = None
 ) -> Tensor:
@@ -349,7 +287,7 @@ def normalize(
     return _filled(x, mask, 0) / op.maximum(length, least)
 
 
-@masked("logaddexp")
+@composite(public=_PUBLIC)
 def logaddexp(
     input: Arg,
     other: Arg,

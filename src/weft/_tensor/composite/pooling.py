@@ -16,9 +16,6 @@ from weft.ops._dims import wrap_dim
 from weft.ops._neural import ntuple
 from weft.ops._table import IN_FUNCTIONAL
 
-_FUNCTIONAL = "nn.functional"
-
-
 # --- positions of maxima --------------------------------------------------------------------------------------
 
 

@@ -37,6 +37,10 @@ class Nested(Encoding):
         """The tensors along the first dim."""
         raise NotImplementedError
 
+    def joined(self, components: Sequence[Tensor]) -> Tensor:
+        """A tensor of new components, of the same layout."""
+        raise NotImplementedError
+
     def row_of_components(self, op: OpDef, args: Sequence[object], kwargs: Kwargs) -> list[Tensor]:
         """The results of a row for each component; other nested arguments give theirs."""
         results: list[Tensor] = []
@@ -92,6 +96,23 @@ class Nested(Encoding):
     def whole_array(self) -> NoReturn:
         """Raises: there is none."""
         raise self.refusal("to_dense")
+
+
+def component_at(input: Tensor, dim: int, index: Arg) -> Tensor:
+    """`select` along the first dim; `RuntimeError` for others."""
+    encoding = encoding_of(input)
+    if dim % len(encoding.shape):
+        raise encoding.refusal("select", " but for dim 0")
+    return encoding.components()[int(index.item() if isinstance(index, Tensor) else index)]
+
+
+def attention_of_components(query: Tensor, key: Tensor, value: Tensor, mask: object, *options: object) -> Tensor:
+    """Attention of each component's queries to its own keys."""
+    encoding = encoding_of(query)
+    if mask is not None or not (is_nested(key) and is_nested(value)):
+        raise encoding.refusal("scaled_dot_product_attention", " with a mask, or beside dense ones")
+    several = zip(*(encoding_of(x).components() for x in (query, key, value)), strict=True)
+    return encoding.joined([rows.attention(q[None], k[None], v[None], None, *options)[0] for q, k, v in several])
 
 
 def is_nested(x: object) -> bool:

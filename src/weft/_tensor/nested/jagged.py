@@ -15,7 +15,14 @@ from weft._base.size import size_of
 from weft._base.types import Arg, Kwargs, SavedState
 from weft._tensor.codegen import op as rows
 from weft._tensor.composed import composed, encoding_of, rule
-from weft._tensor.nested.encoding import Nested, is_nested, nested_among, reduces_all
+from weft._tensor.nested.encoding import (
+    Nested,
+    attention_of_components,
+    component_at,
+    is_nested,
+    nested_among,
+    reduces_all,
+)
 from weft._tensor.sparse.coo import on_device, summed_at
 from weft._tensor.tensor import Results, Tensor
 from weft.errors import LayoutError, ShapeError, UnsupportedShapeError
@@ -306,12 +313,8 @@ def _total(x: Tensor, dim: Arg, keepdim: bool, dtype: object, *, mean: bool) -> 
     return result.squeeze(dims)
 
 
-@rule(Jagged, "select")
-def _select(input: Tensor, dim: int, index: Arg) -> Tensor:
-    encoding = encoding_of(input)
-    if dim % len(encoding.shape):
-        raise encoding.refusal("select", " but for dim 0")
-    return encoding.components()[int(index.item() if isinstance(index, Tensor) else index)]
+rule(Jagged, "select")(component_at)
+rule(Jagged, "attention")(attention_of_components)
 
 
 @rule(Jagged, "slice_dim")
@@ -319,16 +322,7 @@ def _slice_dim(input: Tensor, dim: int, start: object, length: int, step: int = 
     encoding = encoding_of(input)
     if dim % len(encoding.shape) or (length, step) != (1, 1):
         raise LayoutError(f"slice(): not supported for NestedTensor on dim={dim}; {encoding.advice}")
-    return _select(input, dim, start).unsqueeze(0)
-
-
-@rule(Jagged, "attention")
-def _attention(query: Tensor, key: Tensor, value: Tensor, mask: object, *options: object) -> Tensor:
-    encoding = encoding_of(query)
-    if mask is not None or not (is_nested(key) and is_nested(value)):
-        raise encoding.refusal("scaled_dot_product_attention", " with a mask, or beside dense ones")
-    several = zip(*(encoding_of(x).components() for x in (query, key, value)), strict=True)
-    return encoding.joined([rows.attention(q[None], k[None], v[None], None, *options)[0] for q, k, v in several])
+    return component_at(input, dim, start).unsqueeze(0)
 
 
 @rule(Jagged, "clone")

@@ -8,10 +8,18 @@ from math import prod
 
 from weft._base.layout import strided
 from weft._base.size import size_of
-from weft._base.types import Arg, Kwargs
+from weft._base.types import Kwargs
 from weft._tensor.codegen import op as rows
 from weft._tensor.composed import composed, encoding_of, rule
-from weft._tensor.nested.encoding import Nested, arguments_of, is_nested, nested_among, reduces_all
+from weft._tensor.nested.encoding import (
+    Nested,
+    arguments_of,
+    attention_of_components,
+    component_at,
+    is_nested,
+    nested_among,
+    reduces_all,
+)
 from weft._tensor.sparse.encoding import is_number
 from weft._tensor.tensor import Results, Tensor
 from weft.errors import LayoutError, ShapeError
@@ -44,6 +52,10 @@ class Strided(Nested):
         """The tensors along the first dim."""
         pieces = self.values.split([prod(size) for size in self.sizes])
         return tuple([x.reshape(size) for x, size in zip(pieces, self.sizes, strict=True)])
+
+    def joined(self, components: Sequence[Tensor]) -> Tensor:
+        """A tensor of these components."""
+        return strided_from(components)
 
     def derived(self, op: OpDef, args: Sequence[object], kwargs: Kwargs) -> Results:
         """A pointwise row on all values at once; others on the components, one by one."""
@@ -123,21 +135,8 @@ def _matmul(input: Tensor, other: Tensor) -> Results:
     return NotImplemented
 
 
-@rule(Strided, "select")
-def _select(input: Tensor, dim: int, index: Arg) -> Tensor:
-    encoding = encoding_of(input)
-    if dim:
-        raise encoding.refusal("select", " but for dim 0")
-    return encoding.components()[int(index.item() if isinstance(index, Tensor) else index)]
-
-
-@rule(Strided, "attention")
-def _attention(query: Tensor, key: Tensor, value: Tensor, mask: object, *options: object) -> Tensor:
-    encoding = encoding_of(query)
-    if mask is not None or not (is_nested(key) and is_nested(value)):
-        raise encoding.refusal("scaled_dot_product_attention", " with a mask, or beside dense ones")
-    several = zip(*(encoding_of(x).components() for x in (query, key, value)), strict=True)
-    return strided_from([rows.attention(q[None], k[None], v[None], None, *options)[0] for q, k, v in several])
+rule(Strided, "select")(component_at)
+rule(Strided, "attention")(attention_of_components)
 
 
 @rule(Strided, "clone")

@@ -6,7 +6,6 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -44,10 +43,6 @@ from weft.ao._observing.utils import (
 )
 from weft.errors import LacksAttributeError, PreconditionError, UnsupportedError
 from weft.nn._module import Module
-
-if TYPE_CHECKING:
-    from weft.nn._state_dict import Metadata
-
 
 EPS = float(np.finfo(np.float32).eps)
 
@@ -185,21 +180,17 @@ class UniformQuantizationObserverBase(ObserverBase):
                 kind = "per_channel_symmetric, torch.per_channel_affine and torch.per_channel_affine_float_qparams"
             raise UnsupportedError(f"{type(self).__name__}'s qscheme only support torch.{kind}, but got {scheme!r}.")
 
-    def _load_from_state_dict(
-        self,
-        state_dict: SavedState,
-        prefix: str,
-        local_metadata: Metadata,
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        if local_metadata.get("version") in (None, 1):
+    def _renew_entries(self, state_dict: SavedState, prefix: str, version: int | None) -> None:
+        if version in (None, 1):
             state_dict[f"{prefix}eps"] = tensor([EPS])
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
+
+    def calculate_qparams(self) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The scale and the zero point, each with one entry, or one for each channel."""
+        return self._calculate_qparams(self.min_val, self.max_val)
+
+    def extra_repr(self) -> str:
+        """The range, or the ranges of channels."""
+        return f"min_val={self.min_val}, max_val={self.max_val}"
 
     def _calculate_qparams(self, min_val: Tensor, max_val: Tensor) -> tuple[Tensor, Tensor]:
         """The float32 scales and int64 (or float32) zero points of ranges: one entry, or one for each channel."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
 
 from weft._base.dtype import float32, int32, int64, qint8, quint8, uint8
 from weft._base.layout import (
@@ -34,9 +33,6 @@ from weft.ao._observing.observer import (
 from weft.ao._observing.utils import is_per_channel, is_per_tensor
 from weft.errors import PreconditionError
 from weft.nn._module import Module
-
-if TYPE_CHECKING:
-    from weft.nn._state_dict import Metadata
 
 
 class FakeQuantizeBase(ABC, Module):
@@ -157,23 +153,11 @@ class FakeQuantize(FakeQuantizeBase):
             f"scale={self.scale}, zero_point={self.zero_point}"
         )
 
-    def _load_from_state_dict(
-        self,
-        state_dict: SavedState,
-        prefix: str,
-        local_metadata: Metadata,
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
+    def _renew_entries(self, state_dict: SavedState, prefix: str, version: int | None) -> None:
         """Take grids of any number of channels."""
         for name in ("scale", "zero_point"):
             if f"{prefix}{name}" in state_dict:
                 getattr(self, name).resize_(state_dict[f"{prefix}{name}"].shape)
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
 
 
 class FixedQParamsFakeQuantize(FakeQuantize):

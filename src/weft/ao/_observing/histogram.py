@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, SupportsFloat, TypeAlias
+from typing import Any, SupportsFloat, TypeAlias
 
 import numpy as np
 
@@ -17,10 +17,6 @@ from weft._tensor.tensor import Tensor
 from weft.ao._observing.base import EPS, UniformQuantizationObserverBase, require_tensor
 from weft.ao._observing.utils import is_per_tensor
 from weft.errors import PreconditionError, UnsupportedError
-
-if TYPE_CHECKING:
-    from weft.nn._state_dict import Metadata
-
 
 _Array = np.ndarray[Any, Any]
 
@@ -106,7 +102,7 @@ class HistogramObserver(UniformQuantizationObserverBase):
         weights = np.repeat(counts, _FINER) / np.float32(_FINER)
         return np.bincount(bins.clip(0, self.bins - 1), weights, self.bins).astype(np.float32)
 
-    def calculate_qparams(self) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def calculate_qparams(self) -> tuple[Tensor, Tensor]:
         """The scale and the zero point, each with one entry. Waits for the histogram."""
         least, most = self._ends()
         if least == np.inf and most == -np.inf:
@@ -168,28 +164,12 @@ class HistogramObserver(UniformQuantizationObserverBase):
         squares = squares + _cube(end - (to_level + 0.5) * step) - _cube(-step / 2)
         return float((squares * counts / width).sum() / 3)
 
-    def _load_from_state_dict(
-        self,
-        state_dict: SavedState,
-        prefix: str,
-        local_metadata: Metadata,
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        version = local_metadata.get("version")
+    def _renew_entries(self, state_dict: SavedState, prefix: str, version: int | None) -> None:
+        super()._renew_entries(state_dict, prefix, version)
         for name, start in (("min_val", float("inf")), ("max_val", float("-inf"))):
             key = f"{prefix}{name}"
             if (version is None or version < 3) and key in state_dict and not state_dict[key].numel():
                 state_dict[key] = tensor(start)
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
-
-    def extra_repr(self) -> str:
-        """The range."""
-        return f"min_val={self.min_val}, max_val={self.max_val}"
 
 
 def _cube(x: PyTree) -> PyTree:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from weft._base.dtype import DType, float16, float32, int32, qint8, quint8
 from weft._base.layout import (
@@ -29,10 +29,6 @@ from weft.ao._observing.utils import is_per_channel, is_per_tensor
 from weft.errors import StateDictError, UnsupportedError
 from weft.nn._module import Module
 from weft.nn._tables import loader_of
-
-if TYPE_CHECKING:
-    from weft.nn._state_dict import Metadata
-
 
 # --- one range for a tensor ---------------------------------------------------------------------------------------
 
@@ -68,14 +64,6 @@ class MinMaxObserver(UniformQuantizationObserverBase):
     def _observe(self, least: Tensor, most: Tensor) -> None:
         self.min_val.copy_(op.minimum(self.min_val, least))
         self.max_val.copy_(op.maximum(self.max_val, most))
-
-    def calculate_qparams(self) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The scale and the zero point, each with one entry."""
-        return self._calculate_qparams(self.min_val, self.max_val)
-
-    def extra_repr(self) -> str:
-        """The range."""
-        return f"min_val={self.min_val}, max_val={self.max_val}"
 
     def reset_min_max_vals(self) -> None:
         """Forget the range."""
@@ -163,34 +151,14 @@ class PerChannelMinMaxObserver(UniformQuantizationObserverBase):
     def _combined(self, least: Tensor, most: Tensor) -> tuple[Tensor, Tensor]:
         return op.minimum(self.min_val, least), op.maximum(self.max_val, most)
 
-    def calculate_qparams(self) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """A scale and a zero point for each channel."""
-        return self._calculate_qparams(self.min_val, self.max_val)
-
-    def extra_repr(self) -> str:
-        """The ranges."""
-        return f"min_val={self.min_val}, max_val={self.max_val}"
-
-    def _load_from_state_dict(
-        self,
-        state_dict: SavedState,
-        prefix: str,
-        local_metadata: Metadata,
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
+    def _renew_entries(self, state_dict: SavedState, prefix: str, version: int | None) -> None:
         """Take ranges of any number of channels; files before version 3 call them `min_vals` and `max_vals`."""
-        version = local_metadata.get("version")
+        super()._renew_entries(state_dict, prefix, version)
         for name in ("min_val", "max_val"):
             if version is not None and version < 3 and f"{prefix}{name}s" in state_dict:
                 state_dict[f"{prefix}{name}"] = state_dict.pop(f"{prefix}{name}s")
             if f"{prefix}{name}" in state_dict:
                 getattr(self, name).resize_(state_dict[f"{prefix}{name}"].shape)
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
 
     def reset_min_max_vals(self) -> None:
         """Forget the ranges."""

@@ -11,30 +11,23 @@ if TYPE_CHECKING:
     from weft.ao._observing.qconfig import QConfigAny
 
 
-class QuantStub(Module):
+class _Stub(Module):
+    def __init__(self, qconfig: QConfigAny = None) -> None:
+        super().__init__()
+        if qconfig:
+            self.qconfig = qconfig
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The input."""
+        return x
+
+
+class QuantStub(_Stub):
     """Returns its input. `prepare` lets it observe, and `convert` makes a `Quantize` of it."""
 
-    def __init__(self, qconfig: QConfigAny = None) -> None:
-        super().__init__()
-        if qconfig:
-            self.qconfig = qconfig
 
-    def forward(self, x: Tensor) -> Tensor:
-        """The input."""
-        return x
-
-
-class DeQuantStub(Module):
+class DeQuantStub(_Stub):
     """Returns its input. `convert` makes a `DeQuantize` of it."""
-
-    def __init__(self, qconfig: QConfigAny = None) -> None:
-        super().__init__()
-        if qconfig:
-            self.qconfig = qconfig
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The input."""
-        return x
 
 
 class QuantWrapper(Module):

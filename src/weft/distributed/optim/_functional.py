@@ -80,44 +80,23 @@ class FunctionalOptimizer:
             self._optimizer.step()
 
 
-class _FunctionalAdadelta(FunctionalOptimizer):
-    optimizer_class, _lr = Adadelta, 1.0
+# no cell: filled when this module is imported
+FUNCTIONAL: dict[object, Callable[..., FunctionalOptimizer]] = {}
+"""The classes of functional optimizers, by those of `weft.optim`."""
 
 
-class _FunctionalAdagrad(FunctionalOptimizer):
-    optimizer_class, _lr = Adagrad, 1e-2
+def _functional(optimizer_class: type[Optimizer], lr: float) -> type[FunctionalOptimizer]:
+    attributes = {"optimizer_class": optimizer_class, "_lr": lr, "__module__": __name__}
+    functional = type(f"_Functional{optimizer_class.__name__}", (FunctionalOptimizer,), attributes)
+    FUNCTIONAL[optimizer_class] = functional
+    return functional
 
 
-class _FunctionalAdam(FunctionalOptimizer):
-    optimizer_class, _lr = Adam, 1e-3
-
-
-class _FunctionalAdamW(FunctionalOptimizer):
-    optimizer_class, _lr = AdamW, 1e-3
-
-
-class _FunctionalAdamax(FunctionalOptimizer):
-    optimizer_class, _lr = Adamax, 1e-3
-
-
-class _FunctionalRMSprop(FunctionalOptimizer):
-    optimizer_class, _lr = RMSprop, 1e-2
-
-
-class _FunctionalRprop(FunctionalOptimizer):
-    optimizer_class, _lr = Rprop, 1e-2
-
-
-class _FunctionalSGD(FunctionalOptimizer):
-    optimizer_class, _lr = SGD, 1e-2
-
-
-# for the package, whose modules have them under PyTorch's names
-FunctionalAdadelta = _FunctionalAdadelta
-FunctionalAdagrad = _FunctionalAdagrad
-FunctionalAdam = _FunctionalAdam
-FunctionalAdamW = _FunctionalAdamW
-FunctionalAdamax = _FunctionalAdamax
-FunctionalRMSprop = _FunctionalRMSprop
-FunctionalRprop = _FunctionalRprop
-FunctionalSGD = _FunctionalSGD
+_FunctionalAdagrad = _functional(Adagrad, 1e-2)
+_FunctionalAdam = _functional(Adam, 1e-3)
+_FunctionalAdamW = _functional(AdamW, 1e-3)
+_FunctionalSGD = _functional(SGD, 1e-2)
+_FunctionalAdadelta = _functional(Adadelta, 1.0)
+_FunctionalRMSprop = _functional(RMSprop, 1e-2)
+_FunctionalRprop = _functional(Rprop, 1e-2)
+_FunctionalAdamax = _functional(Adamax, 1e-3)

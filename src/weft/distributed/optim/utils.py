@@ -5,32 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft._base.types import Arg, Result
-from weft.distributed.optim._functional import (
-    FunctionalAdadelta,
-    FunctionalAdagrad,
-    FunctionalAdam,
-    FunctionalAdamax,
-    FunctionalAdamW,
-    FunctionalRMSprop,
-    FunctionalRprop,
-    FunctionalSGD,
-)
+from weft.distributed.optim._functional import FUNCTIONAL
 from weft.errors import ValueRangeError
 
 # no cell: read where optimizers are made, which is no part of a capture
-functional_optim_map: dict[object, Callable[..., Result]] = {
-    functional.optimizer_class: functional
-    for functional in (
-        FunctionalAdagrad,
-        FunctionalAdam,
-        FunctionalAdamW,
-        FunctionalSGD,
-        FunctionalAdadelta,
-        FunctionalRMSprop,
-        FunctionalRprop,
-        FunctionalAdamax,
-    )
-}
+functional_optim_map: dict[object, Callable[..., Result]] = {**FUNCTIONAL}
 """Functional optimizers, by the optimizer's class or by a user's key."""
 
 

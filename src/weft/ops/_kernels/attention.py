@@ -15,7 +15,6 @@ import numpy as np
 from weft.errors import ShapeError
 from weft.ops._attention import DropoutOptions, gradients
 from weft.ops._kernels.library import Array, is_float32, require_floats, require_shape, struct_like
-from weft.ops._kinds import Scalar
 from weft.ops._native import Native
 from weft.ops._neural import attention_scale, dropout_mask
 
@@ -135,26 +134,11 @@ def _serves(query: Array, key: Array, value: Array, mask: Array | None, enable_g
     return batches and all(map(_fits, _heads(shape), (batch, heads, queries, keys)))
 
 
-def _serves_attention(
-    query: Array, key: Array, value: Array, attn_mask: Array | None, is_causal: bool, scale: Scalar, enable_gqa: bool
-) -> bool:
-    del is_causal, scale
+def _serves_attention(query: Array, key: Array, value: Array, attn_mask: Array | None, enable_gqa: bool) -> bool:
     return _serves(query, key, value, attn_mask, enable_gqa)
 
 
-def _serves_dropout(
-    query: Array,
-    key: Array,
-    value: Array,
-    attn_mask: Array | None,
-    dropout_p: float,
-    is_causal: bool,
-    scale: Scalar,
-    enable_gqa: bool,
-    *,
-    rng: Any,
-) -> bool:
-    del dropout_p, is_causal, scale, rng
+def _serves_dropout(query: Array, key: Array, value: Array, attn_mask: Array | None, enable_gqa: bool) -> bool:
     return _serves(query, key, value, attn_mask, enable_gqa)
 
 
@@ -216,7 +200,6 @@ def _attention_dropout(
     dropout_p: float,
     is_causal: bool,
     scale: float | None,
-    *_: object,
     rng: Any,
 ) -> tuple[Array, Array, Array]:
     dropout = DropoutOptions(dropout_mask(rng, (*query.shape[:-1], key.shape[-2]), dropout_p), dropout_p)
@@ -233,10 +216,7 @@ def _attention_dropout_vjp(
     dropout_p: float,
     is_causal: bool,
     scale: float | None,
-    *_: object,
-    rng: Any,
 ) -> tuple[Array | None, ...]:
-    del rng
     y, logsumexp, kept = out
     dropout = DropoutOptions(kept, dropout_p)
     return _attention_vjp(g, (y, logsumexp), query, key, value, attn_mask, is_causal, scale, dropout=dropout)

@@ -64,11 +64,8 @@ def _serves(
     running_var: Array | None,
     weight: Array | None,
     bias: Array | None,
-    momentum: Scalar,
-    eps: float,
     per_instance: bool,
 ) -> bool:
-    del momentum, eps
     fits = input.size > 0 and math.prod(input.shape[2:]) >= _LEAST_PLANE and not per_instance
     return fits and is_float32(input, running_mean, running_var, weight, bias)
 
@@ -81,9 +78,7 @@ def _batch_norm(
     bias: Array | None,
     momentum: Scalar,
     eps: float,
-    per_instance: bool,
 ) -> tuple[Array, ...]:
-    del per_instance
     channels = input.shape[1]
     scale = jnp.ones(channels, input.dtype) if weight is None else weight
     shift = jnp.zeros(channels, input.dtype) if bias is None else bias
@@ -100,11 +95,7 @@ def _batch_norm_vjp(
     running_var: Array | None,
     weight: Array | None,
     bias: Array | None,
-    momentum: Scalar,
-    eps: float,
-    per_instance: bool,
 ) -> tuple[Array | None, ...]:
-    del momentum, eps, per_instance
     mean, rstd = (x.reshape(-1) for x in out[-2:])
     scale = jnp.ones_like(mean) if weight is None else weight
     dx, dweight, dbias = batch_norm_backward(g[0], input, mean, rstd, scale)

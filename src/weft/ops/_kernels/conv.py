@@ -113,17 +113,8 @@ def _conv(
 
 
 def _conv_vjp(
-    g: Array,
-    out: object,
-    input: Array,
-    weight: Array,
-    bias: Array | None,
-    stride: Ints,
-    padding: Padding,
-    dilation: Ints,
-    groups: int,
+    g: Array, input: Array, weight: Array, bias: Array | None, stride: Ints, padding: Padding, dilation: Ints
 ) -> tuple[Array | None, ...]:
-    del out, groups
     windows = _windows(weight, stride, padding, dilation)
     return (
         conv_input_gradient(g, weight, input.shape, *windows),
@@ -178,17 +169,14 @@ def _transposed(
 
 def _transposed_vjp(
     g: Array,
-    out: object,
     input: Array,
     weight: Array,
     bias: Array | None,
     stride: Ints,
     padding: Ints,
     output_padding: Ints,
-    groups: int,
     dilation: Ints,
 ) -> tuple[Array | None, ...]:
-    del out, groups
     _, windows = _transposed_windows(input, weight, stride, padding, output_padding, dilation)
     return (
         conv(g, weight, *windows),

@@ -100,10 +100,7 @@ def linear(input: Array, weight: Array, bias: Array | None = None) -> Array:
     return y.reshape(*input.shape[:-1], weight.shape[0])
 
 
-def _linear_vjp(
-    g: Array, out: object, input: Array, weight: Array, bias: Array | None = None
-) -> tuple[Array | None, ...]:
-    del out
+def _linear_vjp(g: Array, input: Array, weight: Array, bias: Array | None) -> tuple[Array | None, ...]:
     g, x = g.reshape(-1, g.shape[-1]), input.reshape(-1, input.shape[-1])
     g_input = multiplied(g, weight).reshape(input.shape)
     return g_input, multiplied(g, x, transpose_a=True), None if bias is None else jnp.sum(g, 0)

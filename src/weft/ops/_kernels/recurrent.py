@@ -190,11 +190,9 @@ def _lstm(
     weight_hh: Array,
     bias_ih: Array | None,
     bias_hh: Array | None,
-    weight_hr: None,
     lengths: Array | None,
     reverse: bool,
 ) -> tuple[Array, ...]:
-    del weight_hr
     return lstm(_projected(input, weight_ih, bias_ih, bias_hh), h0, c0, weight_hh, lengths, reverse)
 
 
@@ -208,11 +206,9 @@ def _lstm_vjp(
     weight_hh: Array,
     bias_ih: Array | None,
     bias_hh: Array | None,
-    weight_hr: None,
     lengths: Array | None,
     reverse: bool,
 ) -> tuple[Array | None, ...]:
-    del weight_hr
     ys, _, _, cells, gates = out
     dz, dh, dc = lstm_backward(*g, gates, cells, c0, weight_hh, lengths, reverse)
     before = states_before(ys, h0, lengths, reverse)

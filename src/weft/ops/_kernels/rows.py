@@ -83,10 +83,7 @@ def cross_entropy_backward(g: Array, x: Array, classes: Array, norms: Array) -> 
 # --- bodies of rows of the table ------------------------------------------------------------------------------
 
 
-def _serves_layer_norm(
-    input: Array, normalized_shape: Shape, weight: Array | None, bias: Array | None, eps: float
-) -> bool:
-    del normalized_shape, eps
+def _serves_layer_norm(input: Array, weight: Array | None, bias: Array | None) -> bool:
     return input.size >= _LEAST and is_float32(input, weight, bias)
 
 
@@ -98,24 +95,15 @@ def _layer_norm(
 
 
 def _layer_norm_vjp(
-    g: Array, out: Arrays, input: Array, normalized_shape: Shape, weight: Array | None, bias: Array | None, eps: float
+    g: Array, out: Arrays, input: Array, normalized_shape: Shape, weight: Array | None, bias: Array | None
 ) -> tuple[Array | None, ...]:
-    del eps
     _, mean, rstd = out
     scale = jnp.ones(normalized_shape, input.dtype) if weight is None else weight
     dx, dweight, dbias = layer_norm_backward(g, input, mean, rstd, scale)
     return dx, None if weight is None else dweight, None if bias is None else dbias
 
 
-def _serves_cross_entropy(
-    input: Array,
-    target: Array,
-    weight: Array | None,
-    ignore_index: int,
-    reduction: str,
-    label_smoothing: float,
-) -> bool:
-    del ignore_index, reduction
+def _serves_cross_entropy(input: Array, target: Array, weight: Array | None, label_smoothing: float) -> bool:
     of_classes = input.ndim == 2 and is_number(label_smoothing, 0) and jnp.issubdtype(target.dtype, jnp.integer)
     return of_classes and input.size >= _LEAST and is_float32(input, weight)
 
@@ -129,14 +117,8 @@ def _classes(input: Array, target: Array, weight: Array | None, ignore_index: in
 
 
 def _cross_entropy(
-    input: Array,
-    target: Array,
-    weight: Array | None,
-    ignore_index: int,
-    reduction: str,
-    label_smoothing: float,
+    input: Array, target: Array, weight: Array | None, ignore_index: int, reduction: str
 ) -> tuple[Array, Array]:
-    del label_smoothing
     classes, share = _classes(input, target, weight, ignore_index)
     losses, norms = cross_entropy(input, classes)
     losses = jnp.where(share == 0, 0, share * losses)
@@ -154,9 +136,7 @@ def _cross_entropy_vjp(
     weight: Array | None,
     ignore_index: int,
     reduction: str,
-    label_smoothing: float,
 ) -> tuple[Array | None, ...]:
-    del label_smoothing
     classes, share = _classes(input, target, weight, ignore_index)
     scale = share * g / (jnp.sum(share) if reduction == "mean" else 1)
     dx = cross_entropy_backward(jnp.where(share == 0, 0, scale), input, classes, out[1])

@@ -8,7 +8,6 @@ from weft._base.types import Arg, Kwargs
 from weft._tensor.tensor import Tensor
 from weft.ao.nn.qat._module import FakeQuantized, require_qconfig
 from weft.errors import PreconditionError
-from weft.nn import functional as F
 from weft.nn._embedding import Embedding as FloatEmbedding
 from weft.nn._embedding import EmbeddingBag as FloatEmbeddingBag
 
@@ -26,103 +25,60 @@ def _require_float_zero_points(qconfig: QConfigAny) -> None:
         )
 
 
-class Embedding(FakeQuantized, FloatEmbedding):
+_OPTIONS = (
+    "num_embeddings", "embedding_dim", "padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse",
+)  # fmt: skip
+
+
+class _Table(FakeQuantized):
+    """What tables have in common. `_OPTIONS` has the attributes that are arguments of both constructors."""
+
+    _FLOAT_MODULE: ClassVar[type]
+    _OPTIONS: ClassVar[tuple[str, ...]]
+
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, *args: Arg, qconfig: QConfigAny = None, **kwargs: Arg
+    ) -> None:
+        super().__init__(num_embeddings, embedding_dim, *args, **kwargs)
+        _require_float_zero_points(qconfig)
+        self._set_fake_quant(qconfig)
+
+    @classmethod
+    def _options(cls, table: Module) -> Kwargs:
+        return {name: getattr(table, name) for name in cls._OPTIONS}
+
+    @classmethod
+    def from_float(cls, mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
+        """The table with the vectors of a float one that has a `qconfig`."""
+        del use_precomputed_fake_quant
+        qconfig = require_qconfig(mod, (cls._FLOAT_MODULE,), cls)
+        result = cls(**cls._options(mod), _weight=mod.weight, qconfig=qconfig)
+        result.weight = mod.weight
+        return result
+
+    def to_float(self) -> Module:
+        """A float table with the same vectors."""
+        result = self._FLOAT_MODULE(**self._options(self), _weight=self.weight.detach())
+        return result.train(self.training)
+
+
+class Embedding(_Table, FloatEmbedding):
     """A table whose vectors are rounded as they will be when it is quantized."""
 
     _FLOAT_MODULE: ClassVar[type] = FloatEmbedding
-
-    def __init__(
-        self, num_embeddings: int, embedding_dim: int, *args: Arg, qconfig: QConfigAny = None, **kwargs: Arg
-    ) -> None:
-        super().__init__(num_embeddings, embedding_dim, *args, **kwargs)
-        _require_float_zero_points(qconfig)
-        self._set_fake_quant(qconfig)
+    _OPTIONS = _OPTIONS
 
     def forward(self, input: Tensor) -> Tensor:
         """Numbers (...) to vectors (..., embedding_dim)."""
-        weight = self.weight_fake_quant(self.weight)
-        return F.embedding(
-            input, weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse
-        )
-
-    @classmethod
-    def from_float(cls, mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
-        """The table with the vectors of a float one that has a `qconfig`."""
-        del use_precomputed_fake_quant
-        qconfig = require_qconfig(mod, (cls._FLOAT_MODULE,), cls)
-        result = cls(
-            mod.num_embeddings,
-            mod.embedding_dim,
-            mod.padding_idx,
-            mod.max_norm,
-            mod.norm_type,
-            mod.scale_grad_by_freq,
-            mod.sparse,
-            mod.weight,
-            qconfig=qconfig,
-        )
-        result.weight = mod.weight
-        return result
-
-    def to_float(self) -> Module:
-        """A float table with the same vectors."""
-        result = FloatEmbedding(
-            self.num_embeddings,
-            self.embedding_dim,
-            self.padding_idx,
-            self.max_norm,
-            self.norm_type,
-            self.scale_grad_by_freq,
-            self.sparse,
-            self.weight.detach(),
-        )
-        return result.train(self.training)
+        return self._look_up(input, self.weight_fake_quant(self.weight))
 
 
-class EmbeddingBag(FakeQuantized, FloatEmbeddingBag):
+class EmbeddingBag(_Table, FloatEmbeddingBag):
     """A table for bags, whose vectors are rounded as they will be when it is quantized."""
 
     _FLOAT_MODULE: ClassVar[type] = FloatEmbeddingBag
-
-    def __init__(
-        self, num_embeddings: int, embedding_dim: int, *args: Arg, qconfig: QConfigAny = None, **kwargs: Arg
-    ) -> None:
-        super().__init__(num_embeddings, embedding_dim, *args, **kwargs)
-        _require_float_zero_points(qconfig)
-        self._set_fake_quant(qconfig)
+    _OPTIONS = (*_OPTIONS, "mode", "include_last_offset")
 
     def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
         """As for `nn.EmbeddingBag`."""
-        return F.embedding_bag(
-            input,
-            self.weight_fake_quant(self.weight),
-            offsets,
-            self.max_norm,
-            self.norm_type,
-            self.scale_grad_by_freq,
-            self.mode,
-            self.sparse,
-            per_sample_weights,
-            self.include_last_offset,
-            self.padding_idx,
-        )
-
-    @classmethod
-    def from_float(cls, mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
-        """The table with the vectors of a float one that has a `qconfig`."""
-        del use_precomputed_fake_quant
-        qconfig = require_qconfig(mod, (cls._FLOAT_MODULE,), cls)
-        result = cls(mod.num_embeddings, mod.embedding_dim, **_bag_options(mod), qconfig=qconfig)
-        result.weight = mod.weight
-        return result
-
-    def to_float(self) -> Module:
-        """A float table with the same vectors."""
-        result = FloatEmbeddingBag(self.num_embeddings, self.embedding_dim, **_bag_options(self))
-        result.weight.data = self.weight.detach()
-        return result.train(self.training)
-
-
-def _bag_options(bag: Module) -> Kwargs:
-    names = (*("max_norm", "norm_type", "scale_grad_by_freq", "mode", "sparse", "include_last_offset", "padding_idx"),)
-    return {name: getattr(bag, name) for name in names}
+        return self._look_up(input, self.weight_fake_quant(self.weight), offsets, per_sample_weights)

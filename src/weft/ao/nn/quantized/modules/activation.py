@@ -45,6 +45,8 @@ class ReLU6(FloatReLU6):
 class Hardswish(Requantized, FloatHardswish):
     """Hardswish, with results on a grid of their own."""
 
+    _ARGUMENTS = ()
+
     def __init__(
         self, scale: float, zero_point: int, device: DeviceLike | None = None, dtype: DType | None = None
     ) -> None:
@@ -52,32 +54,23 @@ class Hardswish(Requantized, FloatHardswish):
         super().__init__()
         self._set_grid(scale, zero_point)
 
-    @staticmethod
-    def from_float(mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
-        """The quantized form of an observed layer."""
-        del use_precomputed_fake_quant
-        return Hardswish(*grid_of(observer_of(mod)))
-
 
 class ELU(Requantized, FloatELU):
     """ELU, with results on a grid of their own."""
 
     scale: float
     zero_point: int
+    _ARGUMENTS = ("alpha",)
 
     def __init__(self, scale: float, zero_point: int, alpha: float = 1.0) -> None:
         super().__init__(alpha)
         self.scale, self.zero_point = scale, zero_point
 
-    @staticmethod
-    def from_float(mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
-        """The quantized form of an observed layer."""
-        del use_precomputed_fake_quant
-        return ELU(*grid_of(observer_of(mod)), mod.alpha)
-
 
 class LeakyReLU(Requantized, FloatLeakyReLU):
     """Leaky ReLU, with results on a grid of their own."""
+
+    _ARGUMENTS = ("negative_slope", "inplace")
 
     def __init__(
         self,
@@ -91,12 +84,6 @@ class LeakyReLU(Requantized, FloatLeakyReLU):
         del device, dtype
         super().__init__(negative_slope, inplace)
         self._set_grid(scale, zero_point)
-
-    @classmethod
-    def from_float(cls, mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
-        """The quantized form of an observed layer."""
-        del use_precomputed_fake_quant
-        return cls(*grid_of(observer_of(mod)), mod.negative_slope, mod.inplace)
 
 
 class Sigmoid(FloatSigmoid):

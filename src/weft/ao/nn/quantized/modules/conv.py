@@ -132,15 +132,7 @@ class _ConvNd(WeightedQuantizedModule):
             observer = mod.weight_fake_quant
             # In training the normalisation was beside the weights; a quantized layer has none.
             if isinstance(mod, conv_fused.ConvBnNd):
-                mod.weight, mod.bias = fuse_conv_bn_weights(
-                    mod.weight,
-                    mod.bias,
-                    mod.bn.running_mean,
-                    mod.bn.running_var,
-                    mod.bn.eps,
-                    mod.bn.weight,
-                    mod.bn.bias,
-                )
+                mod.fold_norm(fuse_conv_bn_weights)
         else:
             require_type(mod, cls._FLOAT_MODULE, cls)
             observer = mod.qconfig.weight()
@@ -153,17 +145,7 @@ class _ConvNd(WeightedQuantizedModule):
 
     @classmethod
     def _like(cls, mod: Module) -> Module:
-        return cls(
-            mod.in_channels,
-            mod.out_channels,
-            mod.kernel_size,
-            mod.stride,
-            mod.padding,
-            mod.dilation,
-            mod.groups,
-            mod.bias is not None,
-            mod.padding_mode,
-        )
+        return cls(**qat.options_of(mod))
 
 
 ConvNd = _ConvNd  # for other modules: PyTorch has it as a private class
@@ -265,18 +247,7 @@ class _ConvTranspose(_ConvNd):
 
     @classmethod
     def _like(cls, mod: Module) -> Module:
-        return cls(
-            mod.in_channels,
-            mod.out_channels,
-            mod.kernel_size,
-            mod.stride,
-            mod.padding,
-            mod.output_padding,
-            mod.groups,
-            mod.bias is not None,
-            mod.dilation,
-            mod.padding_mode,
-        )
+        return cls(**qat.options_of(mod), output_padding=mod.output_padding)
 
 
 class ConvTranspose1d(_ConvTranspose):

@@ -129,15 +129,7 @@ class Linear(HidesState, WeightedQuantizedModule):
         if hasattr(mod, "weight_fake_quant"):
             require_type(mod, cls._QAT_MODULES, cls)
             if type(mod) is LinearBn1d:
-                mod.weight, mod.bias = fuse_linear_bn_weights(
-                    mod.weight,
-                    mod.bias,
-                    mod.bn.running_mean,
-                    mod.bn.running_var,
-                    mod.bn.eps,
-                    mod.bn.weight,
-                    mod.bn.bias,
-                )
+                mod.fold_norm(fuse_linear_bn_weights)
             observer = mod.weight_fake_quant
         else:
             require_type(mod, cls._FLOAT_MODULE, cls)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from weft._base.device import DeviceLike
 from weft._base.dtype import DType
-from weft.ao.nn.quantized._module import grid_of, observer_of
 from weft.ao.nn.quantized.modules._float_layers import Requantized
 from weft.nn._lookup import AnyModule
 from weft.nn._norm import GroupNorm as FloatGroupNorm
@@ -17,11 +16,13 @@ from weft.nn._norm import InstanceNorm3d as FloatInstanceNorm3d
 from weft.nn._norm import LayerNorm as FloatLayerNorm
 
 if TYPE_CHECKING:
-    from weft.nn._module import Module
+    pass
 
 
 class LayerNorm(Requantized, FloatLayerNorm):
     """The last dims normalised, with results on a grid of their own."""
+
+    _ARGUMENTS = ("normalized_shape", "weight", "bias", "eps", "elementwise_affine")
 
     def __init__(
         self,
@@ -39,16 +40,11 @@ class LayerNorm(Requantized, FloatLayerNorm):
         self.weight, self.bias = weight, bias
         self._set_grid(scale, zero_point)
 
-    @classmethod
-    def from_float(cls, mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
-        """The quantized form of an observed layer."""
-        del use_precomputed_fake_quant
-        grid = grid_of(observer_of(mod))
-        return cls(mod.normalized_shape, mod.weight, mod.bias, *grid, mod.eps, mod.elementwise_affine)
-
 
 class GroupNorm(Requantized, FloatGroupNorm):
     """Groups of channels normalised, with results on a grid of their own."""
+
+    _ARGUMENTS = ("num_groups", "num_channels", "weight", "bias", "eps", "affine")
 
     def __init__(
         self,
@@ -67,15 +63,10 @@ class GroupNorm(Requantized, FloatGroupNorm):
         self.weight, self.bias = weight, bias
         self._set_grid(scale, zero_point)
 
-    @classmethod
-    def from_float(cls, mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
-        """The quantized form of an observed layer."""
-        del use_precomputed_fake_quant
-        grid = grid_of(observer_of(mod))
-        return cls(mod.num_groups, mod.num_channels, mod.weight, mod.bias, *grid, mod.eps, mod.affine)
-
 
 class _InstanceNorm(Requantized):
+    _ARGUMENTS = ("num_features", "weight", "bias", "eps", "affine")
+
     def __init__(
         self,
         num_features: int,
@@ -94,13 +85,6 @@ class _InstanceNorm(Requantized):
         layer.__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
         self.weight, self.bias = weight, bias
         self._set_grid(scale, zero_point)
-
-    @classmethod
-    def from_float(cls, mod: Module, use_precomputed_fake_quant: bool = False) -> Module:
-        """The quantized form of an observed layer."""
-        del use_precomputed_fake_quant
-        grid = grid_of(observer_of(mod))
-        return cls(mod.num_features, mod.weight, mod.bias, *grid, mod.eps, affine=mod.affine)
 
 
 class InstanceNorm1d(_InstanceNorm, FloatInstanceNorm1d):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
+from weft._base.types import AnyCallable
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor
 from weft.ao.nn.intrinsic.modules.fused import FusedModule
@@ -57,6 +58,13 @@ class WithNorm(FusedModule):
         self.freeze_bn = True
         self.bn.training = False
         return self
+
+    def fold_norm(self, fuse: AnyCallable) -> None:
+        """Replace weight and bias by those that `fuse` computes from them and the normalisation."""
+        own: AnyModule = self
+        norm = self.bn
+        statistics = (norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias)
+        own.weight, own.bias = fuse(own.weight, own.bias, *statistics)
 
     def _normalised(self, input: Tensor) -> Tensor:
         own: AnyModule = self
