@@ -63,16 +63,20 @@ class Quiet {
   Quiet() : context_(PyObject_CallNoArgs(quiet)) {
     if (context_) is_entered_ = static_cast<bool>(Ref(PyObject_CallMethod(context_.get(), "__enter__", nullptr)));
   }
-  ~Quiet() {
-    if (!is_entered_) return;
-    PyObject *type, *error, *trace;
-    PyErr_Fetch(&type, &error, &trace);
-    const Ref left(PyObject_CallMethod(context_.get(), "__exit__", "OOO", Py_None, Py_None, Py_None));
-    PyErr_Restore(type, error, trace);
-  }
+  ~Quiet() { leave(); }
   Quiet(const Quiet&) = delete;
   Quiet& operator=(const Quiet&) = delete;
   explicit operator bool() const { return is_entered_; }
+
+  // Leave it; false with an exception, which may be that of a signal, unless there was one before.
+  bool leave() {
+    if (!std::exchange(is_entered_, false)) return !PyErr_Occurred();
+    PyObject *type, *error, *trace;
+    PyErr_Fetch(&type, &error, &trace);
+    const Ref left(PyObject_CallMethod(context_.get(), "__exit__", "OOO", Py_None, Py_None, Py_None));
+    if (type) PyErr_Restore(type, error, trace);
+    return left && !type;
+  }
 
  private:
   Ref context_;
@@ -393,8 +397,9 @@ bool Machine::run(PyObject* const* given, PyObject** results) const {
   if (is_done && calls.empty()) {
     is_done = run.run_all();
   } else if (is_done) {
-    const Quiet quietly;
+    Quiet quietly;
     is_done = quietly && run.run_all();
+    is_done = quietly.leave() && is_done;
   }
   is_done = is_done && run.give(results);
   _mm_setcsr(_mm_getcsr() & ~kExceptions);

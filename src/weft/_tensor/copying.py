@@ -15,7 +15,7 @@ from weft._dispatch import apply
 from weft._lazy.aval import AnyOwner, aval_of, marked
 from weft._lazy.external import taken_in
 from weft._lazy.owner import Stored
-from weft._lazy.reading import array_of, host_array
+from weft._lazy.reading import host_array
 from weft._lazy.value import NO_DATA, Value
 from weft._tensor.alias import owner_of, path_of
 from weft._tensor.base import new_handle, value_of
