@@ -20,7 +20,7 @@ PyMODINIT_FUNC PyInit__native() {
   if (PyArray_ImportNumPyAPI() < 0 || PyUFunc_ImportUFuncAPI() < 0) return nullptr;
   weft::Ref module(PyModule_Create(&definition));
   if (!module || !weft::init_machine(module.get()) || !weft::init_recorder(module.get()) ||
-      !weft::init_flush(module.get())) {
+      !weft::init_flush(module.get()) || !weft::init_backward(module.get())) {
     return nullptr;
   }
   return module.release();

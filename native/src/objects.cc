@@ -58,16 +58,38 @@ bool bind_one(const char* name, PyObject* value) {
   if (is("Doubt")) return find_all(o.doubt.type, value, o.doubt.check);
   if (is("RecordedCheck")) return find_all(o.check.type, value, o.check.passed);
   if (is("Program")) return find_all(o.program.type, value, o.program.spent, o.program.runs);
+  if (is("Executed")) {
+    ExecutedClass& c = o.executed;
+    return find_all(c.type, value, c.hooks, c.custom, c.forward, c.site, c.spent, c.origin, c.inputs, c.time);
+  }
+  if (is("Leaf")) return find_all(o.leaf, value);
   if (is("Interior")) return find_all(o.interior, value);
   if (is("Freed")) return find_all(o.freed, value);
   if (is("ndarray")) return find_all(o.ndarray, value);
   if (is("Parameter")) return find_all(o.parameter, value);
   if (is("Shared")) return find_all(o.shared, value);
   const std::pair<const char*, PyObject**> constants[] = {
-      {"PENDING", &o.not_computed},  {"FREED", &o.freed_role},  {"CPU", &o.cpu},           {"reads", &o.reads},
-      {"program_of", &o.program_of}, {"NO_FACTS", &o.no_facts}, {"weak", &o.weak},         {"calls", &o.calls},
-      {"context", &o.context},       {"at_limit", &o.at_limit}, {"record", &o.record},     {"apply", &o.apply},
-      {"operand", &o.operand},       {"finish", &o.finish},     {"tuple_of", &o.tuple_of}, {"wrap", &o.wrap},
+      {"PENDING", &o.not_computed},
+      {"INTERIOR", &o.interior_role},
+      {"OUTSIDE", &o.outside},
+      {"derivative_of", &o.derivative_of},
+      {"add_values", &o.add_values},
+      {"drop_values", &o.drop_values},
+      {"FREED", &o.freed_role},
+      {"CPU", &o.cpu},
+      {"reads", &o.reads},
+      {"program_of", &o.program_of},
+      {"NO_FACTS", &o.no_facts},
+      {"weak", &o.weak},
+      {"calls", &o.calls},
+      {"context", &o.context},
+      {"at_limit", &o.at_limit},
+      {"record", &o.record},
+      {"apply", &o.apply},
+      {"operand", &o.operand},
+      {"finish", &o.finish},
+      {"tuple_of", &o.tuple_of},
+      {"wrap", &o.wrap},
   };
   for (const auto& [other, place] : constants) {
     if (is(other)) {

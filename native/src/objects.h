@@ -83,6 +83,11 @@ struct ProgramClass {
   PyTypeObject* type = nullptr;
   Slot spent{"spent"}, runs{"runs"};
 };
+struct ExecutedClass {
+  PyTypeObject* type = nullptr;
+  Slot hooks{"hooks"}, custom{"custom"}, forward{"forward"}, site{"site"}, spent{"spent"}, origin{"origin"},
+      inputs{"inputs"}, time{"time"};
+};
 struct TensorClass {
   PyTypeObject* type = nullptr;
   Slot value{"_value"}, facts{"_facts"};
@@ -100,15 +105,20 @@ struct Objects {
   DoubtClass doubt;
   CheckClass check;
   ProgramClass program;
+  ExecutedClass executed;
   TensorClass tensor;
   PyTypeObject* parameter = nullptr;
   PyTypeObject* shared = nullptr;
   PyTypeObject* interior = nullptr;
   PyTypeObject* freed = nullptr;
+  PyTypeObject* leaf = nullptr;
   PyTypeObject* ndarray = nullptr;
   PyObject* not_computed = nullptr;  // `PENDING`
   PyObject* no_facts = nullptr;
-  PyObject* freed_role = nullptr;  // `FREED`
+  PyObject* interior_role = nullptr;  // `INTERIOR`
+  PyObject* freed_role = nullptr;     // `FREED`
+  PyObject* outside = nullptr;        // `OUTSIDE`
+  PyObject* no_site = nullptr;        // `""`
   PyObject* cpu = nullptr;
   PyObject* empty = nullptr;    // `()`
   PyObject* weak = nullptr;     // the types of numbers, by their Python type
@@ -119,6 +129,9 @@ struct Objects {
   PyObject* program_of = nullptr;  // a graph -> its program, and what it costs
   PyObject* record = nullptr;      // the twins in Python, which take every call
   PyObject* apply = nullptr;
+  PyObject* derivative_of = nullptr;
+  PyObject* add_values = nullptr;
+  PyObject* drop_values = nullptr;
   PyObject* operand = nullptr;
   PyObject* finish = nullptr;
   PyObject* wrap = nullptr;
@@ -130,5 +143,6 @@ PyObject* bind(PyObject* module, PyObject* args, PyObject* kwargs);
 
 bool init_recorder(PyObject* module);
 bool init_flush(PyObject* module);
+bool init_backward(PyObject* module);
 
 }  // namespace weft

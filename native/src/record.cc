@@ -5,6 +5,7 @@
 // but grad), and hands all others to its twin. So nothing is decided here that is not decided there.
 
 #include "objects.h"
+#include "record.h"
 
 namespace weft {
 namespace {
@@ -102,34 +103,10 @@ bool is_simple(PyObject* signature, PyObject* inputs, bool grad) {
   return !grad || !is_any_marked(inputs);
 }
 
-// The values of the main outputs of an application: a tuple.
+// The same, and then look at the limit of the list.
 Ref record_outputs(PyObject* signature, PyObject* inputs, PyObject* state) {
-  const SignatureClass& s = objects.signature;
-  PyObject* outputs = s.outputs.get(signature);
-  PyObject* pending = objects.ambient.pending.get(state);
-  const bool taped = objects.ambient.grad.is(state, Py_True) && has_role(inputs);
-  const Py_ssize_t count = PyTuple_GET_SIZE(outputs);
-  Ref held = Ref::to(inputs);
-  if (count > 1 && Py_TYPE(inputs) != objects.shared) {
-    held = Ref(PyObject_CallOneArg(reinterpret_cast<PyObject*>(objects.shared), inputs));
-    if (!held) return Ref();
-  }
-  Ref values(PyTuple_New(count));
-  if (!values) return Ref();
-  for (Py_ssize_t at = 0; at < count; ++at) {
-    Ref value = append(PyTuple_GET_ITEM(outputs, at), held.get(), taped, pending);
-    if (!value) return Ref();
-    PyTuple_SET_ITEM(values.get(), at, value.release());
-  }
-  const Py_ssize_t main = PyLong_AsSsize_t(s.main.get(signature));
-  if (main < count) {
-    Ref extras(PyTuple_GetSlice(values.get(), main, count));
-    if (!extras) return Ref();
-    objects.value.extras.set(PyTuple_GET_ITEM(values.get(), 0), extras.get());
-    values = Ref(PyTuple_GetSlice(values.get(), 0, main));
-    if (!values) return Ref();
-  }
-  return keep_limit(pending) ? std::move(values) : Ref();
+  Ref values = recorded_outputs(signature, inputs, state);
+  return values && keep_limit(objects.ambient.pending.get(state)) ? std::move(values) : Ref();
 }
 
 // The signature of a call on inputs of these types, borrowed; null, without an error, if it is not known.
@@ -333,6 +310,35 @@ PyMethodDef functions[] = {
 };
 
 }  // namespace
+
+Ref recorded_outputs(PyObject* signature, PyObject* inputs, PyObject* state) {
+  const SignatureClass& s = objects.signature;
+  PyObject* outputs = s.outputs.get(signature);
+  PyObject* pending = objects.ambient.pending.get(state);
+  const bool taped = objects.ambient.grad.is(state, Py_True) && has_role(inputs);
+  const Py_ssize_t count = PyTuple_GET_SIZE(outputs);
+  Ref held = Ref::to(inputs);
+  if (count > 1 && Py_TYPE(inputs) != objects.shared) {
+    held = Ref(PyObject_CallOneArg(reinterpret_cast<PyObject*>(objects.shared), inputs));
+    if (!held) return Ref();
+  }
+  Ref values(PyTuple_New(count));
+  if (!values) return Ref();
+  for (Py_ssize_t at = 0; at < count; ++at) {
+    Ref value = append(PyTuple_GET_ITEM(outputs, at), held.get(), taped, pending);
+    if (!value) return Ref();
+    PyTuple_SET_ITEM(values.get(), at, value.release());
+  }
+  const Py_ssize_t main = PyLong_AsSsize_t(s.main.get(signature));
+  if (main < count) {
+    Ref extras(PyTuple_GetSlice(values.get(), main, count));
+    if (!extras) return Ref();
+    objects.value.extras.set(PyTuple_GET_ITEM(values.get(), 0), extras.get());
+    values = Ref(PyTuple_GetSlice(values.get(), 0, main));
+    if (!values) return Ref();
+  }
+  return values;
+}
 
 bool init_recorder(PyObject* module) {
   minus_one = PyLong_FromLong(-1);

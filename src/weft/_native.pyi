@@ -3,17 +3,19 @@
 It is there if there was a C++ compiler.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from weft._autograd.engine import BackwardPass
+from weft._autograd.graph import Vertex
 from weft._base.pending import Pending
 from weft._base.state import Ambient
 from weft._base.types import Arg
 from weft._lazy.infer import Call
 from weft._lazy.signature import Signature
-from weft._lazy.value import Value
+from weft._lazy.value import Executed, Value
 from weft._tensor.tensor import Results, Tensor
 from weft.ops._table import OpDef
 
@@ -36,6 +38,13 @@ def flush(pending: Pending, always: bool, /) -> bool:
     With `always`, also if the program would be compiled by now.
     """
 
+def walk(backward: BackwardPass, stack: list[Vertex], spent: list[Vertex], groups: dict[int, list[Vertex]], /) -> None:
+    """Visit what the vertices on the stack depend on."""
+
+def execute(backward: BackwardPass, vertices: list[Vertex], /) -> None:
+    """Propagate gradients through applications, where all gradients are wanted and nothing is watched."""
+
+def drop_values(left: Iterable[Executed], /) -> None: ...
 def forget_programs() -> None:
     """Forget which graphs have which programs."""
 

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import Jaxpr
 
+from weft._base.native import native
 from weft._base.timeline import Phase, spanned
 from weft._lazy.call import kinds_of
 from weft._lazy.explain import inferring
@@ -69,6 +70,9 @@ def derivative_of(signature: Signature, need: tuple[int, ...], from_outputs: tup
             cache[need] = derivative  # where the engine looks first
     return derivative
 
+
+if native is not None:
+    native.bind(derivative_of=derivative_of)
 
 _FIRST, _SECOND, _BOTH = (0,), (1,), (0, 1)
 

@@ -6,11 +6,10 @@ A value is used only by applications recorded after it, so its cotangent is comp
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
-
-import jax.numpy as jnp
+from collections.abc import Callable, Sequence
 
 from weft._autograd import hooks
+from weft._autograd.anomaly import check_finite
 from weft._autograd.derive import Derivative, derivative_of, on_tape, smooth_outputs
 from weft._autograd.graph import (
     Vertex,
@@ -25,16 +24,14 @@ from weft._autograd.graph import (
     vertex_of,
 )
 from weft._autograd.hooks import Cotangents, Gradients
-from weft._autograd.node import backward_name
 from weft._autograd.saving import Packed
-from weft._base.device import META
+from weft._base.native import native
 from weft._base.state import Ambient, ambient, enter, leave
 from weft._base.timeline import Phase, spanned
 from weft._lazy.call import ONE
 from weft._lazy.infer import Call, call_of, signature_of
-from weft._lazy.reading import array_of
 from weft._lazy.record import record
-from weft._lazy.role import INTERIOR, Freed, Interior, Leaf, Role, custom_of
+from weft._lazy.role import INTERIOR, Freed, Leaf, Role, custom_of
 from weft._lazy.value import Executed, Link, Value, recorded
 from weft.errors import GradientError
 from weft.ops._table import TABLE
@@ -178,22 +175,33 @@ class BackwardPass:
 
         `RuntimeError` if something would be executed that an earlier pass has freed.
         """
-        reached, left = self.reached, self.left
+        reached = self.reached
         groups: dict[int, list[Vertex]] = {}
         spent: list[Vertex] = []
         stack: list[Vertex] = []
         for root in roots:
             if root.role is not None:
                 self._enter(root, stack, spent)
+        if native is None:
+            self._walk(stack, spent, groups)
+        else:
+            native.walk(self, stack, spent, groups)
+        # What uses a value was recorded after it, so the numbers of recording are a topological order.
+        ordered = [reached[key] for key in sorted(reached)]  # pyright: ignore[reportArgumentType, reportUnknownVariableType]  numbers, inside of the tape
+        if self.targets is not None:
+            self.useful = self._leading_to(self.targets, ordered)
+        # Refused here, before any gradient is delivered: half of a backward pass would leave wrong sums in `.grad`.
+        if any(self._needed(inputs_of(vertex)) for vertex in spent):
+            raise second_backward_error()
+        return ordered
+
+    def _walk(self, stack: list[Vertex], spent: list[Vertex], groups: dict[int, list[Vertex]]) -> None:
+        """Visit what the vertices on the stack depend on."""
+        reached, left = self.reached, self.left
         while stack:
             vertex = stack.pop()
-            inputs = vertex.inputs
-            if not vertex.origin.alone:  # pyright: ignore[reportOptionalMemberAccess]  an application
-                inputs = inputs_of(vertex)
-                family = self.families[vertex.time] = groups.setdefault(id(inputs), [])
-                family.append(vertex)
-                if len(family) > 1:
-                    continue
+            alone = vertex.origin.alone  # pyright: ignore[reportOptionalMemberAccess]  an application
+            inputs = vertex.inputs if alone else self._inputs_once(vertex, groups)
             for x in inputs:
                 role = x.role
                 if role is INTERIOR:
@@ -206,14 +214,16 @@ class BackwardPass:
                         left[role] = left.get(role, 0) + 1
                     else:
                         self._enter(x, stack, spent)
-        # What uses a value was recorded after it, so the numbers of recording are a topological order.
-        ordered = [reached[key] for key in sorted(reached)]  # pyright: ignore[reportArgumentType, reportUnknownVariableType]  numbers, inside of the tape
-        if self.targets is not None:
-            self.useful = self._leading_to(self.targets, ordered)
-        # Refused here, before any gradient is delivered: half of a backward pass would leave wrong sums in `.grad`.
-        if any(self._needed(inputs_of(vertex)) for vertex in spent):
-            raise second_backward_error()
-        return ordered
+
+    def _inputs_once(self, vertex: Vertex, groups: dict[int, list[Vertex]]) -> tuple[Link, ...]:
+        """The inputs of an application; of one with several outputs, none if another output has led to them."""
+        inputs = vertex.inputs
+        if vertex.origin.alone:  # pyright: ignore[reportOptionalMemberAccess]  an application
+            return inputs
+        inputs = inputs_of(vertex)
+        family = self.families[vertex.time] = groups.setdefault(id(inputs), [])
+        family.append(vertex)
+        return inputs if len(family) == 1 else ()
 
     def _enter(self, x: Link, stack: list[Vertex], spent: list[Vertex]) -> None:
         """Visit a root, or an input that has its own role."""
@@ -245,11 +255,14 @@ class BackwardPass:
 
     # --- executing --------------------------------------------------------------------------------------------
 
-    def _execute(self, vertices: Iterable[Vertex]) -> None:
+    def _execute(self, vertices: list[Vertex]) -> None:
         """Propagate gradients through the applications of these vertices; each one after all that use its outputs."""
         # Most applications have one output, no hooks and no user's derivative. This loop, which calls little, is for
         # them; all others go to `_differentiate`.
         common = self.useful is None and not self.ambient.watched
+        if native is not None and common:
+            native.execute(self, vertices)
+            return
         grads, left, passed, state, retain_graph = self.grads, self.left, self.passed, self.ambient, self.retain_graph
         for vertex in vertices:
             origin, inputs = vertex.origin, vertex.inputs
@@ -483,16 +496,5 @@ def add_values(a: Value, b: Value, state: Ambient) -> Value:
     return record(signature, (a, b), state)[0]
 
 
-def check_finite(head: Vertex, grads: Sequence[Value | None]) -> None:
-    """Anomaly mode: raise at the first derivative that is NaN, and name the line of the forward operator."""
-    assert head.origin is not None, "only applications are differentiated"
-    assert isinstance(head.role, Interior), "only applications are differentiated"
-    for at, grad in enumerate(grads):
-        if grad is None or grad.aval.device is META or not grad.aval.dtype.is_differentiable:
-            continue
-        array = array_of(grad)
-        if bool(jnp.isnan(array).any()):
-            raise GradientError(
-                f"Function '{backward_name(head)}' returned nan values in its {at}th output. "
-                f"The forward operator {head.origin.signature.name} was called at {head.role.site or '<unknown>'}"
-            )
+if native is not None:
+    native.bind(add_values=add_values)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from weft._base.native import native
 from weft._lazy.role import FREED, INTERIOR, Freed, Hooks, Interior, Leaf, NodeHooks, Role
 from weft._lazy.value import OUTSIDE, PENDING, Executed, Link, Shared, Value
 from weft.errors import GradientError
@@ -181,7 +182,7 @@ class Held:
                     inputs.links, inputs.spent = None, False
 
 
-def drop_values(left: Iterable[Executed]) -> None:
+def _drop_values(left: Iterable[Executed]) -> None:
     """Replace the values in the links of executed applications by roles."""
     for passed in left:
         inputs = passed.inputs
@@ -194,6 +195,13 @@ def drop_values(left: Iterable[Executed]) -> None:
             passed.inputs = (_link(inputs[0]), _link(inputs[1]))
         else:
             passed.inputs = links_to(inputs)
+
+
+drop_values = _drop_values
+"""`_drop_values`, or its twin in the extension."""
+if native is not None:
+    native.bind(drop_values=_drop_values)
+    drop_values = native.drop_values
 
 
 def shared_links(inputs: Shared) -> Shared:

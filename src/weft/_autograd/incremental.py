@@ -65,7 +65,7 @@ class IncrementalBackwardPass(BackwardPass):
         if self._ends(vertex):
             self._arrived_at(vertex, self.grads.pop(key_of(vertex), None))
         else:
-            self._execute((vertex,))
+            self._execute([vertex])
 
     def _count_uses(self, roots: Sequence[Value], ordered: Sequence[Vertex]) -> None:
         """Count the uses of all values except leaves, which `_reach` has counted."""

@@ -220,7 +220,7 @@ def _called(signature: Signature, layouts: Sequence[Layout]) -> Form:
     host = signature.execution.host
     if host is None:
         run = plain_run_of(signature)
-        function, flags = (lambda *arrays: run(arrays)), SEVERAL  # noqa: E731
+        function, flags = (lambda *arrays: run(arrays)), SEVERAL
     else:
         function, flags = host, OVERWRITES if signature.execution.overwrites else 0
     results = [dense_layout(output.aval.shape, output.aval.dtype.numpy) for output in signature.outputs]

@@ -125,4 +125,4 @@ INTERIOR = Interior()
 FREED = Freed()
 
 if native is not None:
-    native.bind(Interior=Interior, Freed=Freed, FREED=FREED)
+    native.bind(Leaf=Leaf, Interior=Interior, Freed=Freed, INTERIOR=INTERIOR, FREED=FREED)

@@ -304,7 +304,7 @@ class Value:
 
 
 if native is not None:
-    native.bind(Value=Value, Shared=Shared, PENDING=PENDING)
+    native.bind(Value=Value, Shared=Shared, Executed=Executed, PENDING=PENDING)
 
 
 def is_taped(value: Value) -> bool:
@@ -317,6 +317,8 @@ def is_taped(value: Value) -> bool:
 
 OUTSIDE = Value(aval_of((), bool_), False)
 """Takes the place of inputs without a gradient in the graph that a backward pass leaves."""
+if native is not None:
+    native.bind(OUTSIDE=OUTSIDE)
 
 
 _new = object.__new__

@@ -10,7 +10,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from weft._base.types import Arg
-from weft._lazy.interpreter.costs import Costs, costs_of
+from weft._lazy.interpreter.costs import costs_of
 from weft._lazy.interpreter.flatten import Equation, FlatTrace, flattened
 from weft._lazy.interpreter.table import PRIMITIVES, Array, Function, MissingPrimitive, read_only
 from weft._lazy.trace import Trace
