@@ -94,7 +94,9 @@ class InterpretedGraph:
         for signature, _, _ in self._applications:
             costs = costs_of(signature)
             seconds += costs.interpreting
-            if signature.execution.plain_run is None and signature not in new:  # its program is still to be compiled
+            if self._device is CPU or signature.execution.plain_run is not None:
+                continue
+            if signature not in new:  # its program is still to be compiled
                 new.add(signature)
                 seconds += PROGRAM_SECONDS + costs.compiling
         return max(0.0, seconds)
