@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "native" / "src"
 EXTENSION = ROOT / "src" / "weft" / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
 OBJECTS = ROOT / "build" / "native"
-PYTHON = ("module", "machine", "describe", "plan", "space", "chain", "loops", "arrays")
+PYTHON = ("module", "machine", "describe", "plan", "space", "chain", "loops", "casts", "lines", "threefry", "arrays")
 KERNELS = ("product", "conv", "conv_weight", "channels", "rows", "extremes", "attention", "recurrent", "optimizer")
 BF16_KERNELS = ("product_bf16",)
 AVX2 = ("-mavx2", "-mfma")
@@ -82,7 +82,7 @@ Source = tuple[Path, str, tuple[str, ...]]
 
 
 def _sources() -> list[Source]:
-    headers = ("-isystem", sysconfig.get_path("include"), "-isystem", np.get_include())
+    headers = ("-O3", "-isystem", sysconfig.get_path("include"), "-isystem", np.get_include())
     sources: list[Source] = [(SOURCES / "ffi.cc", "ffi", ("-isystem", jax.ffi.include_dir()))]
     sources += [(SOURCES / f"{name}.cc", name, headers) for name in PYTHON]
     for variant, (kernels, flags) in VARIANTS.items():

@@ -19,7 +19,7 @@ from weft._base.native import native
 from weft._base.types import Arg
 from weft._lazy.interpreter.table import Opaque
 
-LOOP, COPY, SELECT, REDUCE, PRODUCT, CALL = range(6)
+LOOP, COPY, SELECT, REDUCE, PRODUCT, CALL, SEARCH, ACCUMULATE, DRAW = range(9)
 SEVERAL, OVERWRITES = 1, 2
 
 Shape = tuple[int, ...]
@@ -184,6 +184,24 @@ class Tracing:
         self.steps.append((PRODUCT, np.matmul, 0, [result.number], [x.number, y.number]))
         return result
 
+    def search(self, x: Probe, axis: int, *, largest: bool) -> Probe:
+        """The positions of the largest or the smallest elements along an axis."""
+        if axis != x.ndim - 1 or not x.is_dense or not x.size or x.dtype.kind == "V":
+            raise Opaque("argmax")
+        result = self.new(x.shape[:-1], np.dtype(np.intp))
+        self.steps.append((SEARCH, (largest, x.shape[axis]), 0, [result.number], [x[..., 0].number]))
+        return result
+
+    def accumulation(self, ufunc: np.ufunc, x: Probe, axis: int, dtype: np.dtype) -> Probe:
+        """What is combined so far, at each place along an axis."""
+        if x.dtype != dtype or not x.size or not x.is_dense or not _native().has_loop(ufunc, (dtype,) * 3):
+            raise Opaque(f"{ufunc.__name__}.accumulate")
+        result = self.new(x.shape, dtype)
+        first = (*[slice(None)] * axis, 0)
+        payload = ufunc, x.shape[axis], x.strides[axis], result.strides[axis]
+        self.steps.append((ACCUMULATE, payload, 0, [result[first].number], [x[first].number]))
+        return result
+
     def call(
         self, function: Callable[..., Any], flags: int, operands: Sequence[Probe], results: Sequence[Probe]
     ) -> Sequence[Probe]:
@@ -345,6 +363,13 @@ class Probe(NDArrayOperatorsMixin):
         self.tracing.copy(self, result)
         return result
 
+    def drawn(self, shape: Shape, dtype: np.dtype) -> Probe:
+        """The random bits that one key draws."""
+        result = self.tracing.new(shape, dtype)
+        flat = result.reshape(-1)
+        self.tracing.steps.append((DRAW, None, 0, [flat.number], [self.number]))
+        return result
+
     # --- NumPy's protocols ------------------------------------------------------------------------------------
 
     def __array__(self, *args: Arg, **options: Arg) -> np.ndarray:
@@ -360,6 +385,11 @@ class Probe(NDArrayOperatorsMixin):
                 raise Opaque("reduce")
             axes = tuple([axis % x.ndim for axis in options["axis"]])
             return self.tracing.reduction(ufunc, x, axes, np.dtype(options["dtype"]), options.get("initial"))
+        if method == "accumulate":
+            (x,) = inputs
+            if options.keys() != {"axis", "dtype"}:
+                raise Opaque("accumulate")
+            return self.tracing.accumulation(ufunc, x, options["axis"], np.dtype(options["dtype"]))
         out = options.pop("out", None)
         if method != "__call__" or options or (out is not None and out != (inputs[0],)):
             raise Opaque(ufunc.__name__)
@@ -416,6 +446,8 @@ def _zeros_like(tracing: Tracing, like: Probe) -> Probe:
 # no cell: filled here
 _FUNCTIONS: dict[Arg, Callable[..., Arg]] = {
     np.where: Tracing.select,
+    np.argmax: lambda tracing, x, axis: tracing.search(x, axis, largest=True),
+    np.argmin: lambda tracing, x, axis: tracing.search(x, axis, largest=False),
     np.concatenate: _concatenate,
     np.empty_like: _empty_like,
     np.zeros_like: _zeros_like,

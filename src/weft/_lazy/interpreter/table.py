@@ -123,6 +123,11 @@ def wide(array: Array) -> Array:
     return array.astype(np.float32) if is_half(array.dtype) else array
 
 
+def dense(array: Array) -> Array:
+    """The array; a copy if its elements do not follow each other."""
+    return array if array.flags.c_contiguous else array.copy()
+
+
 def read_only(array: Array) -> Array:
     """A view of an array that cannot be written to."""
     view = array.view()
