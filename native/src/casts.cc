@@ -81,6 +81,8 @@ bool with_type(int type, const Body& body) {
 
 LoopFunction number_cast(int from, int to) {
   LoopFunction found = nullptr;
+  if (from == NPY_HALF && to == NPY_FLOAT) return cast<_Float16, float>;
+  if (from == NPY_FLOAT && to == NPY_HALF) return cast<float, _Float16>;
   with_type(from, [&](auto source) {
     return with_type(to, [&](auto target) {
       using From = decltype(source);
