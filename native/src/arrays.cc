@@ -1,9 +1,8 @@
 // Arrays as machines take, make and return them.
 
-#include "arrays.h"
-
 #include <cstring>
 
+#include "arrays.h"
 #include "machine.h"
 #include "python.h"
 
@@ -20,7 +19,8 @@ PyArray_Descr* new_type(const Register& shown) {
 
 bool has_type(PyArrayObject* array, const Register& wanted) {
   PyArray_Descr* type = PyArray_DESCR(array);
-  return (type == wanted.descr() || PyArray_EquivTypes(type, wanted.descr())) && PyArray_NDIM(array) == ndim_of(wanted) &&
+  return (type == wanted.descr() || PyArray_EquivTypes(type, wanted.descr())) &&
+         PyArray_NDIM(array) == ndim_of(wanted) &&
          PyArray_CompareLists(PyArray_DIMS(array), wanted.shape.data(), ndim_of(wanted));
 }
 
@@ -30,8 +30,8 @@ bool refuse(PyObject* given, const Register& wanted) {
   if (PyArray_Check(given)) {
     PyArrayObject* array = as_array(given);
     const Ref other(PyArray_IntTupleFromIntp(PyArray_NDIM(array), PyArray_DIMS(array)));
-    PyErr_Format(PyExc_TypeError, "machine: expected an array of %S %S, got one of %S %S", wanted.dtype.get(), shape.get(),
-                 PyArray_DESCR(array), other.get());
+    PyErr_Format(PyExc_TypeError, "machine: expected an array of %S %S, got one of %S %S", wanted.dtype.get(),
+                 shape.get(), PyArray_DESCR(array), other.get());
   } else {
     PyErr_Format(PyExc_TypeError, "machine: expected an array of %S %S, got %.200s", wanted.dtype.get(), shape.get(),
                  Py_TYPE(given)->tp_name);

@@ -1,5 +1,7 @@
 // Conversions between NumPy's own numbers, rounding as C++ does, and so NumPy.
 
+#include <immintrin.h>
+
 #include <complex>
 #include <cstdint>
 #include <type_traits>
@@ -42,6 +44,40 @@ void cast(char** args, const npy_intp* count, const npy_intp* strides, void*) {
   }
 }
 
+// `cast` between float16 and float32 by the instructions for it.
+__attribute__((target("avx,f16c"))) void widen_half(char** args, const npy_intp* count, const npy_intp* strides,
+                                                    void*) {
+  const npy_intp n = *count, in = strides[0], out = strides[1];
+  npy_intp i = 0;
+  if (in == 2 && out == 4) {
+    for (; i + 8 <= n; i += 8) {
+      const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(args[0] + i * in));
+      _mm256_storeu_ps(reinterpret_cast<float*>(args[1] + i * out), _mm256_cvtph_ps(halves));
+    }
+  }
+  for (; i < n; ++i) {
+    const auto half = *reinterpret_cast<const std::uint16_t*>(args[0] + i * in);
+    *reinterpret_cast<float*>(args[1] + i * out) = _cvtsh_ss(half);
+  }
+}
+
+__attribute__((target("avx,f16c"))) void round_half(char** args, const npy_intp* count, const npy_intp* strides,
+                                                    void*) {
+  const npy_intp n = *count, in = strides[0], out = strides[1];
+  npy_intp i = 0;
+  if (in == 4 && out == 2) {
+    for (; i + 8 <= n; i += 8) {
+      const __m256 floats = _mm256_loadu_ps(reinterpret_cast<const float*>(args[0] + i * in));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(args[1] + i * out),
+                       _mm256_cvtps_ph(floats, _MM_FROUND_TO_NEAREST_INT));
+    }
+  }
+  for (; i < n; ++i) {
+    const float value = *reinterpret_cast<const float*>(args[0] + i * in);
+    *reinterpret_cast<std::uint16_t*>(args[1] + i * out) = _cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT);
+  }
+}
+
 // Calls `body` with a number of the type that NumPy numbers so; false if it is none of these.
 template <typename Body>
 bool with_type(int type, const Body& body) {
@@ -81,8 +117,9 @@ bool with_type(int type, const Body& body) {
 
 LoopFunction number_cast(int from, int to) {
   LoopFunction found = nullptr;
-  if (from == NPY_HALF && to == NPY_FLOAT) return cast<_Float16, float>;
-  if (from == NPY_FLOAT && to == NPY_HALF) return cast<float, _Float16>;
+  const bool has_instructions = __builtin_cpu_supports("f16c");
+  if (from == NPY_HALF && to == NPY_FLOAT) return has_instructions ? widen_half : cast<_Float16, float>;
+  if (from == NPY_FLOAT && to == NPY_HALF) return has_instructions ? round_half : cast<float, _Float16>;
   with_type(from, [&](auto source) {
     return with_type(to, [&](auto target) {
       using From = decltype(source);

@@ -11,14 +11,14 @@
 namespace weft {
 namespace {
 
-constexpr npy_intp kTile = 4096;          // elements
+constexpr npy_intp kTileBytes = 8192;     // of each operand, so that those of a step fit into the first cache
 constexpr npy_intp kLeastChained = 8192;  // elements from which on tiles save more than they cost
 constexpr npy_intp kLine = 64;            // bytes
 
 // A step's iteration space as rows of columns.
 struct Grid {
-  Sizes shape;               // without dims of size 1
-  std::vector<Sizes> steps;  // the strides of each operand
+  Sizes shape;                   // without dims of size 1
+  std::vector<Sizes> steps;      // the strides of each operand
   std::set<std::size_t> breaks;  // dims before which an operand does not go on evenly
 };
 
@@ -87,8 +87,7 @@ int chain_length(const std::vector<Register>& registers, const std::vector<Step>
   return std::max(at - first, 1);
 }
 
-Chain chain_of(const std::vector<Register>& registers, const Step* steps, int count,
-               const std::set<int>& inside) {
+Chain chain_of(const std::vector<Register>& registers, const Step* steps, int count, const std::set<int>& inside) {
   std::vector<Grid> grids;
   std::set<std::size_t> breaks;
   std::map<int, int> last;  // the last step of the chain that needs a buffer
@@ -103,10 +102,11 @@ Chain chain_of(const std::vector<Register>& registers, const Step* steps, int co
   Chain chain;
   chain.rows = std::accumulate(shape.begin(), split, npy_intp{1}, std::multiplies<>());
   chain.columns = std::accumulate(split, shape.end(), npy_intp{1}, std::multiplies<>());
-  chain.tile = chain.columns >= kTile ? kTile : kTile / chain.columns * chain.columns;
   chain.scratch = 0;
   npy_intp widest = 1;
   for (int at = 0; at < count; ++at) widest = std::max(widest, registers[steps[at].outs[0]].itemsize());
+  const npy_intp tile = kTileBytes / widest;
+  chain.tile = chain.columns >= tile ? tile : tile / chain.columns * chain.columns;
   const npy_intp slot_bytes = (chain.tile * widest + kLine - 1) / kLine * kLine;
   std::map<int, npy_intp> slots;
   std::vector<npy_intp> free;
@@ -180,7 +180,8 @@ void run_tile(const Loop& loop, char* const* bases, char* scratch, npy_intp row,
 
 void run_chain(const Chain& chain, char* const* bases, char* arena) {
   char* scratch = arena + chain.scratch;
-  const npy_intp columns = std::min(chain.columns, chain.tile), rows = std::max<npy_intp>(1, chain.tile / chain.columns);
+  const npy_intp columns = std::min(chain.columns, chain.tile),
+                 rows = std::max<npy_intp>(1, chain.tile / chain.columns);
   for (npy_intp row = 0; row < chain.rows; row += rows) {
     for (npy_intp column = 0; column < chain.columns; column += columns) {
       const npy_intp height = std::min(rows, chain.rows - row), width = std::min(columns, chain.columns - column);

@@ -7,8 +7,7 @@ namespace weft {
 namespace {
 
 struct FragmentObject {
-  PyObject_HEAD
-  Fragment* fragment;
+  PyObject_HEAD Fragment* fragment;
 };
 
 // A list or a tuple of a description, for as long as it is read.

@@ -18,7 +18,8 @@ struct Search {
 void search(char** args, const npy_intp* count, const npy_intp* strides, void* data) {
   const Search& with = *static_cast<const Search*>(data);
   for (npy_intp i = 0; i < *count; ++i) {
-    with.function(args[0] + i * strides[0], with.length, reinterpret_cast<npy_intp*>(args[1] + i * strides[1]), nullptr);
+    with.function(args[0] + i * strides[0], with.length, reinterpret_cast<npy_intp*>(args[1] + i * strides[1]),
+                  nullptr);
   }
 }
 

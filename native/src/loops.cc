@@ -1,11 +1,10 @@
 // Loops over elements.
 
-#include "loops.h"
-
 #include <array>
 #include <cstdint>
 #include <cstring>
 
+#include "loops.h"
 #include "python.h"
 
 namespace weft {

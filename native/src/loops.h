@@ -34,6 +34,9 @@ Found accumulation_of(PyUFuncObject* ufunc, PyArray_Descr* type, npy_intp length
 // The loop (key) -> numbers of this size that it draws, without gaps.
 Found draw_of(npy_intp itemsize);
 
+// The loop (two words of a key, two of a counter) -> two words that are random.
+Found hash_found();
+
 // The loop (condition, yes, no) -> result for elements of this size.
 Found select_of(npy_intp itemsize);
 

@@ -1,7 +1,5 @@
 // Running machines, and their type in Python.
 
-#include "machine.h"
-
 #include <immintrin.h>
 
 #include <cstdlib>
@@ -9,15 +7,17 @@
 #include <memory>
 
 #include "arrays.h"
+#include "machine.h"
 #include "python.h"
 
 namespace weft {
 namespace {
 
-constexpr npy_intp kLine = 64;                 // bytes
-constexpr npy_intp kArena = 1 << 20;           // bytes that a thread keeps
-constexpr unsigned kExceptions = 0x3f;         // what MXCSR notes of infinities and NaN
-// Set when the package is imported: the signals that have come, what handles them, and a context without NumPy's warnings
+constexpr npy_intp kLine = 64;          // bytes
+constexpr npy_intp kArena = 1 << 20;    // bytes that a thread keeps
+constexpr unsigned kExceptions = 0x3f;  // what MXCSR notes of infinities and NaN
+// Set when the package is imported: the signals that have come, what handles them, and a context without NumPy's
+// warnings
 PyObject *received = nullptr, *poll = nullptr, *quiet = nullptr;
 
 // Memory that a thread's runs use as a stack, since a run may call a function that runs another machine.
@@ -248,8 +248,7 @@ class Run {
 };
 
 struct MachineObject {
-  PyObject_HEAD
-  Machine* machine;
+  PyObject_HEAD Machine* machine;
   vectorcallfunc call;
 };
 
@@ -377,7 +376,8 @@ PyObject* watch(PyObject*, PyObject* args) {
 PyMethodDef functions[] = {
     {"has_loop", has_loop, METH_VARARGS, "Whether NumPy has a loop for operands of exactly these types."},
     {"has_copy", has_copy, METH_VARARGS, "Whether there is a loop that converts elements of one type to another."},
-    {"watch", watch, METH_VARARGS, "Call a function before long steps while a list of signals is not empty, and others in a context."},
+    {"watch", watch, METH_VARARGS,
+     "Call a function before long steps while a list of signals is not empty, and others in a context."},
     {nullptr, nullptr, 0, nullptr},
 };
 

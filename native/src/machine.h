@@ -30,12 +30,12 @@ struct Register {
   bool contiguous() const;
 };
 
-enum class Kind : int { loop, copy, select, reduce, product, call, search, accumulate, draw, chain };
+enum class Kind : int { loop, copy, select, reduce, product, call, search, accumulate, draw, hash, chain };
 
 struct Step {
   Kind kind = Kind::loop;
-  // A loop's ufunc, (ufunc, axes, start or None) of a reduction, a call's function, (whether for the largest, length) of a
-  // search, (ufunc, length, strides of the line) of an accumulation.
+  // A loop's ufunc, (ufunc, axes, start or None) of a reduction, a call's function, (whether for the largest, length)
+  // of a search, (ufunc, length, strides of the line) of an accumulation.
   Ref payload;
   int flags = 0;
   std::vector<int> outs, ins;  // registers
@@ -61,10 +61,10 @@ enum class Place : int { input, constant, arena, array, called };
 struct Buffer {
   Place place = Place::arena;
   npy_intp bytes = 0;
-  npy_intp offset = 0;      // in the arena
-  int input = -1;           // the position of an input
-  int like = -1;            // the register with the type and shape of the object that has the memory, if it is known
-  bool is_object = false;   // whether a call reads it, or it is a result
+  npy_intp offset = 0;     // in the arena
+  int input = -1;          // the position of an input
+  int like = -1;           // the register with the type and shape of the object that has the memory, if it is known
+  bool is_object = false;  // whether a call reads it, or it is a result
   Ref constant;
 };
 
@@ -96,9 +96,9 @@ struct Reduction {
 };
 
 struct Product {
-  Loop loop;             // over the matrices: (left, right, result)
-  npy_intp core[3];      // rows, terms, columns
-  npy_intp strides[6];   // of the operands in these
+  Loop loop;            // over the matrices: (left, right, result)
+  npy_intp core[3];     // rows, terms, columns
+  npy_intp strides[6];  // of the operands in these
 };
 
 // Loops of which each goes over a tile (some rows, or a part of one) before the first one goes on to the next tile.

@@ -11,8 +11,8 @@
 namespace weft {
 namespace {
 
-constexpr npy_intp kLine = 64;          // bytes, to which memory in the arena is aligned
-constexpr npy_intp kLong = 100'000;     // elements, whose step takes some ten microseconds
+constexpr npy_intp kLine = 64;       // bytes, to which memory in the arena is aligned
+constexpr npy_intp kLong = 100'000;  // elements, whose step takes some ten microseconds
 constexpr int kNever = std::numeric_limits<int>::max();
 
 void require(bool holds, const char* text) {

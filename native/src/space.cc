@@ -150,9 +150,12 @@ Found found_for(const std::vector<Register>& registers, const Step& step) {
     case Kind::accumulate: {
       PyObject* ufunc;
       npy_intp length, in, out;
-      if (!PyArg_ParseTuple(step.payload.get(), "O!nnn", &PyUFunc_Type, &ufunc, &length, &in, &out)) throw PythonError();
+      if (!PyArg_ParseTuple(step.payload.get(), "O!nnn", &PyUFunc_Type, &ufunc, &length, &in, &out))
+        throw PythonError();
       return accumulation_of(reinterpret_cast<PyUFuncObject*>(ufunc), types[0], length, in, out);
     }
+    case Kind::hash:
+      return hash_found();
     case Kind::draw:
       return draw_of(registers[step.outs[0]].itemsize());
     case Kind::reduce:

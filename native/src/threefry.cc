@@ -8,6 +8,7 @@
 namespace weft {
 namespace {
 
+constexpr std::uint32_t kParity = 0x1BD11BDA;
 constexpr int kRotations[2][4] = {{13, 15, 26, 6}, {17, 29, 16, 24}};
 
 inline void hash(const std::uint32_t (&words)[3], std::uint32_t& x, std::uint32_t& y) {
@@ -27,7 +28,7 @@ inline void hash(const std::uint32_t (&words)[3], std::uint32_t& x, std::uint32_
 template <typename T>
 void draw(char** args, const npy_intp* count, const npy_intp*, void*) {
   const auto* key = reinterpret_cast<const std::uint32_t*>(args[0]);
-  const std::uint32_t words[3] = {key[0], key[1], key[0] ^ key[1] ^ 0x1BD11BDA};
+  const std::uint32_t words[3] = {key[0], key[1], key[0] ^ key[1] ^ kParity};
   T* __restrict out = reinterpret_cast<T*>(args[1]);
   for (npy_intp i = 0; i < *count; ++i) {
     const auto counter = static_cast<std::uint64_t>(i);
@@ -37,7 +38,23 @@ void draw(char** args, const npy_intp* count, const npy_intp*, void*) {
   }
 }
 
+// (two words of a key, two of a counter) -> two words
+void hash_all(char** args, const npy_intp* count, const npy_intp* strides, void*) {
+  const auto at = [&](int operand, npy_intp i) {
+    return reinterpret_cast<std::uint32_t*>(args[operand] + i * strides[operand]);
+  };
+  for (npy_intp i = 0; i < *count; ++i) {
+    const std::uint32_t first = *at(0, i), second = *at(1, i);
+    std::uint32_t x = *at(2, i), y = *at(3, i);
+    hash({first, second, first ^ second ^ kParity}, x, y);
+    *at(4, i) = x;
+    *at(5, i) = y;
+  }
+}
+
 }  // namespace
+
+Found hash_found() { return {hash_all}; }
 
 Found draw_of(npy_intp itemsize) {
   switch (itemsize) {

@@ -158,12 +158,12 @@ class _Steps:
         return [compact(entries[number]) for number in self._wanted]
 
 
-def dense_array(array: Array) -> Array:
+def dense_array(array: Arg) -> Arg:
     """A leaf on the CPU with elements that follow each other, as programs expect it: how they lie rounds sums."""
     return np.asarray(array, order="C") if isinstance(array, np.ndarray) else array
 
 
-def compact(array: Array) -> Array:
+def compact(array: Arg) -> Arg:
     """A result whose elements are dense, and which keeps no larger array alive; those on other devices are so."""
     if not isinstance(array, np.ndarray):
         return array
@@ -215,12 +215,23 @@ def _called(signature: Signature, layouts: Sequence[Layout]) -> Form:
     """The form of a signature that a function computes as a whole."""
     host = signature.execution.host
     if host is None:
-        run = plain_run_of(signature)
-        function, flags = (lambda *arrays: run(arrays)), SEVERAL  # noqa: E731
+        function, flags = _Spread(plain_run_of(signature)), SEVERAL
     else:
         function, flags = host, OVERWRITES if signature.execution.overwrites else 0
     results = [dense_layout(output.aval.shape, output.aval.dtype.numpy) for output in signature.outputs]
     return form_of_call(function, flags, layouts, results)
+
+
+class _Spread:
+    """A function of a sequence as one of its items."""
+
+    __slots__ = ("_run",)
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def __call__(self, *arrays: Array) -> Sequence[Array]:
+        return self._run(arrays)
 
 
 def _input_types(signature: Signature) -> Sequence[tuple[tuple[int, ...], np.dtype]]:

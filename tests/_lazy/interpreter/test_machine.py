@@ -14,7 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax import lax
 
-from tests._lazy.interpreter.check import COMPLEX, DTYPES, FLOATS, INTEGERS, bfloat16, difference_in_bits, nasty, numbers
+from tests._lazy.interpreter.check import (
+    COMPLEX,
+    DTYPES,
+    FLOATS,
+    INTEGERS,
+    bfloat16,
+    difference_in_bits,
+    nasty,
+    numbers,
+)
 from weft._base.interrupts import received, uninterrupted
 from weft._base.native import native
 from weft._lazy import runtime as runtime  # sets jax up as programs expect it
@@ -66,7 +75,7 @@ def test_chains_of_other_numbers(dtype):
     assert same(chain, filled(dtype, 65537), filled(dtype, 65537, seed=1)) == []
 
 
-@pytest.mark.parametrize("rows, columns", [(1, 9000), (9000, 1), (3, 5000), (5000, 3), (64, 64), (300, 257)])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 9000), (9000, 1), (3, 5000), (5000, 3), (64, 64), (300, 257)])
 def test_rows_and_columns_are_broadcast(rows, columns):
     x = numbers(np.float32, rows, columns)
     row, column = x[0].copy(), x[:, :1].copy()
@@ -77,7 +86,7 @@ def test_rows_and_columns_are_broadcast(rows, columns):
 def test_steps_that_go_through_memory_otherwise(shape):
     x = numbers(np.float32, *shape)
     same(lambda x: (x.T + 1) * 2 - x.T, x)
-    same(lambda x: (lax.rev(x, (0,)) * x + lax.rev(x * 2, (0,))), x)
+    same(lambda x: lax.rev(x, (0,)) * x + lax.rev(x * 2, (0,)), x)
     same(lambda x: jnp.sum((x.T * 3 + 1), axis=0), x)
     same(lambda x: jnp.cumsum(x.T + 1, axis=0).sum(-1), x)
     same(lambda x: (jnp.sort(x, axis=0).T * 2).sum(0), x)
@@ -90,7 +99,7 @@ def test_reductions_over_any_dims(dtype, shape):
     for axes in {(0,), (len(shape) - 1,), tuple(range(len(shape))), (0, len(shape) - 1), (len(shape) // 2,)}:
         axes = tuple(sorted(set(axes)))
         if np.dtype(dtype) != bool:
-            same(lambda x, axes=axes: (lax.reduce_sum_p.bind(x, axes=axes, out_sharding=None) if 0 else x.sum(axes)), x)
+            same(lambda x, axes=axes: lax.reduce_sum_p.bind(x, axes=axes, out_sharding=None) if 0 else x.sum(axes), x)
         if np.dtype(dtype).kind != "c" and 0 not in shape:
             same(lambda x, axes=axes: (x.max(axes), x.min(axes)), x)
         same(lambda x, axes=axes: (x != 0).any(axes), x)
@@ -119,7 +128,9 @@ def test_conversions(source):
 def test_random_bits():
     for shape in [(), (3,), (33, 65)]:
         for bits in (8, 16, 32, 64):
-            assert same(lambda k, s=shape, b=bits: jax.random.bits(jax.random.key(k), s, f"uint{b}"), np.uint32(7)) == []
+            assert (
+                same(lambda k, s=shape, b=bits: jax.random.bits(jax.random.key(k), s, f"uint{b}"), np.uint32(7)) == []
+            )
     assert same(lambda k: jax.random.normal(jax.random.fold_in(jax.random.key(k), 3), (5,)), np.uint32(7)) == []
 
 
@@ -151,7 +162,14 @@ def test_programs_of_any_steps(data):
 
 def test_inputs_of_any_layout():
     x = numbers(np.float32, 6, 8)
-    for view in (x, x.T, x[::2], x[:, ::-1], np.broadcast_to(x[0], (5, 8)), np.frombuffer(b"\0" + x.tobytes(), np.uint8)):
+    for view in (
+        x,
+        x.T,
+        x[::2],
+        x[:, ::-1],
+        np.broadcast_to(x[0], (5, 8)),
+        np.frombuffer(b"\0" + x.tobytes(), np.uint8),
+    ):
         same(lambda x: (x + 1, x.sum(0), x), view)
     unaligned = np.frombuffer(b"\0" + x.tobytes(), np.uint8)[1:].view(np.float32)
     same(lambda x: (x + 1, x.sum()), unaligned)

@@ -10,7 +10,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from weft._base.types import Arg
-from weft._lazy.interpreter.costs import Costs, costs_of
+from weft._lazy.interpreter.costs import costs_of
 from weft._lazy.interpreter.flatten import Equation, FlatTrace, flattened
 from weft._lazy.interpreter.table import PRIMITIVES, Array, Function, MissingPrimitive, read_only
 from weft._lazy.trace import Trace
@@ -176,7 +176,10 @@ def _fold(flat: FlatTrace, equation: Equation, function: Function) -> bool:
 
 
 def _assembled(flat: FlatTrace, bound: Sequence[Bound]) -> tuple[list[SlotStep], list[Array | None], list[int]]:
-    """The equations as (steps, slots, slots of the results). A slot is reused or emptied once its array is no longer needed, which frees the array."""
+    """The equations as (steps, slots, slots of the results).
+
+    A slot is reused or emptied once its array is no longer needed, which frees the array.
+    """
     last = {number: at for at, (equation, _, _) in enumerate(bound) for number in (*equation.outs, *equation.ins)}
     needed = {number for equation, _, _ in bound for number in equation.ins}.union(flat.outputs)
     constants = [number for number in flat.constants if number in needed]

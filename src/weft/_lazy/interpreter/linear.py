@@ -8,7 +8,16 @@ from functools import partial
 import numpy as np
 
 from weft._base.types import Arg
-from weft._lazy.interpreter.table import Array, Function, MissingPrimitive, Params, Types, library, primitive, require_arrays
+from weft._lazy.interpreter.table import (
+    Array,
+    Function,
+    MissingPrimitive,
+    Params,
+    Types,
+    library,
+    primitive,
+    require_arrays,
+)
 
 _PREFIXES = {"f": "s", "d": "d", "F": "c", "D": "z"}
 _UNITARY = {"orgqr": "ungqr", "syevd": "heevd", "sytrd": "hetrd"}

@@ -90,18 +90,18 @@ def _traced_or_called(tracing: Tracing, flat: FlatTrace, bound: Bound, ins: list
 
 
 def _traced(tracing: Tracing, entry: Primitive, bound: Bound, ins: list[Probe]) -> Sequence[Probe]:
-    function = bound.bound
-    if isinstance(function, np.ufunc):
-        results = tracing.loop(function, ins)
-        return [results] if isinstance(results, Probe) else results
+    function, several = bound.bound, bound.equation.several
     if entry.dynamic:
         raise Opaque(bound.equation.name)
-    if not entry.view:
-        results = function(*ins)
+    given: Arg
+    if isinstance(function, np.ufunc):
+        given = tracing.loop(function, ins)
+    elif not entry.view:
+        given = function(*ins)
     else:
         (x,) = ins
-        results = _views(x, function, several=bound.equation.several)
-    results = results if bound.equation.several else [results]
+        given = _views(x, function, several=several)
+    results: Sequence[Probe] = given if several else [given]
     if not all(isinstance(result, Probe) for result in results):
         raise Opaque(bound.equation.name)
     return results

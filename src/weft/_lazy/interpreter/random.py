@@ -33,8 +33,11 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
 
 
-def _hashed(key: tuple[Array, Array], counts: tuple[Array, Array]) -> tuple[Array, Array]:
+def _hashed(key: tuple[Arg, Arg], counts: tuple[Arg, Arg]) -> tuple[Array, Array]:
     """Threefry with two words of 32 bits and 20 rounds (Salmon and others, 2011)."""
+    for word in (*key, *counts):
+        if not isinstance(word, (np.ndarray, np.generic)):
+            return word.hashed(*key, *counts)  # a probe, which stands for this in one step
     words = (*key, key[0] ^ key[1] ^ _PARITY)
     x, y = counts[0] + words[0], counts[1] + words[1]
     for group in range(5):
@@ -155,8 +158,8 @@ def _random_bits(params: Params, ins: Types, outs: Types) -> Function:
     shape, dtype = tuple(params["shape"]), outs[0].dtype
     sizes = drawn_sizes(params["keys"][0])
 
-    def bits(keys: Array) -> Array:
-        if not isinstance(keys, np.ndarray) and keys.dtype.itemsize == 8 and not keys.ndim:
+    def bits(keys: Arg) -> Array:
+        if type(keys) is not np.ndarray and keys.dtype.itemsize == 8 and not keys.ndim:
             return keys.drawn(shape, dtype)  # a probe, which stands for this in one step
         words, place = _words(keys, len(shape))
         counters = _counters(shape) if sizes is None else _positions(shape, sizes) + _joined(*place)

@@ -139,7 +139,7 @@ class Opaque(Exception):
     """A function asks for more of an array than its type, so it is called at every run."""
 
 
-def require_arrays(*arrays: Array) -> None:
+def require_arrays(*arrays: Arg) -> None:
     """Let a function see arrays alone, since what it does beside NumPy's functions would not be traced."""
     for array in arrays:
         if not isinstance(array, np.ndarray):
