@@ -11,18 +11,20 @@ from collections.abc import Callable, Sequence
 from math import inf
 from sys import getrefcount
 
+import jax
 import numpy as np
 
 from weft._base.device import CPU, device
 from weft._base.interrupts import received, uninterrupted
 from weft._base.native import native
-from weft._base.types import Arg
+from weft._base.types import AnyArray, Arg
 from weft._lazy import refcounts
 from weft._lazy.compiled import compiled
 from weft._lazy.form import Application
 from weft._lazy.interpreter import Costs, Interpreted, prepare, quiet
-from weft._lazy.interpreter.machine import Form, dense_layout, form_of, form_of_call, machine_of
-from weft._lazy.interpreter.probe import OVERWRITES, SEVERAL, Layout
+from weft._lazy.interpreter.layout import Layout, dense_layout
+from weft._lazy.interpreter.machine import Form, form_of, form_of_call, machine_of
+from weft._lazy.interpreter.probe import OVERWRITES, SEVERAL
 from weft._lazy.interpreter.table import Array, read_only
 from weft._lazy.signature import Output, Signature
 from weft._lazy.value import Value
@@ -158,14 +160,14 @@ class _Steps:
         return [compact(entries[number]) for number in self._wanted]
 
 
-def dense_array(array: Arg) -> Arg:
+def dense_array(array: AnyArray) -> AnyArray:
     """A leaf on the CPU with elements that follow each other, as programs expect it: how they lie rounds sums."""
-    return np.asarray(array, order="C") if isinstance(array, np.ndarray) else array
+    return array if isinstance(array, jax.Array) else np.asarray(array, order="C")
 
 
-def compact(array: Arg) -> Arg:
+def compact(array: AnyArray) -> AnyArray:
     """A result whose elements are dense, and which keeps no larger array alive; those on other devices are so."""
-    if not isinstance(array, np.ndarray):
+    if isinstance(array, jax.Array):
         return array
     base = array.base
     if not array.flags.c_contiguous or (isinstance(base, np.ndarray) and base.nbytes > 2 * array.nbytes):

@@ -16,7 +16,8 @@ from weft._base.native import native
 from weft._base.types import Arg
 from weft._lazy.interpreter.evaluate import Bound, Interpreted, interpreted
 from weft._lazy.interpreter.flatten import FlatTrace
-from weft._lazy.interpreter.probe import SEVERAL, Layout, Probe, Tracing, dense
+from weft._lazy.interpreter.layout import Layout, dense_layout
+from weft._lazy.interpreter.probe import SEVERAL, Probe, Tracing
 from weft._lazy.interpreter.table import PRIMITIVES, Array, Function, Opaque, Primitive
 from weft._lazy.trace import Trace
 
@@ -28,11 +29,6 @@ class Form(NamedTuple):
 
     fragment: Arg
     layouts: Sequence[Layout]
-
-
-def dense_layout(shape: tuple[int, ...], dtype: np.dtype) -> Layout:
-    """How the elements of a leaf lie."""
-    return shape, dense(shape, dtype.itemsize), dtype
 
 
 def form_of(program: Interpreted, layouts: Sequence[Layout]) -> Form:

@@ -18,37 +18,13 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from weft._base.native import native
 from weft._base.types import Arg
+from weft._lazy.interpreter.layout import Layout, Shape, dense, extent, is_dense
 from weft._lazy.interpreter.table import Opaque
 
 LOOP, COPY, SELECT, REDUCE, PRODUCT, CALL, SEARCH, ACCUMULATE, DRAW, HASH = range(10)
 SEVERAL, OVERWRITES = 1, 2
 
-Shape = tuple[int, ...]
-Layout = tuple[Shape, Shape, np.dtype]
-"""(shape, strides in bytes, dtype)."""
-
 Step = tuple[int, object, int, Sequence[int], Sequence[int]]
-
-
-@lru_cache(maxsize=4096)  # key: shape, size of an element
-def dense(shape: Shape, itemsize: int) -> Shape:
-    """The strides of an array whose elements follow each other."""
-    strides = [itemsize] * len(shape)
-    for at in range(len(shape) - 2, -1, -1):
-        strides[at] = strides[at + 1] * shape[at + 1]
-    return tuple(strides)
-
-
-def is_dense(shape: Shape, strides: Shape, itemsize: int) -> bool:
-    """Whether elements follow each other; strides of dims with one element do not matter."""
-    if strides == dense(shape, itemsize) or 0 in shape:
-        return True
-    pairs = [(size, stride) for size, stride in zip(shape, strides, strict=True) if size != 1]
-    for size, stride in reversed(pairs):
-        if stride != itemsize:
-            return False
-        itemsize *= size
-    return True
 
 
 _MOST_KEPT = 1 << 20  # bytes of a constant that functions make at every call of theirs
@@ -66,7 +42,7 @@ class Tracing:
         self._sizes: list[int] = []
         self.inputs: list[Probe] = []
         for at, (shape, strides, dtype) in enumerate(inputs):
-            self._sizes.append(_extent(shape, strides, dtype.itemsize))
+            self._sizes.append(extent(shape, strides, dtype.itemsize))
             self.inputs.append(self.probe(~at, 0, shape, strides, dtype))
 
     # --- registers --------------------------------------------------------------------------------------------
@@ -101,7 +77,7 @@ class Tracing:
                 size = self._sizes[~buffer]
             else:
                 entry = self.buffers[buffer]
-                size = entry if isinstance(entry, int) else _extent(entry.shape, entry.strides, entry.itemsize)
+                size = entry if isinstance(entry, int) else extent(entry.shape, entry.strides, entry.itemsize)
             memory = np.empty(max(size, 1), np.uint8)
             known = self._shadows[buffer] = memory, memory.__array_interface__["data"][0]
         return known
@@ -219,13 +195,6 @@ class Tracing:
 def _native() -> Arg:
     assert native is not None, "nothing is traced without the extension"
     return native
-
-
-def _extent(shape: Shape, strides: Shape, itemsize: int) -> int:
-    """The bytes from the first element of an input to its last one."""
-    if 0 in shape:
-        return 0
-    return sum([(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]) + itemsize
 
 
 def _descends(x: Probe) -> bool:
