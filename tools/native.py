@@ -34,7 +34,7 @@ EXTENSION = ROOT / "src" / "weft" / f"_native{sysconfig.get_config_var('EXT_SUFF
 OBJECTS = ROOT / "build" / "native"
 PYTHON = (
     *("module", "objects", "record", "flush", "backward"),
-    *("machine", "describe", "plan", "space", "chain", "loops", "arrays"),
+    *("machine", "describe", "plan", "space", "chain", "loops", "casts", "lines", "threefry", "arrays"),
 )
 KERNELS = ("product", "conv", "conv_weight", "channels", "rows", "extremes", "attention", "recurrent", "optimizer")
 BF16_KERNELS = ("product_bf16",)
@@ -85,7 +85,7 @@ Source = tuple[Path, str, tuple[str, ...]]
 
 
 def _sources() -> list[Source]:
-    headers = ("-isystem", sysconfig.get_path("include"), "-isystem", np.get_include())
+    headers = ("-O3", "-isystem", sysconfig.get_path("include"), "-isystem", np.get_include())
     sources: list[Source] = [(SOURCES / "ffi.cc", "ffi", ("-isystem", jax.ffi.include_dir()))]
     sources += [(SOURCES / f"{name}.cc", name, headers) for name in PYTHON]
     for variant, (kernels, flags) in VARIANTS.items():

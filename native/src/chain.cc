@@ -11,7 +11,7 @@
 namespace weft {
 namespace {
 
-constexpr npy_intp kTile = 4096;          // elements
+constexpr npy_intp kTileBytes = 8192;     // of each operand, so that those of a step fit into the first cache
 constexpr npy_intp kLeastChained = 8192;  // elements from which on tiles save more than they cost
 constexpr npy_intp kLine = 64;            // bytes
 
@@ -102,10 +102,11 @@ Chain chain_of(const std::vector<Register>& registers, const Step* steps, int co
   Chain chain;
   chain.rows = std::accumulate(shape.begin(), split, npy_intp{1}, std::multiplies<>());
   chain.columns = std::accumulate(split, shape.end(), npy_intp{1}, std::multiplies<>());
-  chain.tile = chain.columns >= kTile ? kTile : kTile / chain.columns * chain.columns;
   chain.scratch = 0;
   npy_intp widest = 1;
   for (int at = 0; at < count; ++at) widest = std::max(widest, registers[steps[at].outs[0]].itemsize());
+  const npy_intp tile = kTileBytes / widest;
+  chain.tile = chain.columns >= tile ? tile : tile / chain.columns * chain.columns;
   const npy_intp slot_bytes = (chain.tile * widest + kLine - 1) / kLine * kLine;
   std::map<int, npy_intp> slots;
   std::vector<npy_intp> free;

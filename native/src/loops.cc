@@ -162,6 +162,7 @@ Found copy_of(PyArray_Descr* from, PyArray_Descr* to) {
   }
   if (is_bf16(from) && to->type_num == NPY_FLOAT) return {widen_bf16};
   if (is_bf16(to) && from->type_num == NPY_FLOAT) return {round_bf16};
+  if (const LoopFunction known = number_cast(from->type_num, to->type_num)) return {known};
   if (PyTypeNum_ISCOMPLEX(from->type_num) && !PyTypeNum_ISCOMPLEX(to->type_num)) return {};
   PyArray_VectorUnaryFunc* function = cast_function(from, to->type_num);
   if (!function) return {};

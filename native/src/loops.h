@@ -21,6 +21,22 @@ Found loop_of(PyUFuncObject* ufunc, PyArray_Descr* const* types);
 // The loop that copies elements of one type to another, rounding as NumPy does.
 Found copy_of(PyArray_Descr* from, PyArray_Descr* to);
 
+// The loop that converts numbers of NumPy's own types; null for those that it has not.
+LoopFunction number_cast(int from, int to);
+
+// The loop (first element of a line) -> the position of its largest or smallest element, for lines without gaps.
+Found search_of(PyArray_Descr* type, bool largest, npy_intp length);
+
+// The loop (first element of a line) -> the first element of the line of what is combined so far, for lines in which it
+// is so many bytes to the next element.
+Found accumulation_of(PyUFuncObject* ufunc, PyArray_Descr* type, npy_intp length, npy_intp in, npy_intp out);
+
+// The loop (key) -> numbers of this size that it draws, without gaps.
+Found draw_of(npy_intp itemsize);
+
+// The loop (two words of a key, two of a counter) -> two words that are random.
+Found hash_found();
+
 // The loop (condition, yes, no) -> result for elements of this size.
 Found select_of(npy_intp itemsize);
 

@@ -237,7 +237,8 @@ class Run {
     PyObject* object = objects_[wanted.buffer];
     if (!object) return make(wanted);  // of no elements, so that no step fills it
     if (buffer.place == Place::array) return Py_NewRef(object);
-    const bool is_own = buffer.place == Place::called && buffer.like == number && Py_REFCNT(object) == 1;
+    const bool is_own =
+        buffer.place == Place::called && buffer.like == number && Py_REFCNT(object) == 1 && wanted.contiguous();
     if (is_own && !PyArray_BASE(as_array(object))) return Py_NewRef(object);
     const Ref view(shown(wanted, bases_[wanted.buffer] + wanted.offset, object));
     return view ? compact(view.get()) : nullptr;

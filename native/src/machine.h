@@ -30,11 +30,13 @@ struct Register {
   bool contiguous() const;
 };
 
-enum class Kind : int { loop, copy, select, reduce, product, call, chain };
+enum class Kind : int { loop, copy, select, reduce, product, call, search, accumulate, draw, hash, chain };
 
 struct Step {
   Kind kind = Kind::loop;
-  Ref payload;  // a loop's ufunc, (ufunc, axes, start or None) of a reduction, a call's function
+  // A loop's ufunc, (ufunc, axes, start or None) of a reduction, a call's function, (whether for the largest, length)
+  // of a search, (ufunc, length, strides of the line) of an accumulation.
+  Ref payload;
   int flags = 0;
   std::vector<int> outs, ins;  // registers
 };

@@ -141,6 +141,23 @@ Found found_for(const std::vector<Register>& registers, const Step& step) {
       return copy_of(types[0], types[1]);
     case Kind::select:
       return select_of(registers[step.outs[0]].itemsize());
+    case Kind::search: {
+      int is_largest;
+      npy_intp length;
+      if (!PyArg_ParseTuple(step.payload.get(), "pn", &is_largest, &length)) throw PythonError();
+      return search_of(types[0], is_largest != 0, length);
+    }
+    case Kind::accumulate: {
+      PyObject* ufunc;
+      npy_intp length, in, out;
+      if (!PyArg_ParseTuple(step.payload.get(), "O!nnn", &PyUFunc_Type, &ufunc, &length, &in, &out))
+        throw PythonError();
+      return accumulation_of(reinterpret_cast<PyUFuncObject*>(ufunc), types[0], length, in, out);
+    }
+    case Kind::hash:
+      return hash_found();
+    case Kind::draw:
+      return draw_of(registers[step.outs[0]].itemsize());
     case Kind::reduce:
       types = {types[1], types[0], types[1]};
       return loop_of(reinterpret_cast<PyUFuncObject*>(PyTuple_GET_ITEM(step.payload.get(), 0)), types.data());

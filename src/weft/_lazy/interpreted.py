@@ -11,18 +11,20 @@ from collections.abc import Callable, Sequence
 from math import inf
 from sys import getrefcount
 
+import jax
 import numpy as np
 
 from weft._base.device import CPU, device
 from weft._base.interrupts import received, uninterrupted
 from weft._base.native import native
-from weft._base.types import Arg
+from weft._base.types import AnyArray, Arg
 from weft._lazy import refcounts
 from weft._lazy.compiled import compiled
 from weft._lazy.form import Application
 from weft._lazy.interpreter import Costs, Interpreted, prepare, quiet
-from weft._lazy.interpreter.machine import Form, dense_layout, form_of, form_of_call, machine_of
-from weft._lazy.interpreter.probe import OVERWRITES, SEVERAL, Layout
+from weft._lazy.interpreter.layout import Layout, dense_layout
+from weft._lazy.interpreter.machine import Form, form_of, form_of_call, machine_of
+from weft._lazy.interpreter.probe import OVERWRITES, SEVERAL
 from weft._lazy.interpreter.table import Array, read_only
 from weft._lazy.signature import Output, Signature
 from weft._lazy.value import Value
@@ -99,8 +101,9 @@ class InterpretedGraph:
         for signature, _, _ in self._applications:
             costs = costs_of(signature)
             seconds += costs.interpreting
-            on_host = self._device is CPU
-            if not on_host and signature.execution.plain_run is None and signature not in new:  # still to be compiled
+            if self._device is CPU or signature.execution.plain_run is not None:
+                continue
+            if signature not in new:  # its program is still to be compiled
                 new.add(signature)
                 seconds += PROGRAM_SECONDS + costs.compiling
         return max(0.0, seconds)
@@ -162,14 +165,14 @@ class _Steps:
         return [compact(entries[number]) for number in self._wanted]
 
 
-def dense_array(array: Array) -> Array:
+def dense_array(array: AnyArray) -> AnyArray:
     """A leaf on the CPU with elements that follow each other, as programs expect it: how they lie rounds sums."""
-    return np.asarray(array, order="C") if isinstance(array, np.ndarray) else array
+    return array if isinstance(array, jax.Array) else np.asarray(array, order="C")
 
 
-def compact(array: Array) -> Array:
+def compact(array: AnyArray) -> AnyArray:
     """A result whose elements are dense, and which keeps no larger array alive; those on other devices are so."""
-    if not isinstance(array, np.ndarray):
+    if isinstance(array, jax.Array):
         return array
     base = array.base
     if not array.flags.c_contiguous or (isinstance(base, np.ndarray) and base.nbytes > 2 * array.nbytes):
@@ -219,12 +222,23 @@ def _called(signature: Signature, layouts: Sequence[Layout]) -> Form:
     """The form of a signature that a function computes as a whole."""
     host = signature.execution.host
     if host is None:
-        run = plain_run_of(signature)
-        function, flags = (lambda *arrays: run(arrays)), SEVERAL
+        function, flags = _Spread(plain_run_of(signature)), SEVERAL
     else:
         function, flags = host, OVERWRITES if signature.execution.overwrites else 0
     results = [dense_layout(output.aval.shape, output.aval.dtype.numpy) for output in signature.outputs]
     return form_of_call(function, flags, layouts, results)
+
+
+class _Spread:
+    """A function of a sequence as one of its items."""
+
+    __slots__ = ("_run",)
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def __call__(self, *arrays: Array) -> Sequence[Array]:
+        return self._run(arrays)
 
 
 def _input_types(signature: Signature) -> Sequence[tuple[tuple[int, ...], np.dtype]]:

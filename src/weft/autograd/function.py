@@ -9,7 +9,7 @@ from functools import partial, wraps
 from inspect import signature as signature_of
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from weft._autograd.engine import check_finite
+from weft._autograd.anomaly import check_finite
 from weft._base.capture import active_capture
 from weft._base.state import ambient, using
 from weft._base.types import AnyCallable, Arg, Args, Result

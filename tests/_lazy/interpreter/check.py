@@ -49,7 +49,8 @@ def interpret(function: Callable[..., Any], *arrays: np.ndarray) -> list[np.ndar
         by_machine = machine_for(prepared)(inputs)
         assert len(by_machine) == len(results)
         for got, want in zip(by_machine, results, strict=True):
-            assert not difference_in_bits(got, want), prepared.flat.equations
+            text = difference_in_bits(got, want)
+            assert not text, f"{text}: {[equation.name for equation in prepared.flat.equations]}"
     return results
 
 

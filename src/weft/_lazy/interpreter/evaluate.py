@@ -176,7 +176,10 @@ def _fold(flat: FlatTrace, equation: Equation, function: Function) -> bool:
 
 
 def _assembled(flat: FlatTrace, bound: Sequence[Bound]) -> tuple[list[SlotStep], list[Array | None], list[int]]:
-    """The equations as (steps, slots, slots of the results). A slot is reused or emptied once its array is no longer needed, which frees the array."""
+    """The equations as (steps, slots, slots of the results).
+
+    A slot is reused or emptied once its array is no longer needed, which frees the array.
+    """
     last = {number: at for at, (equation, _, _) in enumerate(bound) for number in (*equation.outs, *equation.ins)}
     needed = {number for equation, _, _ in bound for number in equation.ins}.union(flat.outputs)
     constants = [number for number in flat.constants if number in needed]

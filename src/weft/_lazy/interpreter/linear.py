@@ -7,7 +7,17 @@ from functools import partial
 
 import numpy as np
 
-from weft._lazy.interpreter.table import Array, Function, MissingPrimitive, Params, Types, library, primitive
+from weft._base.types import Arg
+from weft._lazy.interpreter.table import (
+    Array,
+    Function,
+    MissingPrimitive,
+    Params,
+    Types,
+    library,
+    primitive,
+    require_arrays,
+)
 
 _PREFIXES = {"f": "s", "d": "d", "F": "c", "D": "z"}
 _UNITARY = {"orgqr": "ungqr", "syevd": "heevd", "sytrd": "hetrd"}
@@ -18,7 +28,12 @@ def _routine(name: str, dtype: np.dtype, of: str = "scipy.linalg.lapack") -> Fun
     if dtype.char not in _PREFIXES:
         raise MissingPrimitive(f"{name}[{dtype}]")
     full = _PREFIXES[dtype.char] + (_UNITARY.get(name, name) if dtype.kind == "c" else name)
-    return lambda *args, **options: getattr(library(of), full)(*args, **options)
+
+    def call(*args: Arg, **options: Arg) -> Arg:
+        require_arrays(*[x for x in args if hasattr(x, "dtype")])  # f2py miscounts references when it refuses others
+        return getattr(library(of), full)(*args, **options)
+
+    return call
 
 
 def _batched(function: Function, ins: Types, outs: Types, batch: int) -> Function:

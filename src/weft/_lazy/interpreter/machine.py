@@ -16,7 +16,8 @@ from weft._base.native import native
 from weft._base.types import Arg
 from weft._lazy.interpreter.evaluate import Bound, Interpreted, interpreted
 from weft._lazy.interpreter.flatten import FlatTrace
-from weft._lazy.interpreter.probe import SEVERAL, Layout, Probe, Tracing, dense
+from weft._lazy.interpreter.layout import Layout, dense_layout
+from weft._lazy.interpreter.probe import SEVERAL, Probe, Tracing
 from weft._lazy.interpreter.table import PRIMITIVES, Array, Function, Opaque, Primitive
 from weft._lazy.trace import Trace
 
@@ -28,11 +29,6 @@ class Form(NamedTuple):
 
     fragment: Arg
     layouts: Sequence[Layout]
-
-
-def dense_layout(shape: tuple[int, ...], dtype: np.dtype) -> Layout:
-    """How the elements of a leaf lie."""
-    return shape, dense(shape, dtype.itemsize), dtype
 
 
 def form_of(program: Interpreted, layouts: Sequence[Layout]) -> Form:
@@ -90,18 +86,18 @@ def _traced_or_called(tracing: Tracing, flat: FlatTrace, bound: Bound, ins: list
 
 
 def _traced(tracing: Tracing, entry: Primitive, bound: Bound, ins: list[Probe]) -> Sequence[Probe]:
-    function = bound.bound
-    if isinstance(function, np.ufunc):
-        results = tracing.loop(function, ins)
-        return [results] if isinstance(results, Probe) else results
+    function, several = bound.bound, bound.equation.several
     if entry.dynamic:
         raise Opaque(bound.equation.name)
-    if not entry.view:
-        results = function(*ins)
+    given: Arg
+    if isinstance(function, np.ufunc):
+        given = tracing.loop(function, ins)
+    elif not entry.view:
+        given = function(*ins)
     else:
         (x,) = ins
-        results = _views(x, function, several=bound.equation.several)
-    results = results if bound.equation.several else [results]
+        given = _views(x, function, several=several)
+    results: Sequence[Probe] = given if several else [given]
     if not all(isinstance(result, Probe) for result in results):
         raise Opaque(bound.equation.name)
     return results

@@ -10,44 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from math import prod
-from typing import Any
+from operator import attrgetter
+from typing import Any, cast
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from weft._base.native import native
 from weft._base.types import Arg
+from weft._lazy.interpreter.layout import Layout, Shape, dense, extent, is_dense
 from weft._lazy.interpreter.table import Opaque
 
-LOOP, COPY, SELECT, REDUCE, PRODUCT, CALL = range(6)
+LOOP, COPY, SELECT, REDUCE, PRODUCT, CALL, SEARCH, ACCUMULATE, DRAW, HASH = range(10)
 SEVERAL, OVERWRITES = 1, 2
-
-Shape = tuple[int, ...]
-Layout = tuple[Shape, Shape, np.dtype]
-"""(shape, strides in bytes, dtype)."""
 
 Step = tuple[int, object, int, Sequence[int], Sequence[int]]
 
 
-@lru_cache(maxsize=4096)  # key: shape, size of an element
-def dense(shape: Shape, itemsize: int) -> Shape:
-    """The strides of an array whose elements follow each other."""
-    strides = [itemsize] * len(shape)
-    for at in range(len(shape) - 2, -1, -1):
-        strides[at] = strides[at + 1] * shape[at + 1]
-    return tuple(strides)
-
-
-def is_dense(shape: Shape, strides: Shape, itemsize: int) -> bool:
-    """Whether elements follow each other; strides of dims with one element do not matter."""
-    if strides == dense(shape, itemsize) or 0 in shape:
-        return True
-    pairs = [(size, stride) for size, stride in zip(shape, strides, strict=True) if size != 1]
-    for size, stride in reversed(pairs):
-        if stride != itemsize:
-            return False
-        itemsize *= size
-    return True
+_MOST_KEPT = 1 << 20  # bytes of a constant that functions make at every call of theirs
 
 
 class Tracing:
@@ -62,7 +42,7 @@ class Tracing:
         self._sizes: list[int] = []
         self.inputs: list[Probe] = []
         for at, (shape, strides, dtype) in enumerate(inputs):
-            self._sizes.append(_extent(shape, strides, dtype.itemsize))
+            self._sizes.append(extent(shape, strides, dtype.itemsize))
             self.inputs.append(self.probe(~at, 0, shape, strides, dtype))
 
     # --- registers --------------------------------------------------------------------------------------------
@@ -97,7 +77,7 @@ class Tracing:
                 size = self._sizes[~buffer]
             else:
                 entry = self.buffers[buffer]
-                size = entry if isinstance(entry, int) else _extent(entry.shape, entry.strides, entry.itemsize)
+                size = entry if isinstance(entry, int) else extent(entry.shape, entry.strides, entry.itemsize)
             memory = np.empty(max(size, 1), np.uint8)
             known = self._shadows[buffer] = memory, memory.__array_interface__["data"][0]
         return known
@@ -128,11 +108,11 @@ class Tracing:
         """New registers for what is computed element by element. They lie as NumPy's results do."""
         shapes = [x.shape for x in operands]
         shape = shapes[0] if shapes.count(shapes[0]) == len(shapes) else np.broadcast_shapes(*shapes)
-        if all([x.is_dense for x in operands]):
+        if all(x.is_dense for x in operands):
             return [self.new(shape, dtype) for dtype in dtypes]
         shadows = [x.shadow for x in operands]
-        flags = [*[["readonly"]] * len(shadows), *[["writeonly", "allocate"]] * len(dtypes)]
-        types = [*[None] * len(shadows), *dtypes]
+        flags: Arg = [*[["readonly"]] * len(shadows), *[["writeonly", "allocate"]] * len(dtypes)]
+        types: Arg = [*[None] * len(shadows), *dtypes]
         iterator = np.nditer([*shadows, *[None] * len(dtypes)], ["zerosize_ok", "refs_ok"], flags, types)
         made = iterator.operands[len(shadows) :]
         return [self.new(shape, dtype, a.strides) for a, dtype in zip(made, dtypes, strict=True)]
@@ -140,6 +120,8 @@ class Tracing:
     def converted(self, x: Arg, dtype: np.dtype) -> Probe:
         """An operand in an element type."""
         if not isinstance(x, Probe):
+            if getattr(x, "nbytes", 0) > _MOST_KEPT:
+                raise Opaque("a large constant")
             return self.constant(x, dtype)
         return x if x.dtype == dtype else x.astype(dtype)
 
@@ -184,6 +166,24 @@ class Tracing:
         self.steps.append((PRODUCT, np.matmul, 0, [result.number], [x.number, y.number]))
         return result
 
+    def search(self, x: Probe, axis: int, *, largest: bool) -> Probe:
+        """The positions of the largest or the smallest elements along an axis."""
+        if axis != x.ndim - 1 or not x.is_dense or not x.size or x.dtype.kind == "V":
+            raise Opaque("argmax")
+        result = self.new(x.shape[:-1], np.dtype(np.intp))
+        self.steps.append((SEARCH, (largest, x.shape[axis]), 0, [result.number], [x[..., 0].number]))
+        return result
+
+    def accumulation(self, ufunc: np.ufunc, x: Probe, axis: int, dtype: np.dtype) -> Probe:
+        """What is combined so far, at each place along an axis."""
+        if x.dtype != dtype or not x.size or not x.is_dense or not _native().has_loop(ufunc, (dtype,) * 3):
+            raise Opaque(f"{ufunc.__name__}.accumulate")
+        result = self.new(x.shape, dtype)
+        first = (*[slice(None)] * axis, 0)
+        payload = ufunc, x.shape[axis], x.strides[axis], result.strides[axis]
+        self.steps.append((ACCUMULATE, payload, 0, [result[first].number], [x[first].number]))
+        return result
+
     def call(
         self, function: Callable[..., Any], flags: int, operands: Sequence[Probe], results: Sequence[Probe]
     ) -> Sequence[Probe]:
@@ -197,26 +197,25 @@ def _native() -> Arg:
     return native
 
 
-def _extent(shape: Shape, strides: Shape, itemsize: int) -> int:
-    """The bytes from the first element of an input to its last one."""
-    if 0 in shape:
-        return 0
-    return sum([(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]) + itemsize
-
-
 def _descends(x: Probe) -> bool:
     """Whether the strides of matrices descend, so that a result lies row after row."""
     strides = [stride for size, stride in zip(x.shape[:-2], x.strides[:-2], strict=True) if size > 1 and stride]
     return all(stride > 0 for stride in strides) and strides == sorted(strides, reverse=True)
 
 
+_NUMBERS = (bool, int, float, complex)
+
+
 def _kind_of(x: Arg) -> object:
     """What an operand's type says in promotion: a dtype, or the type of a Python number."""
-    if isinstance(x, (Probe, np.ndarray, np.generic)):
+    if type(x) in _NUMBERS:
+        return type(x)  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(x, Probe):
         return x.dtype
-    if type(x) in (bool, int, float, complex):
-        return type(x)
-    raise Opaque(type(x).__name__)
+    kind: object = getattr(x, "dtype", None)
+    if kind is None:
+        raise Opaque(type(x).__name__)
+    return kind
 
 
 @lru_cache(maxsize=4096)  # key: ufunc, types of the operands
@@ -237,6 +236,10 @@ def resolved(ufunc: np.ufunc, kinds: tuple[Arg, ...]) -> tuple[tuple[np.dtype, .
     if types is None:
         raise Opaque(ufunc.__name__)
     return types
+
+
+_REAL: Callable[[np.ndarray], Arg] = attrgetter("real")
+_IMAG: Callable[[np.ndarray], Arg] = attrgetter("imag")
 
 
 class Probe(NDArrayOperatorsMixin):
@@ -269,15 +272,16 @@ class Probe(NDArrayOperatorsMixin):
 
     def shown(self, view: Arg) -> Probe:
         """The register for a view of the shadow; refused if it is none."""
-        if not isinstance(view, np.ndarray):
+        if type(view) is not np.ndarray:
             raise Opaque("an element")
+        dtype: np.dtype = view.dtype
         if not view.size:
-            return self.tracing.new(view.shape, view.dtype)
+            return self.tracing.new(view.shape, dtype)
         memory, start = self.tracing.shadow(self.buffer)
         offset = view.__array_interface__["data"][0] - start
         if not 0 <= offset < memory.nbytes:
             raise Opaque("a copy")
-        return self.tracing.probe(self.buffer, offset, view.shape, view.strides, view.dtype)
+        return self.tracing.probe(self.buffer, offset, view.shape, view.strides, dtype)
 
     # --- views ------------------------------------------------------------------------------------------------
 
@@ -300,19 +304,19 @@ class Probe(NDArrayOperatorsMixin):
 
     @property
     def real(self) -> Probe:
-        return self._view(lambda x: x.real)
+        return self._view(_REAL)
 
     @real.setter
     def real(self, value: Arg) -> None:
-        self._view(lambda x: x.real)[...] = value
+        self.real[...] = value
 
     @property
     def imag(self) -> Probe:
-        return self._view(lambda x: x.imag)
+        return self._view(_IMAG)
 
     @imag.setter
     def imag(self, value: Arg) -> None:
-        self._view(lambda x: x.imag)[...] = value
+        self.imag[...] = value
 
     def __getitem__(self, key: Arg) -> Probe:
         return self._view(lambda x: x[_basic(key)])
@@ -320,8 +324,8 @@ class Probe(NDArrayOperatorsMixin):
     def __setitem__(self, key: Arg, value: Arg) -> None:
         part = self[key]
         source = self.tracing.converted(value, part.dtype)
-        if source.shape != part.shape:
-            np.broadcast_to(np.empty(0).reshape(0) if 0 in source.shape else np.empty((), bool), part.shape)
+        if np.broadcast_shapes(source.shape, part.shape) != part.shape:
+            raise Opaque("an array that is too large")
         self.tracing.copy(source, part)
 
     def __iter__(self) -> Iterator[Probe]:
@@ -345,6 +349,21 @@ class Probe(NDArrayOperatorsMixin):
         self.tracing.copy(self, result)
         return result
 
+    def drawn(self, shape: Shape, dtype: np.dtype) -> Probe:
+        """The random bits that one key draws."""
+        result = self.tracing.new(shape, dtype)
+        flat = result.reshape(-1)
+        self.tracing.steps.append((DRAW, None, 0, [flat.number], [self.number]))
+        return result
+
+    def hashed(self, *words: Arg) -> tuple[Probe, Probe]:
+        """Threefry of keys and counters, each of two words; this is one of them."""
+        tracing, word = self.tracing, np.dtype(np.uint32)
+        probes = [tracing.converted(x, word) for x in words]
+        x, y = tracing.results(probes, [word, word])
+        tracing.steps.append((HASH, None, 0, [x.number, y.number], [probe.number for probe in probes]))
+        return x, y
+
     # --- NumPy's protocols ------------------------------------------------------------------------------------
 
     def __array__(self, *args: Arg, **options: Arg) -> np.ndarray:
@@ -360,6 +379,11 @@ class Probe(NDArrayOperatorsMixin):
                 raise Opaque("reduce")
             axes = tuple([axis % x.ndim for axis in options["axis"]])
             return self.tracing.reduction(ufunc, x, axes, np.dtype(options["dtype"]), options.get("initial"))
+        if method == "accumulate":
+            (x,) = inputs
+            if options.keys() != {"axis", "dtype"}:
+                raise Opaque("accumulate")
+            return self.tracing.accumulation(ufunc, x, options["axis"], np.dtype(options["dtype"]))
         out = options.pop("out", None)
         if method != "__call__" or options or (out is not None and out != (inputs[0],)):
             raise Opaque(ufunc.__name__)
@@ -383,13 +407,13 @@ class Probe(NDArrayOperatorsMixin):
 
 def _basic(key: Arg) -> Arg:
     """A key that makes a view; refused if it is another one."""
-    parts = key if isinstance(key, tuple) else (key,)
+    parts = cast("tuple[Arg, ...]", key if type(key) is tuple else (key,))
     if not all(part is None or part is ... or isinstance(part, (int, slice)) for part in parts):
         raise Opaque("elements")
-    return key if ... in parts else (*parts, ...)
+    return parts if ... in parts else (*parts, ...)
 
 
-def _concatenate(tracing: Tracing, arrays: Sequence[Probe], axis: int = 0) -> Probe:
+def _concatenate(tracing: Tracing, arrays: Sequence[Arg], axis: int = 0) -> Probe:
     """Copies into the parts of a new array, which lies as its elements follow each other."""
     first = arrays[0]
     if not all(isinstance(x, Probe) and x.dtype == first.dtype and x.is_dense for x in arrays):
@@ -415,13 +439,35 @@ def _zeros_like(tracing: Tracing, like: Probe) -> Probe:
     return result
 
 
-# no cell: filled here
+def _argmax(tracing: Tracing, x: Probe, axis: int) -> Probe:
+    return tracing.search(x, axis, largest=True)
+
+
+def _argmin(tracing: Tracing, x: Probe, axis: int) -> Probe:
+    return tracing.search(x, axis, largest=False)
+
+
+def _moveaxis(tracing: Tracing, x: Probe, source: int, target: int) -> Probe:
+    return x.shown(np.moveaxis(x.shadow, source, target))
+
+
+def _broadcast_to(tracing: Tracing, x: Probe, shape: Shape) -> Probe:
+    return x.shown(np.broadcast_to(x.shadow, shape))
+
+
+def _real(tracing: Tracing, x: Probe) -> Probe:
+    return x.real
+
+
+# no cell: what NumPy's functions do to probes
 _FUNCTIONS: dict[Arg, Callable[..., Arg]] = {
     np.where: Tracing.select,
+    np.argmax: _argmax,
+    np.argmin: _argmin,
     np.concatenate: _concatenate,
     np.empty_like: _empty_like,
     np.zeros_like: _zeros_like,
-    np.real: lambda tracing, x: x.real,
-    np.moveaxis: lambda tracing, x, source, target: x._view(lambda shadow: np.moveaxis(shadow, source, target)),
-    np.broadcast_to: lambda tracing, x, shape: x._view(lambda shadow: np.broadcast_to(shadow, shape)),
+    np.real: _real,
+    np.moveaxis: _moveaxis,
+    np.broadcast_to: _broadcast_to,
 }

@@ -22,6 +22,7 @@ from weft._lazy.interpreter.table import (
     Params,
     Types,
     Unary,
+    dense,
     is_key,
     primitive,
 )
@@ -32,8 +33,11 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
 
 
-def _hashed(key: tuple[Array, Array], counts: tuple[Array, Array]) -> tuple[Array, Array]:
+def _hashed(key: tuple[Arg, Arg], counts: tuple[Arg, Arg]) -> tuple[Array, Array]:
     """Threefry with two words of 32 bits and 20 rounds (Salmon and others, 2011)."""
+    for word in (*key, *counts):
+        if not isinstance(word, (np.ndarray, np.generic)):
+            return word.hashed(*key, *counts)  # a probe, which stands for this in one step
     words = (*key, key[0] ^ key[1] ^ _PARITY)
     x, y = counts[0] + words[0], counts[1] + words[1]
     for group in range(5):
@@ -47,14 +51,17 @@ def _hashed(key: tuple[Array, Array], counts: tuple[Array, Array]) -> tuple[Arra
 
 def _words(keys: Array, ndim: int = 0) -> tuple[tuple[Array, Array], list[Array]]:
     """The two words of keys, and what follows, with `ndim` trailing dims of size 1 for what each key draws."""
-    words = np.ascontiguousarray(keys)[..., None].view(np.uint32).reshape(*keys.shape, *(1,) * ndim, -1)
+    words = dense(keys)[..., None].view(np.uint32).reshape(*keys.shape, *(1,) * ndim, -1)
     first, second, *place = np.moveaxis(words, -1, 0)
     return (first, second), place
 
 
 def _keys(pair: tuple[Array, Array], place: Sequence[Array] = ()) -> Array:
-    words = np.stack(np.broadcast_arrays(*pair, *place), -1)
-    return words.view((np.void, 4 * words.shape[-1]) if place else np.uint64)[..., 0]
+    parts = *pair, *place
+    words = np.empty_like(pair[0], np.uint32, shape=(*pair[0].shape, len(parts)))
+    for at, part in enumerate(parts):
+        words[..., at] = part
+    return words.view((np.void, 4 * len(parts)) if place else np.uint64)[..., 0]
 
 
 def _halves(numbers: Array) -> tuple[Array, Array]:
@@ -100,13 +107,13 @@ def _threefry_of(k0: Array, k1: Array, x: Array, y: Array) -> tuple[Array, Array
 @primitive("random_wrap", view=True)
 def _random_wrap(params: Params, ins: Types, outs: Types) -> Unary:
     _require_threefry(params)
-    return lambda words: np.ascontiguousarray(words).view(outs[0].dtype)[..., 0]
+    return lambda words: dense(words).view(outs[0].dtype)[..., 0]
 
 
 @primitive("random_unwrap", view=True)
 def _random_unwrap(params: Params, ins: Types, outs: Types) -> Unary:
     _require_threefry(params)
-    return lambda keys: np.ascontiguousarray(keys)[..., None].view(np.uint32).reshape(*keys.shape, -1)
+    return lambda keys: dense(keys)[..., None].view(np.uint32).reshape(*keys.shape, -1)
 
 
 @primitive("random_seed")
@@ -151,7 +158,9 @@ def _random_bits(params: Params, ins: Types, outs: Types) -> Function:
     shape, dtype = tuple(params["shape"]), outs[0].dtype
     sizes = drawn_sizes(params["keys"][0])
 
-    def bits(keys: Array) -> Array:
+    def bits(keys: Arg) -> Array:
+        if type(keys) is not np.ndarray and keys.dtype.itemsize == 8 and not keys.ndim:
+            return keys.drawn(shape, dtype)  # a probe, which stands for this in one step
         words, place = _words(keys, len(shape))
         counters = _counters(shape) if sizes is None else _positions(shape, sizes) + _joined(*place)
         high, low = _hashed(words, _halves(counters))

@@ -123,6 +123,11 @@ def wide(array: Array) -> Array:
     return array.astype(np.float32) if is_half(array.dtype) else array
 
 
+def dense(array: Array) -> Array:
+    """The array; a copy if its elements do not follow each other."""
+    return array if array.flags.c_contiguous else array.copy()
+
+
 def read_only(array: Array) -> Array:
     """A view of an array that cannot be written to."""
     view = array.view()
@@ -134,7 +139,7 @@ class Opaque(Exception):
     """A function asks for more of an array than its type, so it is called at every run."""
 
 
-def require_arrays(*arrays: Array) -> None:
+def require_arrays(*arrays: Arg) -> None:
     """Let a function see arrays alone, since what it does beside NumPy's functions would not be traced."""
     for array in arrays:
         if not isinstance(array, np.ndarray):
