@@ -7,6 +7,7 @@
 // Nothing is claimed: a small graph is interpreted, which overwrites nothing. Whoever reads one of its values meanwhile
 // (a finalizer, another thread) computes it for itself, and the first array that is stored stays.
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -112,7 +113,10 @@ class Graph {
   bool choose();
   Words key() const;
 
-  std::vector<PyObject*> entries, nodes, leaves;
+  // Whether all checks have passed, now that their codes are known.
+  bool confirm(const std::vector<PyObject*>& results) const;
+
+  std::vector<PyObject*> entries, nodes, leaves, checks;
   std::vector<int> node_numbers, args, uses, wanted;
   std::vector<Step> steps;
 
@@ -138,12 +142,12 @@ bool is_taped(PyObject* value) {
   return spent.get() != Py_True;
 }
 
-// Whether an application's check has passed at the call, so that no code of it has to be read.
-bool has_passed(PyObject* value) {
+// The check whose code says whether an application's inputs are good, borrowed; null if there is none to be read.
+PyObject* unread_check(PyObject* value) {
   PyObject* doubt = objects.value.doubt.get(value);
-  if (!doubt || doubt == Py_None) return false;
+  if (!doubt || doubt == Py_None) return nullptr;
   PyObject* check = objects.doubt.check.get(doubt);
-  return Py_TYPE(check) == objects.check.type && objects.check.passed.is(check, Py_True);
+  return objects.check.passed.is(check, Py_True) ? nullptr : check;
 }
 
 bool Graph::enter(PyObject* leaf) {
@@ -166,7 +170,10 @@ bool Graph::number(const std::vector<Ref>& values) {
     if (!objects.aval.device.is(v.aval.get(value), objects.cpu)) return false;
     PyObject* signature = objects.output.signature.get(origin);
     const bool alone = objects.output.alone.is(origin, Py_True);
-    if (!alone && !objects.signature.requirement.is(signature, Py_None) && !has_passed(value)) return false;
+    if (!alone && !objects.signature.requirement.is(signature, Py_None)) {
+      PyObject* check = unread_check(value);
+      if (check && std::find(checks.begin(), checks.end(), check) == checks.end()) checks.push_back(check);
+    }
 
     PyObject* inputs = v.inputs.get(value);
     Step step{origin, static_cast<int>(args.size()), 0, static_cast<int>(steps.size())};
@@ -213,6 +220,18 @@ bool Graph::choose() {
   if (taped_ && !keep_for_derivatives(kept)) return false;
   for (const int number : node_numbers) {
     if (kept[number]) wanted.push_back(number);
+  }
+  return true;
+}
+
+bool Graph::confirm(const std::vector<PyObject*>& results) const {
+  for (PyObject* check : checks) {
+    PyObject* code = objects.check.code.get(check);
+    const int number = code == Py_None ? -1 : numbers_.of(code);
+    const auto at = std::find(wanted.begin(), wanted.end(), number);
+    PyObject* codes = at == wanted.end() ? Py_None : results[static_cast<size_t>(at - wanted.begin())];
+    const Ref passed(PyObject_CallFunctionObjArgs(objects.has_passed, check, codes, nullptr));
+    if (!passed || passed.get() != Py_True) return false;
   }
   return true;
 }
@@ -414,9 +433,10 @@ bool compute(const std::vector<Ref>& living, bool always) {
   std::vector<PyObject*> inputs, results(graph.wanted.size());
   for (const Ref& content : contents) inputs.push_back(content.get());
   if (!run(entry->machine.get(), inputs.data(), results.data())) return false;
-  store(graph, results);
+  const bool is_good = graph.confirm(results);  // else the flush in Python keeps what is in doubt apart
+  if (is_good) store(graph, results);
   for (PyObject* result : results) Py_DECREF(result);
-  return true;
+  return is_good;
 }
 
 // Move the living values out of a list, in order. Dead ones are dropped last to first: whole graphs fall.

@@ -56,7 +56,7 @@ bool bind_one(const char* name, PyObject* value) {
   if (is("Pending")) return find_all(o.pending.type, value, o.pending.limit);
   if (is("Tensor")) return find_all(o.tensor.type, value, o.tensor.value, o.tensor.facts);
   if (is("Doubt")) return find_all(o.doubt.type, value, o.doubt.check);
-  if (is("RecordedCheck")) return find_all(o.check.type, value, o.check.passed);
+  if (is("RecordedCheck")) return find_all(o.check.type, value, o.check.passed, o.check.code);
   if (is("Program")) return find_all(o.program.type, value, o.program.spent, o.program.runs);
   if (is("Executed")) {
     ExecutedClass& c = o.executed;
@@ -70,6 +70,7 @@ bool bind_one(const char* name, PyObject* value) {
   if (is("Shared")) return find_all(o.shared, value);
   const std::pair<const char*, PyObject**> constants[] = {
       {"PENDING", &o.not_computed},
+      {"has_passed", &o.has_passed},
       {"INTERIOR", &o.interior_role},
       {"OUTSIDE", &o.outside},
       {"derivative_of", &o.derivative_of},

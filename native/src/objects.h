@@ -77,7 +77,7 @@ struct DoubtClass {
 };
 struct CheckClass {
   PyTypeObject* type = nullptr;
-  Slot passed{"passed"};
+  Slot passed{"passed"}, code{"code"};
 };
 struct ProgramClass {
   PyTypeObject* type = nullptr;
@@ -126,6 +126,7 @@ struct Objects {
   PyObject* context = nullptr;  // the context variable of the ambient state
   PyObject* at_limit = nullptr;
   PyObject* reads = nullptr;       // value -> positions of the inputs and outputs that its derivative reads
+  PyObject* has_passed = nullptr;  // (check, its codes or None) -> whether it has passed
   PyObject* program_of = nullptr;  // a graph -> its program, and what it costs
   PyObject* record = nullptr;      // the twins in Python, which take every call
   PyObject* apply = nullptr;

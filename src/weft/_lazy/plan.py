@@ -138,7 +138,7 @@ def _batch(graph: _Numbering) -> Batch | None:
     return batch
 
 
-_MOST_INTERPRETED = 1e-3  # seconds from which on planning in Python takes no part of the time that counts
+_MOST_INTERPRETED = 2e-2  # seconds from which on planning in Python takes no part of the time that counts
 
 
 def _interpretable(
@@ -168,8 +168,15 @@ def _interpretable(
     return program, program.interpreted.run, costs.compiling, costs.interpreting
 
 
+def _has_passed(check: RecordedCheck, codes: AnyArray) -> bool:
+    """For the extension: whether a check has passed, by the codes that its program gives, or that are known."""
+    if codes is not None:
+        check.set_codes(codes)
+    return _is_settled(check)
+
+
 if native is not None:
-    native.bind(program_of=_interpretable)
+    native.bind(program_of=_interpretable, has_passed=_has_passed)
 
 
 def _for_program(leaf: Value) -> AnyArray:

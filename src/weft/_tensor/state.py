@@ -50,14 +50,19 @@ NO_FACTS = Facts()
 """Those of a new tensor."""
 
 
+def own_facts(tensor: Arg) -> Facts:
+    """The facts of a tensor, as an object of its own."""
+    facts = tensor._facts
+    if facts is NO_FACTS:
+        facts = tensor._facts = Facts()
+    return facts
+
+
 def _fact(name: str) -> property:
     """The attribute of a tensor that is one of its facts."""
 
     def write(tensor: Arg, value: Arg) -> None:
-        facts = tensor._facts
-        if facts is NO_FACTS:
-            facts = tensor._facts = Facts()
-        setattr(facts, name, value)
+        setattr(own_facts(tensor), name, value)
 
     return property(attrgetter(f"_facts.{name}"), write)
 

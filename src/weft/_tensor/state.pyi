@@ -13,9 +13,14 @@ from weft._tensor.derived import Derived
 from weft._tensor.memory import Memory
 from weft._tensor.storage import UntypedStorage
 
-class Facts: ...
+class Facts:
+    views: list[weakref.ref[TensorBase]] | None
+    writes: int
+    overwritten: int
 
 NO_FACTS: Facts
+
+def own_facts(tensor: TensorBase) -> Facts: ...
 
 class TensorBase(Derived):
     _value: Value | None

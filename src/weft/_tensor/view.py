@@ -23,10 +23,11 @@ from weft._lazy.call import ONE
 from weft._lazy.external import External, ExternalMemory, external_value, taken_in
 from weft._lazy.infer import Call, call_of
 from weft._lazy.role import Freed, Interior, Leaf, Retained, Role
-from weft._lazy.value import Value
+from weft._lazy.value import PENDING, Value
 from weft._tensor.alias import current, layout_of, owner_of, path_of, path_to, spreads
 from weft._tensor.base import Alias, Path, TensorBase, new_handle
 from weft._tensor.handover import move_storage
+from weft._tensor.state import own_facts
 from weft._tensor.writing import writing
 from weft.errors import DimNameError, DTypeError, InPlaceError, ShapeError
 from weft.ops._dims import Names, Sizes, broadcast_shapes
@@ -286,14 +287,16 @@ def placed(old: Value | Role, value: Value) -> Value:
 def set_value(base: TensorBase, value: Value) -> None:
     """Set the value of a tensor that owns its storage; its views become stale."""
     old = base._value
+    facts = own_facts(base)  # at once: an optimizer's step comes here for each parameter and each of its states
     if old is not None:
         if old.aval.external and _write_external(base, old, value):
             return
         _copy_inference_mark(value, old)
-        base._overwritten = old.time if type(old) is Value and not old.is_pending else base._overwritten
+        if type(old) is Value and old.content is not PENDING:
+            facts.overwritten = old.time
     base._value = value
-    base._writes += 1
-    if base._views is not None:
+    facts.writes += 1
+    if facts.views is not None:
         mark_views_stale(base)
 
 
