@@ -73,7 +73,8 @@ def _traced_or_called(tracing: Tracing, flat: FlatTrace, bound: Bound, ins: list
     try:
         results = _traced(tracing, entry, bound, ins)
         if [result.dtype for result in results] == [t.dtype for t in types]:
-            return results
+            lies_as_computed = entry.view or entry.broadcasts
+            return results if lies_as_computed else [x if x.is_dense else x.copy() for x in results]
     except (Opaque, TypeError, ValueError, AttributeError, IndexError, MemoryError):  # what is no array lacks something
         pass
     tracing.return_to(mark)

@@ -21,7 +21,7 @@ from weft._base.types import Arg
 from weft._lazy.interpreter.layout import Layout, Shape, dense, extent, is_dense
 from weft._lazy.interpreter.table import Opaque
 
-LOOP, COPY, SELECT, REDUCE, PRODUCT, CALL, SEARCH, ACCUMULATE, DRAW, HASH = range(10)
+LOOP, COPY, SELECT, REDUCE, PRODUCT, CALL, SEARCH, ACCUMULATE, DRAW, HASH, TAKE = range(11)
 SEVERAL, OVERWRITES = 1, 2
 
 Step = tuple[int, object, int, Sequence[int], Sequence[int]]
@@ -353,6 +353,17 @@ class Probe(NDArrayOperatorsMixin):
             raise Opaque("copy")
         result = self.tracing.new(self.shape, self.dtype)
         self.tracing.copy(self, result)
+        return result
+
+    def take(self, rows: Probe, axis: int) -> Probe:
+        """Copies of rows, by their numbers, which are all within bounds."""
+        if axis or not (self.is_dense and self.size and rows.is_dense and rows.dtype == np.intp):
+            raise Opaque("take")
+        result = self.tracing.new((*rows.shape, *self.shape[1:]), self.dtype)
+        if result.size:
+            first = (0,) * (self.ndim - 1)
+            outs, ins = [result[(..., *first)].number], [self[(0, *first)].number, rows.number]
+            self.tracing.steps.append((TAKE, self.strides[0], 0, outs, ins))
         return result
 
     def astype(self, dtype: Arg, copy: bool = True) -> Probe:
