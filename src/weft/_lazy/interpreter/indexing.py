@@ -157,7 +157,7 @@ def _gather(params: Params, ins: Types, outs: Types) -> Binary:
     def gather(x: Array, indices: Array) -> Array:
         starts = windows.starts(indices)
         inside = windows.inside(starts)
-        if isinstance(inside, np.ndarray) and inside.all():  # a probe tells nothing
+        if type(inside) is np.ndarray and inside.all():  # a probe tells nothing
             return finish(read(x, starts))
         if 0 in x.shape:
             return np.broadcast_to(fill, outs[0].shape).copy()

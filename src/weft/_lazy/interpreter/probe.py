@@ -485,7 +485,7 @@ def _real(tracing: Tracing, x: Probe) -> Probe:
     return x.real
 
 
-# no cell: what NumPy's functions do to probes
+# What NumPy's functions do to probes.
 _FUNCTIONS: dict[Arg, Callable[..., Arg]] = {
     np.where: Tracing.select,
     np.argmax: _argmax,
