@@ -1,6 +1,7 @@
-// Loops of which each element is a line of an array: the position of its largest or smallest element, and what is
-// combined along it.
+// Loops of which each element is a line of an array: the position of its largest or smallest element, what is combined
+// along it, or a copy of it.
 
+#include <cstring>
 #include <memory>
 
 #include "loops.h"
@@ -41,7 +42,21 @@ void accumulate(char** args, const npy_intp* count, const npy_intp* strides, voi
   }
 }
 
+// (first element of an array, number of a row) -> the first element of a copy of that row
+void take(char** args, const npy_intp* count, const npy_intp* strides, void* data) {
+  const npy_intp bytes = *static_cast<const npy_intp*>(data);
+  for (npy_intp i = 0; i < *count; ++i) {
+    const npy_intp row = *reinterpret_cast<const npy_intp*>(args[1] + i * strides[1]);
+    std::memcpy(args[2] + i * strides[2], args[0] + row * bytes, static_cast<std::size_t>(bytes));
+  }
+}
+
 }  // namespace
+
+Found take_of(npy_intp bytes) {
+  const auto with = std::make_shared<npy_intp>(bytes);
+  return {take, with.get(), with};
+}
 
 Found search_of(PyArray_Descr* type, bool largest, npy_intp length) {
   const PyArray_ArrFuncs* functions = PyDataType_GetArrFuncs(type);

@@ -31,6 +31,9 @@ Found search_of(PyArray_Descr* type, bool largest, npy_intp length);
 // is so many bytes to the next element.
 Found accumulation_of(PyUFuncObject* ufunc, PyArray_Descr* type, npy_intp length, npy_intp in, npy_intp out);
 
+// The loop (first element of an array, number of a row) -> the first element of a copy, for rows of so many bytes.
+Found take_of(npy_intp bytes);
+
 // The loop (key) -> numbers of this size that it draws, without gaps.
 Found draw_of(npy_intp itemsize);
 

@@ -30,12 +30,12 @@ struct Register {
   bool contiguous() const;
 };
 
-enum class Kind : int { loop, copy, select, reduce, product, call, search, accumulate, draw, hash, chain };
+enum class Kind : int { loop, copy, select, reduce, product, call, search, accumulate, draw, hash, take, chain };
 
 struct Step {
   Kind kind = Kind::loop;
   // A loop's ufunc, (ufunc, axes, start or None) of a reduction, a call's function, (whether for the largest, length)
-  // of a search, (ufunc, length, strides of the line) of an accumulation.
+  // of a search, (ufunc, length, strides of the line) of an accumulation, the bytes of a row that is taken.
   Ref payload;
   int flags = 0;
   std::vector<int> outs, ins;  // registers

@@ -154,6 +154,11 @@ Found found_for(const std::vector<Register>& registers, const Step& step) {
         throw PythonError();
       return accumulation_of(reinterpret_cast<PyUFuncObject*>(ufunc), types[0], length, in, out);
     }
+    case Kind::take: {
+      const npy_intp bytes = PyLong_AsSsize_t(step.payload.get());
+      if (bytes == -1 && PyErr_Occurred()) throw PythonError();
+      return take_of(bytes);
+    }
     case Kind::hash:
       return hash_found();
     case Kind::draw:

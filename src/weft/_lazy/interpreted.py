@@ -115,16 +115,16 @@ def machine_of_graph(applications: Sequence[Application], leaves: Sequence[int],
     entries = {number: at for at, number in enumerate(leaves)}
     parts: list[tuple[Form, list[int]]] = []
     for signature, inputs, values in applications:
-        given = [entries[number] for number in inputs]
+        operands = [entries[number] for number in inputs]
         types = _input_types(signature)
-        for at, (shape, dtype) in zip(given, types, strict=True):
+        for at, (shape, dtype) in zip(operands, types, strict=True):
             if layouts[at] is None:  # a leaf
                 layouts[at] = dense_layout(shape, dtype)
-        form = form_of_signature(signature, [layout for at in given if (layout := layouts[at])])
+        form = form_of_signature(signature, [layout for at in operands if (layout := layouts[at])])
         for number, index in values:
             entries[number] = len(layouts) + index
         layouts += form.layouts
-        parts.append((form, given))
+        parts.append((form, operands))
     used = [layout or _UNUSED for layout in layouts[: len(leaves)]]
     return machine_of(used, parts, [entries[number] for number in wanted])
 

@@ -37,8 +37,10 @@ def dense_layout(shape: Shape, dtype: np.dtype) -> Layout:
     return shape, dense(shape, dtype.itemsize), dtype
 
 
-def extent(shape: Shape, strides: Shape, itemsize: int) -> int:
-    """The bytes from the first element of an input to its last one."""
+def extent(shape: Shape, strides: Shape, itemsize: int) -> tuple[int, int]:
+    """The bytes that an array's elements take, and where the first one is in these."""
     if 0 in shape:
-        return 0
-    return sum([(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]) + itemsize
+        return 0, 0
+    steps = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
+    before = -sum([step for step in steps if step < 0])
+    return before + sum([step for step in steps if step > 0]) + itemsize, before

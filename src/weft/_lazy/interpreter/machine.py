@@ -73,7 +73,8 @@ def _traced_or_called(tracing: Tracing, flat: FlatTrace, bound: Bound, ins: list
     try:
         results = _traced(tracing, entry, bound, ins)
         if [result.dtype for result in results] == [t.dtype for t in types]:
-            return results
+            lies_as_computed = entry.view or entry.broadcasts
+            return results if lies_as_computed else [x if x.is_dense else x.copy() for x in results]
     except (Opaque, TypeError, ValueError, AttributeError, IndexError, MemoryError):  # what is no array lacks something
         pass
     tracing.return_to(mark)
@@ -89,15 +90,15 @@ def _traced(tracing: Tracing, entry: Primitive, bound: Bound, ins: list[Probe]) 
     function, several = bound.bound, bound.equation.several
     if entry.dynamic:
         raise Opaque(bound.equation.name)
-    given: Arg
+    value: Arg
     if isinstance(function, np.ufunc):
-        given = tracing.loop(function, ins)
+        value = tracing.loop(function, ins)
     elif not entry.view:
-        given = function(*ins)
+        value = function(*ins)
     else:
         (x,) = ins
-        given = _views(x, function, several=several)
-    results: Sequence[Probe] = given if several else [given]
+        value = _views(x, function, several=several)
+    results: Sequence[Probe] = value if several else [value]
     if not all(isinstance(result, Probe) for result in results):
         raise Opaque(bound.equation.name)
     return results
@@ -106,16 +107,16 @@ def _traced(tracing: Tracing, entry: Primitive, bound: Bound, ins: list[Probe]) 
 def _views(x: Probe, function: Callable[[Array], Arg], *, several: bool) -> Probe | Sequence[Probe]:
     """What a function shows of an array; if it copies an array that is not dense, of a dense copy."""
 
-    def shown(source: Probe) -> Probe | Sequence[Probe]:
+    def views_of(source: Probe) -> Probe | Sequence[Probe]:
         views = function(source.shadow)
-        return [source.shown(view) for view in views] if several else source.shown(views)
+        return [source.register_of(view) for view in views] if several else source.register_of(views)
 
     try:
-        return shown(x)
+        return views_of(x)
     except Opaque:
         if x.is_dense:
             raise
-    return shown(x.copy())
+    return views_of(x.copy())
 
 
 def machine_of(layouts: Iterable[Layout], parts: Sequence[tuple[Form, Sequence[int]]], outputs: Sequence[int]) -> Run:

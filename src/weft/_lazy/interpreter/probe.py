@@ -21,13 +21,29 @@ from weft._base.types import Arg
 from weft._lazy.interpreter.layout import Layout, Shape, dense, extent, is_dense
 from weft._lazy.interpreter.table import Opaque
 
-LOOP, COPY, SELECT, REDUCE, PRODUCT, CALL, SEARCH, ACCUMULATE, DRAW, HASH = range(10)
+LOOP, COPY, SELECT, REDUCE, PRODUCT, CALL, SEARCH, ACCUMULATE, DRAW, HASH, TAKE = range(11)
 SEVERAL, OVERWRITES = 1, 2
 
 Step = tuple[int, object, int, Sequence[int], Sequence[int]]
 
 
 _MOST_KEPT = 1 << 20  # bytes of a constant that functions make at every call of theirs
+
+
+class Shadow:
+    """Memory as large as a buffer, which nobody reads or writes.
+
+    memory   its bytes
+    first    where in them the buffer's offset 0 is: elements of an input may lie before its first one
+    address  of that
+    """
+
+    __slots__ = ("address", "first", "memory")
+
+    def __init__(self, size: int, first: int) -> None:
+        self.memory = np.empty(max(size, 1), np.uint8)
+        self.first = first
+        self.address: int = self.memory.__array_interface__["data"][0] + first
 
 
 class Tracing:
@@ -37,12 +53,10 @@ class Tracing:
         self.buffers: list[int | np.ndarray] = []
         self.registers: list[tuple[int, int, Shape, Shape, np.dtype]] = []
         self.steps: list[Step] = []
-        self._shadows: dict[int, tuple[np.ndarray, int]] = {}
+        self._shadows: dict[int, Shadow] = {}
         self._constants: dict[tuple[object, ...], Probe] = {}
-        self._sizes: list[int] = []
         self.inputs: list[Probe] = []
         for at, (shape, strides, dtype) in enumerate(inputs):
-            self._sizes.append(extent(shape, strides, dtype.itemsize))
             self.inputs.append(self.probe(~at, 0, shape, strides, dtype))
 
     # --- registers --------------------------------------------------------------------------------------------
@@ -63,24 +77,25 @@ class Tracing:
         if min(array.strides, default=0) < 0:
             array = array.copy()
         key = (array.shape, dtype, array.tobytes()) if array.nbytes <= 16 else (id(value), dtype)
-        known = self._constants.get(key)
-        if known is None:
+        probe = self._constants.get(key)
+        if probe is None:
             self.buffers.append(array.view())  # which keeps what `id` was taken of
-            known = self._constants[key] = self.probe(len(self.buffers) - 1, 0, array.shape, array.strides, dtype)
-        return known
+            probe = self._constants[key] = self.probe(len(self.buffers) - 1, 0, array.shape, array.strides, dtype)
+        return probe
 
-    def shadow(self, buffer: int) -> tuple[np.ndarray, int]:
-        """Memory as large as a buffer, which nobody reads or writes, and its address."""
-        known = self._shadows.get(buffer)
-        if known is None:
-            if buffer < 0:
-                size = self._sizes[~buffer]
-            else:
-                entry = self.buffers[buffer]
-                size = entry if isinstance(entry, int) else extent(entry.shape, entry.strides, entry.itemsize)
-            memory = np.empty(max(size, 1), np.uint8)
-            known = self._shadows[buffer] = memory, memory.__array_interface__["data"][0]
-        return known
+    def shadow(self, buffer: int) -> Shadow:
+        """The stand-in for a buffer's memory."""
+        shadow = self._shadows.get(buffer)
+        if shadow is None:
+            shadow = self._shadows[buffer] = Shadow(*self._extent(buffer))
+        return shadow
+
+    def _extent(self, buffer: int) -> tuple[int, int]:
+        if buffer < 0:
+            _, _, shape, strides, dtype = self.registers[~buffer]
+            return extent(shape, strides, dtype.itemsize)
+        entry = self.buffers[buffer]
+        return (entry, 0) if isinstance(entry, int) else extent(entry.shape, entry.strides, entry.itemsize)
 
     # --- steps ------------------------------------------------------------------------------------------------
 
@@ -114,8 +129,8 @@ class Tracing:
         flags: Arg = [*[["readonly"]] * len(shadows), *[["writeonly", "allocate"]] * len(dtypes)]
         types: Arg = [*[None] * len(shadows), *dtypes]
         iterator = np.nditer([*shadows, *[None] * len(dtypes)], ["zerosize_ok", "refs_ok"], flags, types)
-        made = iterator.operands[len(shadows) :]
-        return [self.new(shape, dtype, a.strides) for a, dtype in zip(made, dtypes, strict=True)]
+        arrays = iterator.operands[len(shadows) :]
+        return [self.new(shape, dtype, a.strides) for a, dtype in zip(arrays, dtypes, strict=True)]
 
     def converted(self, x: Arg, dtype: np.dtype) -> Probe:
         """An operand in an element type."""
@@ -265,28 +280,28 @@ class Probe(NDArrayOperatorsMixin):
     @property
     def shadow(self) -> np.ndarray:
         """An array that lies as the register does, of elements that mean nothing."""
-        memory, _ = self.tracing.shadow(self.buffer)
         if not self.size:
             return np.empty(self.shape, self.dtype)
-        return np.ndarray(self.shape, self.dtype, memory, self.offset, self.strides)
+        shadow = self.tracing.shadow(self.buffer)
+        return np.ndarray(self.shape, self.dtype, shadow.memory, shadow.first + self.offset, self.strides)
 
-    def shown(self, view: Arg) -> Probe:
+    def register_of(self, view: Arg) -> Probe:
         """The register for a view of the shadow; refused if it is none."""
         if type(view) is not np.ndarray:
             raise Opaque("an element")
         dtype: np.dtype = view.dtype
         if not view.size:
             return self.tracing.new(view.shape, dtype)
-        memory, start = self.tracing.shadow(self.buffer)
-        offset = view.__array_interface__["data"][0] - start
-        if not 0 <= offset < memory.nbytes:
+        shadow = self.tracing.shadow(self.buffer)
+        offset = view.__array_interface__["data"][0] - shadow.address
+        if not 0 <= shadow.first + offset < shadow.memory.nbytes:
             raise Opaque("a copy")
         return self.tracing.probe(self.buffer, offset, view.shape, view.strides, dtype)
 
     # --- views ------------------------------------------------------------------------------------------------
 
     def _view(self, function: Callable[[np.ndarray], Arg]) -> Probe:
-        return self.shown(function(self.shadow))
+        return self.register_of(function(self.shadow))
 
     def reshape(self, *shape: Arg) -> Probe:
         try:
@@ -338,6 +353,17 @@ class Probe(NDArrayOperatorsMixin):
             raise Opaque("copy")
         result = self.tracing.new(self.shape, self.dtype)
         self.tracing.copy(self, result)
+        return result
+
+    def take(self, rows: Probe, axis: int) -> Probe:
+        """Copies of rows, by their numbers, which are all within bounds."""
+        if axis or not (self.is_dense and self.size and rows.is_dense and rows.dtype == np.intp):
+            raise Opaque("take")
+        result = self.tracing.new((*rows.shape, *self.shape[1:]), self.dtype)
+        if result.size:
+            first = (0,) * (self.ndim - 1)
+            outs, ins = [result[(..., *first)].number], [self[(0, *first)].number, rows.number]
+            self.tracing.steps.append((TAKE, self.strides[0], 0, outs, ins))
         return result
 
     def astype(self, dtype: Arg, copy: bool = True) -> Probe:
@@ -399,10 +425,10 @@ class Probe(NDArrayOperatorsMixin):
         return result
 
     def __array_function__(self, function: Arg, types: Arg, args: Arg, kwargs: Arg) -> Arg:
-        known = _FUNCTIONS.get(function)
-        if known is None:
+        trace = _FUNCTIONS.get(function)
+        if trace is None:
             raise Opaque(function.__name__)
-        return known(self.tracing, *args, **kwargs)
+        return trace(self.tracing, *args, **kwargs)
 
 
 def _basic(key: Arg) -> Arg:
@@ -448,18 +474,18 @@ def _argmin(tracing: Tracing, x: Probe, axis: int) -> Probe:
 
 
 def _moveaxis(tracing: Tracing, x: Probe, source: int, target: int) -> Probe:
-    return x.shown(np.moveaxis(x.shadow, source, target))
+    return x.register_of(np.moveaxis(x.shadow, source, target))
 
 
 def _broadcast_to(tracing: Tracing, x: Probe, shape: Shape) -> Probe:
-    return x.shown(np.broadcast_to(x.shadow, shape))
+    return x.register_of(np.broadcast_to(x.shadow, shape))
 
 
 def _real(tracing: Tracing, x: Probe) -> Probe:
     return x.real
 
 
-# no cell: what NumPy's functions do to probes
+# What NumPy's functions do to probes.
 _FUNCTIONS: dict[Arg, Callable[..., Arg]] = {
     np.where: Tracing.select,
     np.argmax: _argmax,
