@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from bench import kernels, plain_jax, workloads
+from bench import kernels, plain_jax, small, workloads
 
 _LEAST_SECONDS = 0.4  # of one sample
 _LEAST_SECONDS_OF_SEVERAL = 0.05  # of one of several runs
@@ -47,7 +47,8 @@ def main() -> None:
         module.set_num_threads(2)
     if framework == "torch" and "compiled" in options:  # of one function for each case, of more than eight
         importlib.import_module("torch._dynamo.config").recompile_limit = 64
-    place = plain_jax if framework == "jax" else kernels if hasattr(kernels, name) else workloads
+    places = [plain_jax] if framework == "jax" else [kernels, small, workloads]
+    place = next(module for module in places if hasattr(module, name))
     built = getattr(place, name)(module, **dict.fromkeys(options, True))
     runs = built if isinstance(built, dict) else {"": built}
     seconds = _LEAST_SECONDS_OF_SEVERAL if len(runs) > 1 else _LEAST_SECONDS

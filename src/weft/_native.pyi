@@ -19,6 +19,8 @@ from weft._lazy.value import Executed, Value
 from weft._tensor.tensor import Results, Tensor
 from weft.ops._table import OpDef
 
+version: int
+
 def bind(**objects: object) -> None:
     """Tell the extension of classes, constants and functions, each once; `native/src/objects.h` lists them."""
 

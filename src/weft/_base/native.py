@@ -6,6 +6,7 @@ take every call, are what a twin hands all other calls to, and run where there i
 
 from __future__ import annotations
 
+import warnings
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
@@ -18,6 +19,8 @@ from weft._base.interrupts import received, uninterrupted
 
 __all__ = ["native"]
 
+_VERSION = 1  # of the extension, as `native/src/module.cc` has it
+
 if TYPE_CHECKING:
     from weft import _native as native
 else:
@@ -25,6 +28,14 @@ else:
     if config.NATIVE:
         with suppress(ImportError):
             native = import_module("weft._native")
+    if native is not None and getattr(native, "version", 0) != _VERSION:
+        warnings.warn(
+            f"the extension {native.__file__} was built for another version of Weft, and is not used: build it again, "
+            "by installing Weft, or in a checkout by `make native`",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        native = None
 
 if native is not None:
     native.watch(received, uninterrupted.poll, partial(np.errstate, all="ignore"))
