@@ -44,3 +44,19 @@ def extent(shape: Shape, strides: Shape, itemsize: int) -> tuple[int, int]:
     steps = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
     before = -sum([step for step in steps if step < 0])
     return before + sum([step for step in steps if step > 0]) + itemsize, before
+
+
+class Shadow:
+    """Memory as large as a buffer, which nobody reads or writes.
+
+    memory   its bytes
+    first    where in them the buffer's offset 0 is: elements of an input may lie before its first one
+    address  of that
+    """
+
+    __slots__ = ("address", "first", "memory")
+
+    def __init__(self, size: int, first: int) -> None:
+        self.memory = np.empty(max(size, 1), np.uint8)
+        self.first = first
+        self.address: int = self.memory.__array_interface__["data"][0] + first

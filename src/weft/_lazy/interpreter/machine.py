@@ -59,6 +59,7 @@ def form_of_call(function: Function, flags: int, layouts: Sequence[Layout], resu
 def form(tracing: Tracing, outputs: Sequence[Probe]) -> Form:
     """What has been traced as a fragment with these results."""
     assert native is not None, "nothing is traced without the extension"
+    tracing.forget_shadows()
     numbers = [probe.number for probe in outputs]
     fragment = native.Fragment(tracing.buffers, tracing.registers, len(tracing.inputs), numbers, tracing.steps)
     return Form(fragment, [(probe.shape, probe.strides, probe.dtype) for probe in outputs])

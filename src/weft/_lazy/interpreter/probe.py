@@ -18,7 +18,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from weft._base.native import native
 from weft._base.types import Arg
-from weft._lazy.interpreter.layout import Layout, Shape, dense, extent, is_dense
+from weft._lazy.interpreter.layout import Layout, Shadow, Shape, dense, extent, is_dense
 from weft._lazy.interpreter.table import Opaque
 
 LOOP, COPY, SELECT, REDUCE, PRODUCT, CALL, SEARCH, ACCUMULATE, DRAW, HASH, TAKE = range(11)
@@ -28,22 +28,6 @@ Step = tuple[int, object, int, Sequence[int], Sequence[int]]
 
 
 _MOST_KEPT = 1 << 20  # bytes of a constant that functions make at every call of theirs
-
-
-class Shadow:
-    """Memory as large as a buffer, which nobody reads or writes.
-
-    memory   its bytes
-    first    where in them the buffer's offset 0 is: elements of an input may lie before its first one
-    address  of that
-    """
-
-    __slots__ = ("address", "first", "memory")
-
-    def __init__(self, size: int, first: int) -> None:
-        self.memory = np.empty(max(size, 1), np.uint8)
-        self.first = first
-        self.address: int = self.memory.__array_interface__["data"][0] + first
 
 
 class Tracing:
@@ -89,6 +73,10 @@ class Tracing:
         if shadow is None:
             shadow = self._shadows[buffer] = Shadow(*self._extent(buffer))
         return shadow
+
+    def forget_shadows(self) -> None:
+        """Free their memory, which probes refer to in circles."""
+        self._shadows.clear()
 
     def _extent(self, buffer: int) -> tuple[int, int]:
         if buffer < 0:
