@@ -28,7 +28,7 @@ using Words = std::vector<int64_t>;
 struct Entry {
   Ref program, machine;
   std::vector<Ref> outputs;
-  double compiling = 0, interpreting = 0;
+  double interpreting = 0;
   bool is_usable = false;
 };
 
@@ -347,7 +347,7 @@ std::shared_ptr<Entry> made_entry(const Graph& graph) {
   Ref all = list_of(graph.entries), nodes = list_of(graph.nodes), leaves = list_of(graph.leaves);
   Ref steps = steps_of(graph), wanted = list_of(graph.wanted);
   if (!all || !nodes || !leaves || !steps || !wanted) return nullptr;
-  // (program, its machine, seconds to compile it, seconds to interpret it), or None if it is not for this code
+  // (program, its machine, seconds to interpret it), or None if it is not for this code
   Ref known(PyObject_CallFunctionObjArgs(objects.program_of, all.get(), steps.get(), nodes.get(), leaves.get(),
                                          wanted.get(), nullptr));
   if (!known) return nullptr;
@@ -357,8 +357,7 @@ std::shared_ptr<Entry> made_entry(const Graph& graph) {
     entry->is_usable = true;
     entry->program = Ref::to(PyTuple_GET_ITEM(known.get(), 0));
     entry->machine = Ref::to(PyTuple_GET_ITEM(known.get(), 1));
-    entry->compiling = PyFloat_AsDouble(PyTuple_GET_ITEM(known.get(), 2));
-    entry->interpreting = PyFloat_AsDouble(PyTuple_GET_ITEM(known.get(), 3));
+    entry->interpreting = PyFloat_AsDouble(PyTuple_GET_ITEM(known.get(), 2));
     if (PyErr_Occurred()) return nullptr;
   }
   return entry;
@@ -373,11 +372,17 @@ std::shared_ptr<Entry> entry_of(const Graph& graph) {
   return entries[std::move(key)] = entry;
 }
 
+// The seconds that compiling a program takes at least. What it takes is worked out once so much is spent.
+constexpr double kLeastCompiling = 0.02;
+
 // Count a run as spent, if interpreting once more costs less than compiling; false if the program is to be compiled.
 bool rents(const Entry& entry) {
   const ProgramClass& p = objects.program;
   const double spent = PyFloat_AsDouble(p.spent.get(entry.program.get())) + entry.interpreting;
-  if (spent >= entry.compiling) return false;
+  if (spent >= kLeastCompiling) {
+    const Ref is_worth(PyObject_CallMethod(entry.program.get(), "is_worth_compiling", nullptr));
+    if (is_worth.get() != Py_False) return false;
+  }
   Ref sum(PyFloat_FromDouble(spent));
   Ref runs(PyLong_FromLong(PyLong_AsLong(p.runs.get(entry.program.get())) + 1));
   if (!sum || !runs) return false;
@@ -397,7 +402,7 @@ bool read_leaves(const Graph& graph, std::vector<Ref>& contents) {
       contents.push_back(Ref::to(content));
       continue;
     }
-    Ref array(PyObject_CallMethod(leaf, "at_hand", nullptr));
+    Ref array(PyObject_CallOneArg(objects.leaf_array, leaf));
     if (!array || array.get() == Py_None) return false;
     contents.push_back(std::move(array));
   }

@@ -71,6 +71,7 @@ bool bind_one(const char* name, PyObject* value) {
   const std::pair<const char*, PyObject**> constants[] = {
       {"PENDING", &o.not_computed},
       {"has_passed", &o.has_passed},
+      {"leaf_array", &o.leaf_array},
       {"INTERIOR", &o.interior_role},
       {"OUTSIDE", &o.outside},
       {"derivative_of", &o.derivative_of},

@@ -23,7 +23,7 @@ from weft._lazy.program import Graph, Program, Step, program_of
 from weft._lazy.role import FREED
 from weft._lazy.runtime import is_ready
 from weft._lazy.signature import Output
-from weft._lazy.value import PENDING, Computing, Doubt, RecordedCheck, StandIn, Value, inputs_first, is_taped
+from weft._lazy.value import PENDING, Computing, Doubt, Doubtful, RecordedCheck, StandIn, Value, inputs_first, is_taped
 from weft.ops._native import LEAST_DONATION
 
 planning = threading.RLock()
@@ -147,8 +147,8 @@ def _interpretable(
     nodes: Sequence[Value],
     leaves: Sequence[Value],
     wanted: Sequence[int],
-) -> tuple[Program, Callable[[Sequence[AnyArray]], Sequence[AnyArray]], float, float] | None:
-    """For the extension: the program of a small graph, its machine, and what compiling and interpreting it cost.
+) -> tuple[Program, Callable[[Sequence[AnyArray]], Sequence[AnyArray]], float] | None:
+    """For the extension: the program of a small graph, its machine, and the seconds that interpreting it costs.
 
     None for graphs that are always planned here. `entries` are all values, in the order of their numbers.
     """
@@ -160,12 +160,12 @@ def _interpretable(
         finally:
             for entry in entries:
                 entry.num = -1
-    costs = program.costs
-    if program.calls_back or program.waits or program.compiled.collectives or costs.interpreting > _MOST_INTERPRETED:
+    seconds = program.interpreted.seconds
+    if program.calls_back or program.waits or program.compiled.collectives or seconds > _MOST_INTERPRETED:
         return None
     if not program.runs:
         explain.note_interpreted(user_site(), program, steps)
-    return program, program.interpreted.run, costs.compiling, costs.interpreting
+    return program, program.interpreted.run, seconds
 
 
 def _has_passed(check: RecordedCheck, codes: AnyArray) -> bool:
@@ -175,8 +175,16 @@ def _has_passed(check: RecordedCheck, codes: AnyArray) -> bool:
     return _is_settled(check)
 
 
+def _leaf_array(leaf: Value) -> AnyArray:
+    """For the extension: a leaf's elements as a NumPy array; None if they are not in memory, or in doubt."""
+    content = leaf.content
+    if isinstance(content, Doubtful) and all(_is_settled(doubt.check) for doubt in content.doubts):
+        leaf.content = content.array
+    return leaf.at_hand()
+
+
 if native is not None:
-    native.bind(program_of=_interpretable, has_passed=_has_passed)
+    native.bind(program_of=_interpretable, has_passed=_has_passed, leaf_array=_leaf_array)
 
 
 def _for_program(leaf: Value) -> AnyArray:

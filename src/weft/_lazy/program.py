@@ -28,7 +28,7 @@ from weft._lazy import explain, metrics
 from weft._lazy.callbacks import calls_back
 from weft._lazy.compiled_graph import CompiledGraph
 from weft._lazy.form import Application
-from weft._lazy.interpreted import InterpretedGraph
+from weft._lazy.interpreted import PROGRAM_SECONDS, InterpretedGraph
 from weft._lazy.interpreter import Costs
 from weft._lazy.packs import packs_of, slots_of
 from weft._lazy.runtime import jax_device, on_fork, tier_of
@@ -183,8 +183,9 @@ class Program:
 
     def is_worth_compiling(self) -> bool:
         """Whether one more interpreted run would raise the total cost of them to that of compiling."""
-        costs = self.costs
-        return self.spent + costs.interpreting >= costs.compiling
+        spent = self.spent + self.interpreted.seconds
+        # What compiling costs is worked out only then: for that, a graph is cut into segments.
+        return spent >= PROGRAM_SECONDS and spent >= self.compiled.seconds
 
     def takes(self, position: int, array: np.ndarray) -> bool:
         """Whether to pass a NumPy array as it is, which copies it.
@@ -292,7 +293,7 @@ def _execute(program: Program, graph: Graph, arrays: Sequence[AnyArray]) -> Sequ
         if not program.runs:
             explain.note_interpreted(user_site(), program, graph.steps)
         program.runs += 1
-        program.spent += program.costs.interpreting
+        program.spent += program.interpreted.seconds
         return program.interpreted(_numbered(graph, arrays))
     operands, packs = _on_device(graph, arrays, program.takes), packs_of(graph.inputs)
     # Finalizers of a user's, which may read what the program is about to overwrite, wait until its results are there;
