@@ -61,9 +61,7 @@ def test_files_that_are_named_exist():
 
 
 def test_versions_agree():
-    kernels = tomllib.loads(read("native/pyproject.toml"))["project"]
-    assert weft.version.weft == PROJECT["version"] == kernels["version"]
-    assert PROJECT["requires-python"] == kernels["requires-python"]
+    assert weft.version.weft == PROJECT["version"]
     releases = re.findall(r"^## \[(.+?)\]", read("CHANGELOG.md"), re.MULTILINE)
     assert releases[0] == "Unreleased"
     assert PROJECT["version"] in (releases[1] if releases[1:] else read("CHANGELOG.md"))

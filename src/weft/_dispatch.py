@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from weft._base.device import CPU, device
-from weft._base.native import native
 from weft._base.state import ambient
 from weft._lazy.autocast import cast_inputs
 from weft._lazy.aval import Aval
 from weft._lazy.external import computed_at_once, taken_in, view_of
 from weft._lazy.infer import Call, signature_of
 from weft._lazy.moving import moved_value
+from weft._lazy.native import native
 from weft._lazy.record import record
 from weft._lazy.signature import Signature
 from weft._lazy.value import Value

@@ -1,4 +1,4 @@
-"""The extension: kernels for XLA on CPUs, the machine that interprets, and twins of what records (`_base/native.py`).
+"""The extension: kernels for XLA on CPUs, the machine that interprets, and twins of what records (`_lazy/native.py`).
 
 It is there if there was a C++ compiler.
 """

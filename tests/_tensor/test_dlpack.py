@@ -129,7 +129,7 @@ def test_a_tensor_of_an_exporter_is_a_copy():
     assert torch.from_dlpack(Exporter(x[::3][:1])).stride() == (3,)
 
 
-@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+@pytest.mark.filterwarnings("ignore:The given buffer is not writable")
 def test_buffers_are_shared():
     buffer = bytearray(b"abcd")
     x = torch.frombuffer(buffer, dtype=torch.uint8, offset=1)

@@ -16,12 +16,12 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import Jaxpr
 
-from weft._base.native import native
 from weft._base.timeline import Phase, spanned
 from weft._lazy.call import kinds_of
 from weft._lazy.explain import inferring
 from weft._lazy.general import Derivatives, General, with_letters
 from weft._lazy.interpreted import COMPILED_AT_ONCE
+from weft._lazy.native import native
 from weft._lazy.plan import register_reads
 from weft._lazy.signature import Output, Requirement, Signature, structs_of
 from weft._lazy.trace import restricted, traced, with_unread

@@ -25,16 +25,14 @@ from weft._autograd.graph import (
 )
 from weft._autograd.hooks import Cotangents, Gradients
 from weft._autograd.saving import Packed
-from weft._base.native import native
+from weft._autograd.sums import add_values
 from weft._base.state import Ambient, ambient, enter, leave
 from weft._base.timeline import Phase, spanned
-from weft._lazy.call import ONE
-from weft._lazy.infer import Call, call_of, signature_of
+from weft._lazy.native import native
 from weft._lazy.record import record
 from weft._lazy.role import INTERIOR, Freed, Leaf, Role, custom_of
 from weft._lazy.value import Executed, Link, Value, recorded
 from weft.errors import GradientError
-from weft.ops._table import TABLE
 
 Deliver = Callable[[Leaf, Value], None]
 _FIRST = (0,)
@@ -475,26 +473,3 @@ def _saves_for(vertex: Vertex, need: Sequence[int], cotangents: Cotangents) -> b
     """The same for the derivative of the inputs `need`, from these cotangents."""
     assert vertex.origin is not None, "only applications are inside of the tape"
     return derivative_of(vertex.origin.signature, tuple(need), tuple([index for index, _ in cotangents])).saves
-
-
-# no cell: found when it is first needed, and the same ever after
-_ADD: list[Call] = []
-
-
-def add_values(a: Value, b: Value, state: Ambient) -> Value:
-    """The sum of two values of one type."""
-    if not _ADD:
-        op = TABLE["add"]
-        _ADD.append(call_of(op, tuple(p.default if i > 1 else ONE for i, p in enumerate(op.params))))
-    call, avals = _ADD[0], (a.aval, b.aval)
-    signature = call.signatures.get(avals)
-    if signature is None:
-        for aval in avals:
-            if aval.owner is not None:  # a sparse gradient
-                return aval.owner.apply(call, (a, b))[0]
-        signature = signature_of(call, avals)
-    return record(signature, (a, b), state)[0]
-
-
-if native is not None:
-    native.bind(add_values=add_values)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from weft._base.native import native
+from weft._lazy.native import native
 from weft._lazy.role import FREED, INTERIOR, Freed, Hooks, Interior, Leaf, NodeHooks, Role
 from weft._lazy.value import OUTSIDE, PENDING, Executed, Link, Shared, Value
 from weft.errors import GradientError

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from weft._base.forks import renew_in_forks
-from weft._base.native import native
 from weft._base.types import Arg
 
 LEAST_LIMIT = 1024
@@ -146,10 +145,6 @@ class Pending(list[Any]):
 
     def _set_limit(self) -> None:
         self.limit = min([self.room, *[watch.next for watch in self._watches]])
-
-
-if native is not None:
-    native.bind(Pending=Pending)
 
 
 class _Thread(threading.local):

@@ -14,7 +14,6 @@ from weft._base import config
 from weft._base.autocast import NO_AUTOCAST, Autocast
 from weft._base.cell import Cell
 from weft._base.dtype import DType, float32
-from weft._base.native import native
 from weft._base.of_pytorch import way_from_pytorch
 from weft._base.overriding import Overrides, raise_overridden
 from weft._base.pending import Pending
@@ -164,13 +163,10 @@ class OverriddenAmbient(Ambient):
 
 
 # no cell: `Compiled` compares the modes itself
-_ambient: ContextVar[Ambient | None] = ContextVar("weft_ambient", default=None)
-peek = _ambient.get
+VARIABLE: ContextVar[Ambient | None] = ContextVar("weft_ambient", default=None)
+"""Holds the ambient record."""
+peek = VARIABLE.get
 """The ambient record, or None in a thread that has none yet. The fast path calls it."""
-
-
-if native is not None:
-    native.bind(Ambient=Ambient, context=_ambient)
 
 
 def ambient() -> Ambient:
@@ -178,14 +174,14 @@ def ambient() -> Ambient:
     state = peek()
     if state is None:
         state = Ambient(Pending())
-        _ambient.set(state)
+        VARIABLE.set(state)
     return state
 
 
-replace_ambient = _ambient.set
+replace_ambient = VARIABLE.set
 """Set the whole record until `leave` is called with the result."""
 
-leave = _ambient.reset
+leave = VARIABLE.reset
 """Undo one `enter` or `replace_ambient`, of which it takes the result, and all that were not left since.
 
 It is a function of C, which no signal cuts off at its beginning, as it can cut off an `__exit__`. So what a program
@@ -205,7 +201,7 @@ class using:
         self._token = enter(**self._fields)
 
     def __exit__(self, *_: object) -> None:
-        _ambient.reset(self._token)
+        VARIABLE.reset(self._token)
 
 
 def enter(**fields: object) -> Token[Ambient | None]:
@@ -213,9 +209,9 @@ def enter(**fields: object) -> Token[Ambient | None]:
     old = ambient()
     new = old.replaced(**fields)
     try:
-        return _ambient.set(new)
+        return VARIABLE.set(new)
     except BaseException:  # a signal, right after it was set
-        _ambient.set(old)
+        VARIABLE.set(old)
         raise
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from weft._base.device import CPU, META, device
 from weft._base.dtype import DType
-from weft._base.native import native
 from weft._base.size import size_of
 from weft._base.types import Arg
+from weft._lazy.native import native
 from weft._lazy.owner import Distributed, Owner
 from weft.ops._dims import Names
 

@@ -19,7 +19,6 @@ from weft._base import config
 from weft._base.device import CPU, META
 from weft._base.flight import Flight
 from weft._base.interrupts import uninterrupted
-from weft._base.native import native
 from weft._base.pending import LEAST_LIMIT, Pending
 from weft._base.state import ambient
 from weft._base.timeline import Listeners, Phase, spanned
@@ -28,6 +27,7 @@ from weft._lazy.chunks import chunk_sizes
 from weft._lazy.ledger import ledgers, note_alive
 from weft._lazy.liveness import put_back, take_living
 from weft._lazy.lost import revive
+from weft._lazy.native import native
 from weft._lazy.plan import Busy, plan
 from weft._lazy.running import computed_at_once, leave_without_data, run
 from weft._lazy.runtime import tier_of

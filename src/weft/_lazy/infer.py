@@ -11,7 +11,6 @@ from weft._base import state
 from weft._base.device import CPU, META, device
 from weft._base.dtype import DType, bool_, complex128, float64, int64
 from weft._base.interrupts import uninterrupted
-from weft._base.native import native
 from weft._base.site import warn_user
 from weft._base.timeline import Phase, spanned
 from weft._base.types import AnyArray, Arg, Args
@@ -21,6 +20,7 @@ from weft._lazy.call import BoundOp, kinds_of
 from weft._lazy.explain import inferring
 from weft._lazy.general import General, family_of, filled, forget_families, is_valid, static_with
 from weft._lazy.names import output_names
+from weft._lazy.native import native
 from weft._lazy.precondition import ErrorTemplate, Precondition
 from weft._lazy.refusal import Refused, refusal, refusing, require_dim, require_int64
 from weft._lazy.signature import Requirement, Signature, structs_of

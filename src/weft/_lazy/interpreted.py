@@ -16,7 +16,6 @@ import numpy as np
 
 from weft._base.device import CPU, device
 from weft._base.interrupts import received, uninterrupted
-from weft._base.native import native
 from weft._base.types import AnyArray, Arg
 from weft._lazy import refcounts
 from weft._lazy.compiled import compiled
@@ -26,6 +25,7 @@ from weft._lazy.interpreter.layout import Layout, dense_layout
 from weft._lazy.interpreter.machine import Form, form_of, form_of_call, machine_of
 from weft._lazy.interpreter.probe import OVERWRITES, SEVERAL
 from weft._lazy.interpreter.table import Array, read_only
+from weft._lazy.native import native
 from weft._lazy.signature import Output, Signature
 from weft._lazy.value import Value
 

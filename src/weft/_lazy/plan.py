@@ -14,11 +14,11 @@ from sys import getrefcount
 
 from weft._base.collector import collector_paused
 from weft._base.forks import hold_over_forks
-from weft._base.native import native
 from weft._base.numpy_guards import ARRAY
 from weft._base.site import user_site
 from weft._base.types import AnyArray, Arg
 from weft._lazy import explain, refcounts
+from weft._lazy.native import native
 from weft._lazy.program import Graph, Program, Step, program_of
 from weft._lazy.role import FREED
 from weft._lazy.runtime import is_ready

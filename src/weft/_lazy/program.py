@@ -20,7 +20,6 @@ from weft._base.activity import compiling
 from weft._base.collector import collector_paused
 from weft._base.device import CPU, device
 from weft._base.flight import Flight, FlightRecorder
-from weft._base.native import native
 from weft._base.site import user_site
 from weft._base.timeline import Listeners, Phase, spanned, tell
 from weft._base.types import AnyArray
@@ -30,6 +29,7 @@ from weft._lazy.compiled_graph import CompiledGraph
 from weft._lazy.form import Application
 from weft._lazy.interpreted import PROGRAM_SECONDS, InterpretedGraph
 from weft._lazy.interpreter import Costs
+from weft._lazy.native import native
 from weft._lazy.packs import packs_of, slots_of
 from weft._lazy.runtime import jax_device, on_fork, tier_of
 from weft._lazy.segments import bytes_at_once

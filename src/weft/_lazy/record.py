@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from weft._base.device import META
-from weft._base.native import native
+from weft._base.pending import Pending
 from weft._base.site import Noting, user_site
-from weft._base.state import Ambient
+from weft._base.state import VARIABLE, Ambient
 from weft._lazy import checks, flushing, sites
 from weft._lazy.aval import marked
+from weft._lazy.native import native
 from weft._lazy.plan import read_inputs
 from weft._lazy.role import Interior
 from weft._lazy.signature import Signature
@@ -58,6 +59,8 @@ def _record(
 record = _record
 """`_record`, or its twin in the extension, which records where there is neither a mode nor a precondition."""
 if native is not None:
+    # `_base` does not know the extension, which loads NumPy: what only moves bytes does without it.
+    native.bind(Ambient=Ambient, Pending=Pending, context=VARIABLE)
     native.bind(record=_record, at_limit=flushing.at_limit)
     record = native.record
 

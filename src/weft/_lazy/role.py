@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft._base.native import native
 from weft._base.types import AnyCallable, Arg
+from weft._lazy.native import native
 
 
 class NodeHooks:

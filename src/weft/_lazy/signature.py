@@ -9,7 +9,6 @@ import jax
 
 from weft._base.device import device
 from weft._base.dtype import from_numpy
-from weft._base.native import native
 from weft._base.timeline import Phase, spanned
 from weft._base.types import AnyCallable, Arg
 from weft._lazy.aval import Aval, aval_of, named
@@ -17,6 +16,7 @@ from weft._lazy.call import BoundOp
 from weft._lazy.general import Derivatives, General, Grads
 from weft._lazy.interpreter import Costs, Interpreted
 from weft._lazy.interpreter.machine import Form
+from weft._lazy.native import native
 from weft._lazy.precondition import Precondition
 from weft._lazy.role import INTERIOR, Role
 from weft._lazy.trace import SizeValues, Trace, traced

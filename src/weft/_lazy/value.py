@@ -14,12 +14,12 @@ import numpy as np
 from jax.core import Tracer
 
 from weft._base.dtype import bool_
-from weft._base.native import native
 from weft._base.site import user_site
 from weft._base.state import Ambient, ambient
 from weft._base.timeline import Phase, spanned
 from weft._base.types import AnyArray, Arg
 from weft._lazy.aval import Aval, aval_of
+from weft._lazy.native import native
 from weft._lazy.precondition import ErrorTemplate
 from weft._lazy.role import Freed, Interior, NodeHooks, Role
 from weft._lazy.signature import Output, Signature

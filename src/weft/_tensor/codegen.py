@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 from weft._base.device import default_device, device
 from weft._base.generated import execute
-from weft._base.native import native
 from weft._base.state import ambient
 from weft._base.types import AnyCallable, Arg, Args
 from weft._dispatch import apply
@@ -19,6 +18,7 @@ from weft._lazy.autocast import cast_inputs
 from weft._lazy.call import ONE, Exact, many, part_of_draw
 from weft._lazy.infer import call_of
 from weft._lazy.layouts import layout_after
+from weft._lazy.native import native
 from weft._lazy.value import Value
 from weft._tensor import arguments, fast_path
 from weft._tensor.alias import layout_of

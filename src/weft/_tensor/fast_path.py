@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from weft._base.native import native
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user
 from weft._base.state import peek
@@ -17,6 +16,7 @@ from weft._base.types import AnyCallable, Arg
 from weft._dispatch import apply
 from weft._lazy.flushing import at_limit
 from weft._lazy.infer import Call
+from weft._lazy.native import native
 from weft._lazy.value import PENDING, Value, tick
 from weft._tensor.overriding import dispatched
 from weft._tensor.scalar import number

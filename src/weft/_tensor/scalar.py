@@ -10,10 +10,10 @@ import numpy as np
 
 from weft._base.dtype import BOOL, COMPLEX, INTEGER, DType, bool_, complex128, float64, int64, uint64
 from weft._base.limits import INT64, limits
-from weft._base.native import native
 from weft._base.numpy_guards import NUMPY_NUMBER
 from weft._base.types import AnyCallable, Arg
 from weft._lazy.aval import aval_of
+from weft._lazy.native import native
 from weft._lazy.value import Value
 from weft._tensor.kind_names import kind_and_advice
 from weft._tensor.overriding import require_not_overridden

@@ -13,7 +13,6 @@ from weft._autograd.graph import hooks_of
 from weft._base.capture import active_capture
 from weft._base.device import CPU, META, device
 from weft._base.handles import Handle
-from weft._base.native import native
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user, warn_user
 from weft._base.size import Size
@@ -22,6 +21,7 @@ from weft._base.types import Arg, PyTree
 from weft._lazy.external import taken_in
 from weft._lazy.infer import Call
 from weft._lazy.moving import moved_array
+from weft._lazy.native import native
 from weft._lazy.owner import Owner
 from weft._lazy.refusal import require_dim
 from weft._lazy.role import Hooks, Interior, Leaf, Retained, Role

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Self, TypeVar
 
 from weft._base.guards import is_a
-from weft._base.native import native
 from weft._base.types import Arg
+from weft._lazy.native import native
 from weft._tensor.base import new_handle
 from weft._tensor.convert import tensor
 from weft._tensor.copying import handle_on

@@ -9,11 +9,11 @@ import jax
 import ml_dtypes
 import numpy as np
 
-from weft._base.native import native
 from weft._lazy import runtime as runtime  # sets jax up as programs expect it
 from weft._lazy.interpreter import missing, prepare
 from weft._lazy.interpreter.machine import machine_for
 from weft._lazy.interpreter.table import is_float as is_real
+from weft._lazy.native import native
 from weft._lazy.precision import KEEP_CASTS
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)

@@ -27,10 +27,10 @@ from tests._lazy.interpreter.check import (
     numbers,
 )
 from weft._base.interrupts import received, uninterrupted
-from weft._base.native import native
 from weft._lazy import runtime as runtime  # sets jax up as programs expect it
 from weft._lazy.interpreter import prepare
 from weft._lazy.interpreter.machine import machine_for
+from weft._lazy.native import native
 
 pytestmark = pytest.mark.skipif(native is None, reason="the extension is not built")
 

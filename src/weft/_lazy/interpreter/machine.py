@@ -12,13 +12,13 @@ from typing import NamedTuple
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
-from weft._base.native import native
 from weft._base.types import Arg
 from weft._lazy.interpreter.evaluate import Bound, Interpreted, interpreted
 from weft._lazy.interpreter.flatten import FlatTrace
 from weft._lazy.interpreter.layout import Layout, dense_layout
 from weft._lazy.interpreter.probe import SEVERAL, Probe, Tracing
 from weft._lazy.interpreter.table import PRIMITIVES, Array, Function, Opaque, Primitive
+from weft._lazy.native import native
 from weft._lazy.trace import Trace
 
 Run = Callable[[Sequence[Array]], Sequence[Array]]

@@ -16,10 +16,10 @@ from typing import Any, cast
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from weft._base.native import native
 from weft._base.types import Arg
 from weft._lazy.interpreter.layout import Layout, Shadow, Shape, dense, extent, is_dense
 from weft._lazy.interpreter.table import Opaque
+from weft._lazy.native import native
 
 LOOP, COPY, SELECT, REDUCE, PRODUCT, CALL, SEARCH, ACCUMULATE, DRAW, HASH, TAKE = range(11)
 SEVERAL, OVERWRITES = 1, 2

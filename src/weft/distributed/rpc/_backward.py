@@ -21,7 +21,7 @@ from time import perf_counter_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
-from weft._autograd.engine import add_values
+from weft._autograd.sums import add_values
 from weft._autograd.graph import Vertex
 from weft._autograd.incremental import IncrementalBackwardPass
 from weft._base.state import ambient
