@@ -58,8 +58,9 @@ test-dtensor: $(VENV)/.installed  ## every operator on distributed tensors: all 
 accelerator: $(VENV)/.installed  ## operators and programs on the accelerator of this machine
 	XLA_PYTHON_CLIENT_PREALLOCATE=false WEFT_COMPILE_CACHE= $(BIN)/python -m pytest -n 8 tests/accelerator
 
-soak: $(VENV)/.installed  ## the long tests too, and many more random programs
+soak: $(VENV)/.installed  ## the long tests too, many more random programs, and the core without the extension
 	$(BIN)/python -m pytest -n 2 -m "not faults and not oracle" --hypothesis-profile=soak
+	WEFT_NATIVE=0 WEFT_TIER=interpreted $(QUICK) $(BIN)/python -m pytest $(BY_FILE) -m "not (soak or oracle or faults)" $(CORE)
 
 faults: $(VENV)/.installed  ## kill, stop, cut off and fill up what jobs need, 20 times each; two hosts need root
 	$(BIN)/python -m pytest -n 2 -m faults tests/faults
