@@ -387,7 +387,7 @@ class RecordedCheck:
         self.failure: tuple[ErrorTemplate, int] | None = None
         self.reported = False
         self.signature = signature
-        self.site = user_site()
+        self.site = "" if passed else user_site()  # of one that fails later; it takes some microseconds
         self.doubt: weakref.ref[Doubt] | None = None
 
     def confirm(self, *, at_the_call: bool = False) -> None:

@@ -14,6 +14,7 @@ from weft._tensor.memory import Memory
 from weft._tensor.storage import UntypedStorage
 
 class Facts:
+    alias: Alias | None
     views: list[weakref.ref[TensorBase]] | None
     writes: int
     overwritten: int

@@ -41,7 +41,8 @@ T = TypeVar("T", bound=TensorBase)
 
 def make_view(result: T, source: TensorBase, call: Call, others: tuple[Value, ...]) -> T:
     """Mark `result`, which is `call` applied to `source`, as a view of it."""
-    _copy_inference_mark(result._read(), source._read())
+    value = result._read()
+    _copy_inference_mark(value, source._read())
     alias = source._alias
     step = (call, others)
     if not (ambient().grad and call.op.derivative.exists):
@@ -50,7 +51,7 @@ def make_view(result: T, source: TensorBase, call: Call, others: tuple[Value, ..
         attach(result, Alias(source, (step,), True))
     else:
         attach(result, Alias(alias.base, (*alias.steps, step), True))
-    if _is_read_anew(result, result._read()):
+    if _is_read_anew(result, value):
         result._value = None
     return result
 
@@ -63,11 +64,11 @@ def make_detached_view(result: T, source: TensorBase) -> T:
 
 def attach(view: T, alias: Alias) -> T:
     """Make a tensor a view by an alias; writes to the base mark it stale."""
-    view._alias = alias
-    base = alias.base
-    views = base._views
+    own_facts(view).alias = alias
+    facts = own_facts(alias.base)
+    views = facts.views
     if views is None:
-        base._views = [weakref.ref(view)]
+        facts.views = [weakref.ref(view)]
         return view
     if len(views) >= 16 and not len(views) & (len(views) - 1):  # at powers of two, forget the dead
         views[:] = [ref for ref in views if ref() is not None]

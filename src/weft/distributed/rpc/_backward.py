@@ -21,9 +21,9 @@ from time import perf_counter_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
-from weft._autograd.sums import add_values
 from weft._autograd.graph import Vertex
 from weft._autograd.incremental import IncrementalBackwardPass
+from weft._autograd.sums import add_values
 from weft._base.state import ambient
 from weft._base.timeline import Listeners, Phase, spanned, tell
 from weft._base.types import Arg, Result
