@@ -43,7 +43,7 @@ struct Hash {
   }
 };
 
-constexpr size_t kMostEntries = 4096;
+constexpr size_t kMostEntries = 4096, kMostReads = 65536;
 // Never destroyed: at the end of the process, there is no interpreter any more to count references.
 auto& entries = *new std::unordered_map<Words, std::shared_ptr<Entry>, Hash>;
 
@@ -127,6 +127,8 @@ class Graph {
 
   Numbers numbers_, shared_;
   std::vector<PyObject*> with_extras_;
+  // Leaves. Their values may be computed, and so let go of them, by another thread while this one runs Python.
+  std::vector<Ref> held_;
   bool taped_ = false;
 };
 
@@ -155,6 +157,7 @@ bool Graph::enter(PyObject* leaf) {
   numbers_.set(leaf, static_cast<int>(entries.size()));
   entries.push_back(leaf);
   leaves.push_back(leaf);
+  held_.push_back(Ref::to(leaf));
   uses.push_back(0);
   return true;
 }
@@ -258,6 +261,7 @@ const Reads* reads_of(PyObject* value) {
         (side ? reads->outputs : reads->inputs).push_back(position);
       }
     }
+    if (known_reads.size() >= kMostReads) known_reads.clear();
     known_reads[key] = std::move(reads);  // looked up again: what Python has run may have made others
     return known_reads[key].get();
   }
@@ -269,7 +273,10 @@ bool Graph::keep_for_derivatives(std::vector<char>& kept) const {
   for (size_t at = nodes.size(); at-- > 0;) {
     PyObject* value = nodes[at];
     if (!reached[node_numbers[at]] || !is_taped(value)) continue;
-    PyObject* inputs = objects.value.inputs.get(value);
+    const Ref inputs_held = Ref::to(objects.value.inputs.get(value)),
+              extras_held = Ref::to(objects.value.extras.get(value));
+    PyObject *inputs = inputs_held.get(), *extras = extras_held.get();
+    if (!objects.value.content.is(value, objects.not_computed)) return false;  // another thread has computed it
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(inputs); ++i) reached[number_in(inputs, i)] = 1;
     const Reads* reads = reads_of(value);
     if (!reads) return false;
@@ -277,7 +284,6 @@ bool Graph::keep_for_derivatives(std::vector<char>& kept) const {
     PyObject* origin = objects.value.origin.get(value);
     const long index = PyLong_AsLong(objects.output.index.get(origin));
     const long main = PyLong_AsLong(objects.signature.main.get(objects.output.signature.get(origin)));
-    PyObject* extras = objects.value.extras.get(value);
     for (const int i : reads->outputs) {
       if (i == index) {
         kept[node_numbers[at]] = 1;
@@ -409,6 +415,23 @@ bool read_leaves(const Graph& graph, std::vector<Ref>& contents) {
   return true;
 }
 
+// A lock of Python's, while this lives; false with an exception.
+class Lock {
+ public:
+  explicit Lock(PyObject* lock)
+      : lock_(lock), is_held_(static_cast<bool>(Ref(PyObject_CallMethod(lock, "acquire", nullptr)))) {}
+  ~Lock() {
+    if (is_held_) Ref(PyObject_CallMethod(lock_, "release", nullptr));
+  }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+  explicit operator bool() const { return is_held_; }
+
+ private:
+  PyObject* lock_;
+  bool is_held_;
+};
+
 // Give the outputs their arrays, and let go of what is not needed any more.
 void store(const Graph& graph, const std::vector<PyObject*>& results) {
   const ValueClass& v = objects.value;
@@ -438,8 +461,14 @@ bool compute(const std::vector<Ref>& living, bool always) {
   std::vector<PyObject*> inputs, results(graph.wanted.size());
   for (const Ref& content : contents) inputs.push_back(content.get());
   if (!run(entry->machine.get(), inputs.data(), results.data())) return false;
-  const bool is_good = graph.confirm(results);  // else the flush in Python keeps what is in doubt apart
-  if (is_good) store(graph, results);
+  // If a check has failed, the flush in Python keeps what is in doubt apart. Values are stored under the lock of
+  // planning: another thread may be planning the same ones, and go by their inputs.
+  bool is_good = graph.confirm(results);
+  if (is_good) {
+    const Lock lock(objects.planning);
+    is_good = static_cast<bool>(lock);
+    if (is_good) store(graph, results);
+  }
   for (PyObject* result : results) Py_DECREF(result);
   return is_good;
 }

@@ -72,6 +72,7 @@ bool bind_one(const char* name, PyObject* value) {
       {"PENDING", &o.not_computed},
       {"has_passed", &o.has_passed},
       {"leaf_array", &o.leaf_array},
+      {"planning", &o.planning},
       {"INTERIOR", &o.interior_role},
       {"OUTSIDE", &o.outside},
       {"derivative_of", &o.derivative_of},

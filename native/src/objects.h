@@ -126,6 +126,7 @@ struct Objects {
   PyObject* context = nullptr;  // the context variable of the ambient state
   PyObject* at_limit = nullptr;
   PyObject* reads = nullptr;       // value -> positions of the inputs and outputs that its derivative reads
+  PyObject* planning = nullptr;    // the lock
   PyObject* leaf_array = nullptr;  // value -> its NumPy array or None
   PyObject* has_passed = nullptr;  // (check, its codes or None) -> whether it has passed
   PyObject* program_of = nullptr;  // a graph -> its program, and what it costs

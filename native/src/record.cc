@@ -234,6 +234,7 @@ PyObject* tick(PyObject*, PyObject*) { return PyLong_FromLongLong(++recordings);
 
 struct Recorder {
   PyObject_HEAD PyObject* call;
+  Py_ssize_t operands;
   bool takes_number;
   vectorcallfunc vectorcall;
 };
@@ -242,7 +243,7 @@ struct Recorder {
 PyObject* recorder_call(PyObject* self, PyObject* const* args, size_t nargsf, PyObject*) {
   const Recorder& recorder = *reinterpret_cast<Recorder*>(self);
   const Py_ssize_t count = PyVectorcall_NARGS(nargsf);
-  PyObject* first = value_of(args[0]);
+  PyObject* first = count == recorder.operands ? value_of(args[0]) : nullptr;
   if (!first) Py_RETURN_NONE;
   Ref inputs(PyTuple_New(count));
   if (!inputs) return nullptr;
@@ -274,6 +275,7 @@ PyObject* recorder_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   if (!self) return nullptr;
   Recorder& recorder = *reinterpret_cast<Recorder*>(self);
   recorder.call = Py_NewRef(call);
+  recorder.operands = operands;
   recorder.takes_number = takes_number;
   recorder.vectorcall = recorder_call;
   return self;

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import random
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -130,3 +133,51 @@ def test_threads_that_run_backward_into_one_leaf_lose_no_gradient():
         thread.join()
     assert leaf.grad is not None
     assert leaf.grad.tolist() == [16.0] * 4
+
+
+def test_threads_compute_what_others_have_recorded():
+    """Values of one graph are numbered, computed and let go of by several threads at once, and by finalizers."""
+    shared = [weft.randn(8) for _ in range(8)]
+    errors: list[BaseException] = []
+
+    class Reader:
+        def __init__(self, tensor):
+            self.tensor = tensor
+
+        def __del__(self):
+            try:
+                self.tensor.sum().item()
+            except Exception as error:
+                errors.append(error)
+
+    def work(seed):
+        draw = random.Random(seed)
+        for _ in range(400):
+            a, b = draw.choice(shared), draw.choice(shared)
+            x = (a * 0.5 + b).tanh()
+            weight = weft.ones(8, requires_grad=True)
+            loss = (x * weight).sum()
+            match draw.randrange(5):
+                case 0:
+                    loss.item()
+                case 1:
+                    loss.backward()
+                    weight.grad.tolist()
+                case 2:
+                    shared[draw.randrange(8)] = x.detach()
+                case 3:
+                    Reader(x)
+                case _:
+                    weft.stack([a, b, x]).softmax(0)[draw.randrange(3)].tolist()
+
+    before, threshold = sys.getswitchinterval(), gc.get_threshold()
+    sys.setswitchinterval(1e-5)
+    gc.set_threshold(50)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            for future in [pool.submit(work, seed) for seed in range(4)]:
+                future.result()
+    finally:
+        sys.setswitchinterval(before)
+        gc.set_threshold(*threshold)
+    assert not errors

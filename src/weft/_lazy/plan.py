@@ -152,7 +152,7 @@ def _interpretable(
 
     None for graphs that are always planned here. `entries` are all values, in the order of their numbers.
     """
-    with planning:
+    with planning, collector_paused:
         try:
             for number, entry in enumerate(entries):
                 entry.num = number
@@ -184,7 +184,7 @@ def _leaf_array(leaf: Value) -> AnyArray:
 
 
 if native is not None:
-    native.bind(program_of=_interpretable, has_passed=_has_passed, leaf_array=_leaf_array)
+    native.bind(planning=planning, program_of=_interpretable, has_passed=_has_passed, leaf_array=_leaf_array)
 
 
 def _for_program(leaf: Value) -> AnyArray:
