@@ -56,7 +56,8 @@ def _require_tolerances(rtol: float, atol: float) -> None:
             raise DTypeError(f"{name} must be greater than or equal to zero, but got {value}")
 
 
-@defop(dims=pointwise, check=Check(limits=_require_tolerances))
+# In the inputs' own type, as PyTorch's, which composes it of operators of 16-bit floats.
+@defop(dims=pointwise, check=Check(limits=_require_tolerances), types=Types(arithmetic=Arithmetic.OWN))
 def isclose(input: Array, other: Array, rtol: Real = 1e-05, atol: Real = 1e-08, equal_nan: bool = False) -> Array:
     """Whether `|input - other| <= atol + rtol * |other|`; infinities are close when equal."""
     if input.dtype != other.dtype:

@@ -193,8 +193,9 @@ def triplet_margin_loss(
             "The anchor, positive, and negative tensors are expected to have the same number of dimensions, "
             f"but got: anchor {anchor.ndim}D, positive {positive.ndim}D, and negative {negative.ndim}D inputs"
         )
-    eps, margin = like(eps, anchor), like(margin, anchor)
+    eps = like(eps, anchor)
     near, far = (vector_norms(anchor - x + eps, p, -1)[..., 0] for x in (positive, negative))
+    margin = like(margin, near)  # real, as distances of complex numbers are
     if swap:
         far = jnp.minimum(far, vector_norms(positive - negative + eps, p, -1)[..., 0])
     return reduced(_hinge(margin + near - far), reduction, size_average, reduce)

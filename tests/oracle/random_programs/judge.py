@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import weft
-from tests.oracle.arrays import to_numpy
+from tests.oracle.arrays import to_numpy, weft_to_numpy
 from tests.oracle.random_programs.compare import NOTHING, Alike, Difference, bits, difference, near, numbers
 from tests.oracle.random_programs.observe import Observer
 from tests.oracle.random_programs.pytorch import saving_copies
@@ -20,7 +20,7 @@ from weft._base import config
 from weft._base.state import using
 
 see_torch = Observer(to_numpy)
-see_weft = Observer(lambda x: x.numpy())
+see_weft = Observer(weft_to_numpy)
 
 Judge = Callable[[Sequence[str]], Difference]
 

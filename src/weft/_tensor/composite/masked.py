@@ -58,7 +58,7 @@ def _filled(input: Tensor, mask: Tensor | None, number: object) -> Tensor:
 
 def dims_of(dim: Arg, ndim: int) -> tuple[int, ...]:
     """Dims in order, counted from the first; all for None and ()."""
-    if dim is None or dim == ():
+    if dim is None or (isinstance(dim, tuple) and not dim):
         return tuple(range(ndim))
     result: list[int] = []
     for d in (dim,) if isinstance(dim, INTEGERS) else dim:
@@ -264,7 +264,8 @@ def _along(name: str, doc: str, hidden: Hidden) -> None:
     def along(input: object, dim: Dim, *, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
         x, mask = parts(input, mask)
         elements, settled = _without_hidden(x, mask, name, hidden), dtype or x.dtype
-        return op.to_dtype(getattr(op, name)(elements, dims_of(dim, x.ndim)[0], dtype=settled), settled)
+        result = getattr(op, name)(elements, dims_of(dim, x.ndim)[0], dtype=settled)
+        return result if result.dtype is settled else op.to_dtype(result, settled)
 
 
 _UP_TO = "along `dim` up to each element, of the elements where `mask` is true."
