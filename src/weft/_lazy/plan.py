@@ -21,7 +21,7 @@ from weft._lazy import explain, refcounts
 from weft._lazy.native import native
 from weft._lazy.program import Graph, Program, Step, program_of
 from weft._lazy.role import FREED
-from weft._lazy.runtime import is_ready
+from weft._lazy.runtime import is_ready, tier_of
 from weft._lazy.signature import Output
 from weft._lazy.value import PENDING, Computing, Doubt, Doubtful, RecordedCheck, StandIn, Value, inputs_first, is_taped
 from weft.ops._native import LEAST_DONATION
@@ -163,7 +163,7 @@ def _interpretable(
     seconds = program.interpreted.seconds
     if program.calls_back or program.waits or program.compiled.collectives or seconds > _MOST_INTERPRETED:
         return None
-    if not program.runs:
+    if seconds and not program.runs and tier_of(program.device) == "auto":  # it may be compiled some time
         explain.note_interpreted(user_site(), program, steps)
     return program, program.interpreted.run, seconds
 

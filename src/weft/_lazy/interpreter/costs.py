@@ -2,7 +2,8 @@
 
 No clock is read, so that a program has the same costs in every process. The constants were measured once, on a 2 GHz
 core, over the training steps of `bench` and over single operators; estimates for whole programs are within a factor of
-two of what XLA takes. Only the ratio of the two costs matters.
+two of what XLA takes. Only the ratio of the two costs matters. The machine takes a tenth of what the functions in
+Python take for small arrays, and half for large ones, which it goes through tile by tile.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import NamedTuple
 from weft._base.types import Arg
 from weft._lazy.interpreter.flatten import Equation, FlatTrace, flattened
 from weft._lazy.interpreter.table import PRIMITIVES
+from weft._lazy.native import native
 
 
 class Costs(NamedTuple):
@@ -43,8 +45,18 @@ _COMPILING = {
 _COMPILING_REDUCTION = 4e-3
 _COMPILING_ANY = 1e-3
 
-_STEP = 2e-6  # for each equation, whatever it computes
-_VIEW = 0.7e-6  # for each equation that only makes a view
+_CALL = 2e-6  # for each equation that a function in Python computes
+_STEP = _CALL if native is None else 0.15e-6  # for each equation, whatever it computes
+_VIEW = 0.7e-6 if native is None else 0.0  # for each equation that only makes a view
+_TILED = 1.0 if native is None else 0.5  # of the time for elements
+_CALLED = {
+    "sort", "top_k", "scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max", "gather",
+    "dynamic_slice", "dynamic_update_slice", "pad", "reduce", "reduce_precision", "while", "scan", "cond", "fft",
+    "conv_general_dilated", "reduce_window", "reduce_window_sum", "reduce_window_max", "reduce_window_min",
+    "select_and_scatter_add", "select_and_gather_add", "lu", "qr", "eigh", "svd", "cholesky", "triangular_solve",
+    "lgamma", "digamma",
+}  # fmt: skip
+"""Primitives that the machine leaves to functions in Python."""
 _NUMBER = {  # for each element of the equation's largest input or result
     "random_bits": 4e-8, "threefry2x32": 4e-8, "sort": 8e-8, "top_k": 8e-8, "gather": 1e-8, "scatter": 2e-8,
     "scatter-add": 2e-8, "scatter-sub": 2e-8, "scatter-mul": 2e-8, "scatter-min": 2e-8, "scatter-max": 2e-8,
@@ -99,7 +111,11 @@ def _equation(flat: FlatTrace, equation: Equation) -> Costs:
     compiling = _COMPILING.get(name, _COMPILING_REDUCTION if name.startswith(("reduce_", "arg")) else _COMPILING_ANY)
     if entry is not None and entry.view:
         return Costs(compiling, _VIEW)
-    interpreting = _STEP + _NUMBER.get(name, _NUMBER_ANY) * _size(flat, equation)
+    per_element = _NUMBER.get(name, _NUMBER_ANY)
+    if name in _CALLED:
+        interpreting = _CALL + per_element * _size(flat, equation)
+    else:
+        interpreting = _STEP + _TILED * per_element * _size(flat, equation)
     if name in _PRODUCT:
         interpreting += _PRODUCT[name] * prod(flat.types[equation.outs[0]].shape) * _terms(flat, equation)
     return Costs(compiling, interpreting)
@@ -123,10 +139,10 @@ def _loop(equation: Equation) -> Costs:
     if equation.name == "cond":
         branches = [costs_of(flattened(branch)) for branch in params["branches"]]
         body = Costs(sum(b.compiling for b in branches), max(b.interpreting for b in branches))
-        return Costs(_COMPILING["cond"] + body.compiling, _STEP + body.interpreting)
+        return Costs(_COMPILING["cond"] + body.compiling, _CALL + body.interpreting)
     body = sum((costs_of(flattened(body)) for body in _bodies(equation)), NOTHING)
     rounds = params.get("length", _ROUNDS)
-    return Costs(_COMPILING[equation.name] + body.compiling, _STEP + rounds * (_STEP + body.interpreting))
+    return Costs(_COMPILING[equation.name] + body.compiling, _CALL + rounds * (_CALL + body.interpreting))
 
 
 def _bodies(equation: Equation) -> list[Arg]:
