@@ -6,6 +6,7 @@ from collections.abc import Callable
 from math import inf, nan
 
 from weft._base.dtype import BOOL, COMPLEX, FLOAT, DType, bool_, float32, int64
+from weft._base.guards import TUPLE
 from weft._base.limits import limits
 from weft._base.numpy_guards import INTEGERS
 from weft._base.types import Arg, Result
@@ -58,7 +59,7 @@ def _filled(input: Tensor, mask: Tensor | None, number: object) -> Tensor:
 
 def dims_of(dim: Arg, ndim: int) -> tuple[int, ...]:
     """Dims in order, counted from the first; all for None and ()."""
-    if dim is None or (isinstance(dim, tuple) and not dim):
+    if dim is None or (isinstance(dim, TUPLE) and not dim):  # an integer of NumPy's is equal to nothing
         return tuple(range(ndim))
     result: list[int] = []
     for d in (dim,) if isinstance(dim, INTEGERS) else dim:
