@@ -9,6 +9,7 @@ import pytest
 
 import weft as torch
 from weft._base import config
+from weft._base.flight import Flight
 from weft._base.state import ambient
 from weft._lazy import flushing, plan, running
 from weft._lazy.native import native
@@ -24,6 +25,8 @@ INTERPRETED = pytest.mark.skipif(config.TIER == "compiled", reason="nothing is i
 @pytest.fixture
 def planned(monkeypatch):
     """How many graphs Python has planned or computed at once."""
+    monkeypatch.setattr(flushing, "ledgers", {})  # an earlier test may have asked what is in memory
+    monkeypatch.setattr(Flight, "recorder", None)
     counts = []
     planning, at_once = flushing.plan, running._evaluated
     monkeypatch.setattr(flushing, "plan", lambda *args: counts.append("plan") or planning(*args))
@@ -57,6 +60,8 @@ def test_a_step_is_planned_by_the_extension(planned):
 @INTERPRETED
 def test_what_is_read_between_a_pass_and_its_derivative_is_computed_once(monkeypatch):
     layers, x, y = model()
+    monkeypatch.setattr(flushing, "ledgers", {})
+    monkeypatch.setattr(Flight, "recorder", None)
     outside = []
     flush = native.flush
     monkeypatch.setattr(flushing.native, "flush", lambda *args: outside.append(len(args[0])) or flush(*args))

@@ -1,5 +1,7 @@
 """Flushing: the stages by which pending values are computed.
 
+A small graph is computed by the extension, where it is there. Otherwise:
+
 1. `take_living` empties the thread's list; what nobody refers to is dropped (`liveness`).
 2. A few small applications are computed one by one (`running`).
 3. The rest is cut: where a long list repeats itself, and by devices.

@@ -227,9 +227,9 @@ def program_of(graph: Graph) -> Program:
     if entry is None:
         entry = Program(graph)
         if graph.donated:  # what was interpreted while nothing was overwritten counts, too
-            twin = _programs.get(graph.key_with(()))
-            if twin is not None:
-                entry.runs, entry.spent = twin.runs, twin.spent
+            keeping = _programs.get(graph.key_with(()))
+            if keeping is not None:
+                entry.runs, entry.spent = keeping.runs, keeping.spent
         if entry.device is not CPU:
             metrics.count("CreateCompileHandles")
         held = entry.maps + sum([program.maps for program in _programs.values()])

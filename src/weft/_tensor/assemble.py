@@ -30,7 +30,7 @@ from weft._tensor.derived import Derived
 from weft._tensor.dunders import dunders_of
 from weft._tensor.functions import FUNCTIONS, PublicFunction, with_inplace_argument
 from weft._tensor.inplace import inplace_of
-from weft._tensor.overriding import MEMBERS, NOT_WRAPPED, by_default, twin
+from weft._tensor.overriding import MEMBERS, NOT_WRAPPED, by_default, separate
 from weft._tensor.tensor import Tensor
 
 assert _ops.LOADED, "rows are registered by import"
@@ -65,7 +65,7 @@ def _export_also(entry: PublicFunction) -> None:
     """Export a function from its further modules, which may give it other names."""
     for path in entry.public.also:
         module, name = (path, entry.name) if path in PUBLIC else path.rpartition(".")[::2]
-        _publish(module, name, twin(entry.function) if isinstance(entry.function, FunctionType) else entry.function)
+        _publish(module, name, separate(entry.function) if isinstance(entry.function, FunctionType) else entry.function)
 
 
 _FUNCTIONAL = "nn.functional"
@@ -79,7 +79,7 @@ def _attach(name: str, function: object) -> None:
         setattr(Derived, name, _overridable_property(function, name))
         return
     if isinstance(function, FunctionType):
-        function = twin(function)
+        function = separate(function)
         _set_home(function, "weft", f"Tensor.{name}")
         if name not in _NOT_OVERRIDABLE:
             handles(function, function, operator=name.endswith("__"))
@@ -92,7 +92,7 @@ _PUBLIC_HOME = re.compile(r"weft(\.[a-z]+)*")
 def _overridable_property(part: property, name: str) -> property:
     """A property whose getter can be overridden."""
     assert isinstance(part.fget, FunctionType)
-    read = twin(part.fget)
+    read = separate(part.fget)
     whole = property(read, part.fset, part.fdel, part.__doc__)
     _set_home(read, "weft", f"Tensor.{name}")
     if has_handler(read):
@@ -224,7 +224,7 @@ def _attach_rest() -> None:
         handles(function, function, only_modes=True)
     for name, method in _SPECIAL.items():
         if isinstance(method, FunctionType):
-            method = twin(method)
+            method = separate(method)
             method.__name__ = name
             _set_home(method, "weft", f"Tensor.{name}")
             if has_handler(method):

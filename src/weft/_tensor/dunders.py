@@ -19,7 +19,7 @@ from weft._tensor.codegen import default_static, is_plain, led_to
 from weft._tensor.convert import from_host
 from weft._tensor.functions import PublicFunction
 from weft._tensor.inplace import inplace_of
-from weft._tensor.overriding import dispatched, twin
+from weft._tensor.overriding import dispatched, separate
 from weft._tensor.tensor import Results, Tensor
 from weft.ops._kinds import Kind
 
@@ -36,7 +36,7 @@ def dunders_of(entry: PublicFunction) -> dict[str, AnyCallable]:
     op, function, public = entry.row, entry.function, entry.public
     if op is None or len(op.params) == 1:
         assert isinstance(function, FunctionType)
-        return {name: twin(function) for name in public.dunder}
+        return {name: separate(function) for name in public.dunder}
 
     takes_number = op.params[1].kind is Kind.OPERAND
     others = _OPERANDS if takes_number else _ARRAYS
@@ -70,7 +70,7 @@ def dunders_of(entry: PublicFunction) -> dict[str, AnyCallable]:
     functions: dict[str, AnyCallable] = {}
     for name in public.dunder:
         reflected = name.startswith("__r") and f"__{name[3:]}" in public.dunder
-        functions[name] = led_to(op.impl, twin(swapped if reflected else fast))
+        functions[name] = led_to(op.impl, separate(swapped if reflected else fast))
         if public.inplace and not reflected and hasattr(operator, f"__i{name[2:]}"):
             functions[f"__i{name[2:]}"] = inplace_of(led_to(op.impl, forward), f"__i{name[2:]}")
     return functions

@@ -343,7 +343,7 @@ def _require_none_overriding(args: Args, kwargs: Kwargs) -> None:
         require_not_overridden(x)
 
 
-def twin(function: FunctionType) -> FunctionType:
+def separate(function: FunctionType) -> FunctionType:
     """A function that does the same, as a method of `Tensor` does what a function of the package does."""
     other = FunctionType(
         function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__

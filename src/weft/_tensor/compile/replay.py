@@ -189,9 +189,9 @@ class Replay:
         Either all tensors that the function writes get their new values, or none, whatever signals come.
         """
         with uninterrupted:
-            return self._distributed(arguments)
+            return self._recorded(arguments)
 
-    def _distributed(self, arguments: Arguments) -> Result:
+    def _recorded(self, arguments: Arguments) -> Result:
         state = ambient()
         drawn = [number(x) for generator in self._generators for x in generator.draw()]  # also draws that nobody uses
         inputs = [source(arguments) for source in self._sources]
