@@ -55,8 +55,7 @@ struct Reads {
 };
 auto& known_reads = *new std::unordered_map<Words, std::unique_ptr<Reads>, Hash>;
 
-// --- a graph
-// ----------------------------------------------------------------------------------------------------------
+// --- a graph --------------------
 
 struct Step {
   PyObject* output;
@@ -266,8 +265,7 @@ Words Graph::key() const {
   return words;
 }
 
-// --- from a graph to its program
-// --------------------------------------------------------------------------------------
+// --- from a graph to its program --------------------
 
 Ref list_of(const std::vector<PyObject*>& items) {
   Ref list(PyList_New(static_cast<Py_ssize_t>(items.size())));
@@ -336,14 +334,12 @@ std::shared_ptr<Entry> entry_of(const Graph& graph) {
   return entries[std::move(key)] = entry;
 }
 
-// The seconds that compiling a program takes at least. What it takes is worked out once so much is spent.
-constexpr double kLeastCompiling = 0.02;
-
 // Count a run as spent, if interpreting once more costs less than compiling; false if the program is to be compiled.
 bool rents(const Entry& entry) {
   const ProgramClass& p = objects.program;
   const double spent = PyFloat_AsDouble(p.spent.get(entry.program.get())) + entry.interpreting;
-  if (spent >= kLeastCompiling) {
+  // What compiling takes is worked out once so much is spent as it takes at least.
+  if (spent >= PyFloat_AsDouble(objects.program_seconds)) {
     const Ref is_worth(PyObject_CallMethod(entry.program.get(), "is_worth_compiling", nullptr));
     if (is_worth.get() != Py_False) return false;
   }
@@ -355,8 +351,7 @@ bool rents(const Entry& entry) {
   return true;
 }
 
-// --- running
-// ----------------------------------------------------------------------------------------------------------
+// --- running --------------------
 
 // The contents of the leaves: NumPy arrays and Python numbers. False, with or without an error, if one is not there.
 bool read_leaves(const Graph& graph, std::vector<Ref>& contents) {
@@ -397,8 +392,8 @@ void store(const Graph& graph, const std::vector<PyObject*>& results) {
     PyObject* value = graph.entries[graph.wanted[at]];
     if (v.content.is(value, objects.not_computed)) v.content.set(value, results[at]);
   }
-  for (const int number :
-       graph.wanted) {  // only now: what dies with the inputs may have a finalizer that reads outputs
+  // Only now: what dies with the inputs may have a finalizer that reads the outputs.
+  for (const int number : graph.wanted) {
     PyObject* value = graph.entries[number];
     if (!is_taped(value)) {
       v.inputs.set(value, objects.empty);

@@ -1,4 +1,3 @@
-
 #include <cstring>
 
 #include "objects.h"
@@ -72,6 +71,7 @@ bool bind_one(const char* name, PyObject* value) {
       {"PENDING", &o.not_computed},
       {"has_passed", &o.has_passed},
       {"leaf_array", &o.leaf_array},
+      {"program_seconds", &o.program_seconds},
       {"planning", &o.planning},
       {"INTERIOR", &o.interior_role},
       {"OUTSIDE", &o.outside},

@@ -14,14 +14,19 @@ PyObject* minus_one;
 PyObject* zero;
 long long recordings = 0;
 
-// The ambient state of this thread or task, if recording in it does nothing but record; else null, and no error.
-Ref simple_state() {
+// The ambient state of this thread or task, if there is one that may be read; else null, and no error.
+Ref readable_state() {
   PyObject* state = nullptr;
   if (PyContextVar_Get(objects.context, nullptr, &state) < 0) PyErr_Clear();
   Ref result(state);
   // Of `OverriddenAmbient`, even reading is a signal, so its fields are not for this code.
-  const bool is_simple = state && Py_TYPE(state) == objects.ambient.type && objects.ambient.simple.is(state, Py_True);
-  return is_simple ? std::move(result) : Ref();
+  return state && Py_TYPE(state) == objects.ambient.type ? std::move(result) : Ref();
+}
+
+// The same, if recording in it does nothing but record.
+Ref simple_state() {
+  Ref state = readable_state();
+  return state && objects.ambient.simple.is(state.get(), Py_True) ? std::move(state) : Ref();
 }
 
 // The value of a plain tensor, borrowed; null, without an error, for what else it may be: a view to be read anew, too.
@@ -64,9 +69,7 @@ Ref number(PyObject* x) {
   return value;
 }
 
-bool is_marked(PyObject* value) { return objects.aval.inference.is(objects.value.aval.get(value), Py_True); }
-
-// Whether gradients flow through an application to these inputs.
+// Whether gradients flow through an application to one of these inputs.
 bool has_role(PyObject* inputs) {
   for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(inputs); ++at) {
     if (!objects.value.role.is(PyTuple_GET_ITEM(inputs, at), Py_None)) return true;
@@ -74,9 +77,10 @@ bool has_role(PyObject* inputs) {
   return false;
 }
 
+// Whether one of these was made in inference mode.
 bool is_any_marked(PyObject* inputs) {
   for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(inputs); ++at) {
-    if (is_marked(PyTuple_GET_ITEM(inputs, at))) return true;
+    if (objects.aval.inference.is(objects.value.aval.get(PyTuple_GET_ITEM(inputs, at)), Py_True)) return true;
   }
   return false;
 }
@@ -103,7 +107,7 @@ bool is_simple(PyObject* signature, PyObject* inputs, bool grad) {
   return !grad || !is_any_marked(inputs);
 }
 
-// The same, and then look at the limit of the list.
+// `recorded_outputs`, and then a look at the limit of the list.
 Ref record_outputs(PyObject* signature, PyObject* inputs, PyObject* state) {
   Ref values = recorded_outputs(signature, inputs, state);
   return values && keep_limit(objects.ambient.pending.get(state)) ? std::move(values) : Ref();
@@ -183,15 +187,27 @@ PyObject* wrap(PyObject*, PyObject* value) {
 PyObject* operand(PyObject*, PyObject* const* args, size_t nargsf, PyObject* names) {
   if (PyVectorcall_NARGS(nargsf) == 1) {
     if (PyObject* value = value_of(args[0])) {
-      PyObject* state = nullptr;
-      if (PyContextVar_Get(objects.context, nullptr, &state) < 0) return nullptr;
-      Ref held(state);
-      if (state && Py_TYPE(state) == objects.ambient.type && objects.ambient.capture.is(state, Py_None)) {
-        return Py_NewRef(value);
-      }
+      const Ref state = readable_state();
+      if (state && objects.ambient.capture.is(state.get(), Py_None)) return Py_NewRef(value);
     }
   }
   return PyObject_Vectorcall(objects.operand, args, nargsf, names);
+}
+
+// What a call of a row gives: a tensor, or several in the tuple that the row has for them.
+PyObject* tensors_of(PyObject* op, PyObject* values) {
+  Ref outputs(PyObject_GetAttrString(op, "outputs"));
+  if (!outputs) return nullptr;
+  if (PyTuple_GET_SIZE(values) == 1 && PyObject_Not(outputs.get())) return wrapped(PyTuple_GET_ITEM(values, 0));
+  Ref kind(PyObject_CallOneArg(objects.tuple_of, op));
+  Ref tensors(PyTuple_New(PyTuple_GET_SIZE(values)));
+  if (!kind || !tensors) return nullptr;
+  for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(values); ++at) {
+    PyObject* tensor = wrapped(PyTuple_GET_ITEM(values, at));
+    if (!tensor) return nullptr;
+    PyTuple_SET_ITEM(tensors.get(), at, tensor);
+  }
+  return PyObject_CallObject(kind.get(), tensors.get());
 }
 
 // finish(op, static, inputs, device=None): the tensors that a call of a row gives
@@ -207,22 +223,7 @@ PyObject* finish(PyObject*, PyObject* const* args, size_t nargsf, PyObject* name
     if (call && are_values(inputs.get())) {
       Ref values = try_apply(call.get(), inputs.get());
       if (!values && PyErr_Occurred()) return nullptr;
-      if (values) {
-        Ref outputs(PyObject_GetAttrString(args[0], "outputs"));
-        if (!outputs) return nullptr;
-        if (PyTuple_GET_SIZE(values.get()) == 1 && PyObject_Not(outputs.get())) {
-          return wrapped(PyTuple_GET_ITEM(values.get(), 0));
-        }
-        Ref kind(PyObject_CallOneArg(objects.tuple_of, args[0]));
-        Ref tensors(PyTuple_New(PyTuple_GET_SIZE(values.get())));
-        if (!kind || !tensors) return nullptr;
-        for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(values.get()); ++at) {
-          PyObject* tensor = wrapped(PyTuple_GET_ITEM(values.get(), at));
-          if (!tensor) return nullptr;
-          PyTuple_SET_ITEM(tensors.get(), at, tensor);
-        }
-        return PyObject_CallObject(kind.get(), tensors.get());
-      }
+      if (values) return tensors_of(args[0], values.get());
     }
   }
   return PyObject_Vectorcall(objects.finish, args, nargsf, names);

@@ -242,7 +242,7 @@ def program_of(graph: Graph) -> Program:
 
 
 if native is not None:
-    native.bind(Program=Program, CPU=CPU, ndarray=np.ndarray)
+    native.bind(Program=Program, CPU=CPU, ndarray=np.ndarray, program_seconds=PROGRAM_SECONDS)
 
 
 class Run(NamedTuple):

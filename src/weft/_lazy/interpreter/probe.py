@@ -387,6 +387,8 @@ class Probe(NDArrayOperatorsMixin):
         raise Opaque("an element")
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Arg, **options: Arg) -> Arg:
+        # What is not known to be one of the machine's loops is refused, and becomes a call: so a step that is noted is
+        # exactly what NumPy would run, and never nearly that.
         if method == "reduce":
             (x,) = inputs
             if not options.keys() <= {"axis", "dtype", "initial"} or not isinstance(x, Probe):
