@@ -45,7 +45,8 @@ class Pending(list[Any]):
 
     limit    length beyond which a recording calls `flushing.at_limit`: `room`, or where the next operator is shown
     room     length at which dead values are removed, and, if too many are alive, all are computed
-    checks   checks recorded in this thread whose outcome has not been read (`_lazy/checks.py`)
+    checks   checks recorded in this thread that had not been computed when it flushed last (`_lazy/checks.py`)
+    unread   those that have been computed since, and whose outcome has not been read
     kept     whether the values stay pending at the end of a step, until one is needed
     branch   whether it may never run what is recorded, so that no check can be made at once
     marked   whether the program says itself where its steps end (`weft.xla`), so that an optimizer's step does not
@@ -66,6 +67,7 @@ class Pending(list[Any]):
         "marked",
         "room",
         "thread",
+        "unread",
         "when_computed",
         "within",
     )
@@ -74,6 +76,7 @@ class Pending(list[Any]):
         super().__init__()
         self.limit = self.room = room
         self.checks: list[Any] = []
+        self.unread: list[Any] = []
         self.kept = False
         self.branch = False
         self.marked = False
@@ -95,6 +98,7 @@ class Pending(list[Any]):
         """Append what was recorded in another list."""
         self.extend(region)
         self.checks.extend(region.checks)
+        self.unread.extend(region.unread)
         self.when_computed.extend(region.when_computed)
         self.moved(len(region))
 

@@ -24,7 +24,7 @@ from weft._base.interrupts import uninterrupted
 from weft._base.pending import LEAST_LIMIT, Pending
 from weft._base.state import ambient
 from weft._base.timeline import Listeners, Phase, spanned
-from weft._lazy.checks import report
+from weft._lazy.checks import note_computed, report
 from weft._lazy.chunks import chunk_sizes
 from weft._lazy.ledger import ledgers, note_alive
 from weft._lazy.liveness import put_back, take_living
@@ -76,8 +76,13 @@ def _is_flushed_natively(pending: Pending) -> bool:
     tier = tier_of(CPU)
     if tier == "compiled" or pending.is_watched or not native.flush(pending, tier == "interpreted"):
         return False
-    report(pending, _MOST_CHECKS)
+    _report(pending)
     return True
+
+
+def _report(pending: Pending) -> None:
+    note_computed(pending)
+    report(pending, _MOST_CHECKS)
 
 
 _flush_as_span = spanned(Phase.PLANNING, "flush")(_flush_all)
@@ -192,7 +197,7 @@ def _compute(values: list[Value], pending: Pending, wanted: tuple[Value, ...]) -
         wanted = ()
     while (wait := _plan_and_run(values, wanted)) is not None:
         wait()
-    report(pending, _MOST_CHECKS)
+    _report(pending)
 
 
 def _plan_and_run(values: list[Value], wanted: tuple[Value, ...]) -> Callable[[], None] | None:

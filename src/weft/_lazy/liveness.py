@@ -61,5 +61,5 @@ def escaping(region: Pending, held: Iterable[Value] = ()) -> set[int]:
         uses[id(value)] = uses.get(id(value), 0) + 1
     value = inputs = x = None  # references are counted from here on
     own = 1 + refcounts.IN_A_LOCAL  # the region
-    codes = {id(check.code) for check in (*region.checks, *checks_of(region))}
+    codes = {id(check.code) for check in (*region.checks, *region.unread, *checks_of(region))}
     return {id(v) for v in region if v.is_pending and getrefcount(v) - uses.get(id(v), 0) > own} - codes

@@ -390,6 +390,11 @@ class RecordedCheck:
         self.site = "" if passed else user_site()  # of one that fails later; it takes some microseconds
         self.doubt: weakref.ref[Doubt] | None = None
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether nothing computes it yet."""
+        return self.code is not None and self.code.is_pending
+
     def confirm(self, *, at_the_call: bool = False) -> None:
         """Wait for the check; raise its failure."""
         self.wait()
