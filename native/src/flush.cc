@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "flush.h"
 #include "machine.h"
 #include "numbers.h"
 #include "objects.h"
@@ -22,6 +23,8 @@ namespace weft {
 namespace {
 
 using Words = std::vector<int64_t>;
+
+PyObject *all_name, *recorder_name;  // of attributes
 
 // --- what is known of graphs ----------------------------------------------------------------------------------------
 
@@ -448,22 +451,35 @@ bool put_back(std::vector<Ref>& values, PyObject* pending) {
   return list && PyList_SetSlice(pending, 0, 0, list.get()) == 0;
 }
 
-// flush(pending, always): whether the living values are computed; if not, they are in the list as before
-PyObject* flush(PyObject*, PyObject* args) {
-  PyObject* pending;
-  int always;
-  if (!PyArg_ParseTuple(args, "O!p", objects.pending.type, &pending, &always)) return nullptr;
-  std::vector<Ref> living = taken(pending);
-  if (living.empty() || compute(living, always)) Py_RETURN_TRUE;
-  // What failed will fail in Python, too, which makes good what can be made good. A signal is nobody's failure.
-  if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();
-  PyObject *type, *error, *trace;
-  PyErr_Fetch(&type, &error, &trace);
-  const bool is_back = put_back(living, pending);
-  if (!type) return is_back ? Py_NewRef(Py_False) : nullptr;
-  if (!is_back) PyErr_Clear();
-  PyErr_Restore(type, error, trace);
-  return nullptr;
+// Whether nobody looks on as programs run.
+bool is_unseen() {
+  if (PyDict_GET_SIZE(objects.ledgers)) return false;
+  const Ref all(PyObject_GetAttr(objects.listeners, all_name)),
+      recorder(PyObject_GetAttr(objects.flight, recorder_name));
+  return all && recorder && PyTuple_GET_SIZE(all.get()) == 0 && recorder.get() == Py_None;
+}
+
+// Whether a list may be flushed here, and whether its program is interpreted however often it runs.
+bool is_small(PyObject* pending, bool& always) {
+  const PendingClass& p = objects.pending;
+  if (PyList_GET_SIZE(pending) > PyLong_AsSsize_t(objects.longest) || PyTuple_GET_SIZE(p.watches.get(pending)) ||
+      !is_unseen()) {
+    return false;
+  }
+  const Ref tier(PyObject_CallOneArg(objects.tier_of, objects.cpu));
+  if (!tier) return false;
+  always = PyUnicode_CompareWithASCIIString(tier.get(), "interpreted") == 0;
+  return PyUnicode_CompareWithASCIIString(tier.get(), "compiled") != 0;
+}
+
+// flush(pending): whether the living values are computed; if not, they are in the list as before
+PyObject* flush(PyObject*, PyObject* pending) {
+  if (Py_TYPE(pending) != objects.pending.type) {
+    PyErr_SetString(PyExc_TypeError, "flush: expected a list of pending values");
+    return nullptr;
+  }
+  if (flush_small(pending)) Py_RETURN_TRUE;
+  return PyErr_Occurred() ? nullptr : Py_NewRef(Py_False);
 }
 
 PyObject* forget_programs(PyObject*, PyObject*) {
@@ -472,13 +488,31 @@ PyObject* forget_programs(PyObject*, PyObject*) {
 }
 
 PyMethodDef functions[] = {
-    {"flush", flush, METH_VARARGS, nullptr},
+    {"flush", flush, METH_O, nullptr},
     {"forget_programs", forget_programs, METH_NOARGS, nullptr},
     {},
 };
 
 }  // namespace
 
-bool init_flush(PyObject* module) { return PyModule_AddFunctions(module, functions) == 0; }
+bool flush_small(PyObject* pending) {
+  bool always = false;
+  if (!is_small(pending, always)) return false;
+  std::vector<Ref> living = taken(pending);
+  if (living.empty() || compute(living, always)) return true;
+  // What failed will fail in Python, too, which makes good what can be made good. A signal is nobody's failure.
+  if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();
+  PyObject *type, *error, *trace;
+  PyErr_Fetch(&type, &error, &trace);
+  if (!put_back(living, pending) && type) PyErr_Clear();
+  if (type) PyErr_Restore(type, error, trace);
+  return false;
+}
+
+bool init_flush(PyObject* module) {
+  all_name = PyUnicode_InternFromString("all");
+  recorder_name = PyUnicode_InternFromString("recorder");
+  return all_name && recorder_name && PyModule_AddFunctions(module, functions) == 0;
+}
 
 }  // namespace weft

@@ -52,10 +52,23 @@ bool bind_one(const char* name, PyObject* value) {
     AmbientClass& c = o.ambient;
     return find_all(c.type, value, c.pending, c.grad, c.simple, c.capture);
   }
-  if (is("Pending")) return find_all(o.pending.type, value, o.pending.limit);
+  if (is("Pending")) {
+    PendingClass& c = o.pending;
+    return find_all(c.type, value, c.limit, c.checks, c.unread, c.watches, c.branch);
+  }
   if (is("Tensor")) return find_all(o.tensor.type, value, o.tensor.value, o.tensor.facts);
   if (is("Doubt")) return find_all(o.doubt.type, value, o.doubt.check);
-  if (is("RecordedCheck")) return find_all(o.check.type, value, o.check.passed, o.check.code);
+  if (is("RecordedCheck")) {
+    CheckClass& c = o.check;
+    return find_all(c.type, value, c.passed, c.code, c.failure, c.reported, c.signature, c.site, c.doubt);
+  }
+  if (is("Execution")) return find_all(o.execution.type, value, o.execution.run);
+  if (is("Requirement")) {
+    return find_all(o.requirement.type, value, o.requirement.precondition, o.requirement.check);
+  }
+  if (is("Precondition")) {
+    return find_all(o.precondition.type, value, o.precondition.on_host, o.precondition.waits);
+  }
   if (is("Program")) return find_all(o.program.type, value, o.program.spent, o.program.runs);
   if (is("Executed")) {
     ExecutedClass& c = o.executed;
@@ -87,6 +100,15 @@ bool bind_one(const char* name, PyObject* value) {
       {"calls", &o.calls},
       {"context", &o.context},
       {"at_limit", &o.at_limit},
+      {"least_limit", &o.least_limit},
+      {"longest", &o.longest},
+      {"Listeners", &o.listeners},
+      {"Flight", &o.flight},
+      {"ledgers", &o.ledgers},
+      {"report", &o.report},
+      {"tier_of", &o.tier_of},
+      {"host", &o.host},
+      {"item", &o.item},
       {"record", &o.record},
       {"apply", &o.apply},
       {"operand", &o.operand},

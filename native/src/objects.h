@@ -69,7 +69,19 @@ struct AmbientClass {
 };
 struct PendingClass {
   PyTypeObject* type = nullptr;
-  Slot limit{"limit"};
+  Slot limit{"limit"}, checks{"checks"}, unread{"unread"}, watches{"_watches"}, branch{"branch"};
+};
+struct ExecutionClass {
+  PyTypeObject* type = nullptr;
+  Slot run{"run"};
+};
+struct RequirementClass {
+  PyTypeObject* type = nullptr;
+  Slot precondition{"precondition"}, check{"check"};
+};
+struct PreconditionClass {
+  PyTypeObject* type = nullptr;
+  Slot on_host{"on_host"}, waits{"waits"};
 };
 struct DoubtClass {
   PyTypeObject* type = nullptr;
@@ -77,7 +89,8 @@ struct DoubtClass {
 };
 struct CheckClass {
   PyTypeObject* type = nullptr;
-  Slot passed{"passed"}, code{"code"};
+  Slot passed{"passed"}, code{"code"}, failure{"failure"}, reported{"reported"}, signature{"signature"}, site{"site"},
+      doubt{"doubt"};
 };
 struct ProgramClass {
   PyTypeObject* type = nullptr;
@@ -102,6 +115,9 @@ struct Objects {
   CallClass call;
   AmbientClass ambient;
   PendingClass pending;
+  ExecutionClass execution;
+  RequirementClass requirement;
+  PreconditionClass precondition;
   DoubtClass doubt;
   CheckClass check;
   ProgramClass program;
@@ -125,6 +141,15 @@ struct Objects {
   PyObject* calls = nullptr;    // (operator, static arguments, device) -> `Call`
   PyObject* context = nullptr;  // the context variable of the ambient state
   PyObject* at_limit = nullptr;
+  PyObject* least_limit = nullptr;      // of a list of pending values that nobody is shown
+  PyObject* longest = nullptr;          // such a list that is not looked through for repetition: `_LONG`
+  PyObject* listeners = nullptr;        // `Listeners`, in whose `all` are those who are told of spans
+  PyObject* flight = nullptr;           // `Flight`, whose `recorder` notes programs
+  PyObject* ledgers = nullptr;          // device -> what counts its memory
+  PyObject* report = nullptr;           // raises failures of checks that a flush has computed
+  PyObject* tier_of = nullptr;          // device -> how programs are computed there
+  PyObject* host = nullptr;             // (tensor, decides) -> its elements
+  PyObject* item = nullptr;             // (tensor, decides) -> its only element
   PyObject* reads = nullptr;            // value -> positions of the inputs and outputs that its derivative reads
   PyObject* planning = nullptr;         // the lock
   PyObject* program_seconds = nullptr;  // that compiling takes at least: `PROGRAM_SECONDS`
@@ -147,6 +172,7 @@ PyObject* bind(PyObject* module, PyObject* args, PyObject* kwargs);
 
 bool init_recorder(PyObject* module);
 bool init_flush(PyObject* module);
+bool init_reading(PyObject* module);
 bool init_backward(PyObject* module);
 
 }  // namespace weft

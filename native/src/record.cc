@@ -4,6 +4,7 @@
 // A function here looks whether a call is one of the common ones (plain tensors and numbers, a known signature, no mode
 // but grad), and hands all others to its twin. So nothing is decided here that is not decided there.
 
+#include "checks.h"
 #include "objects.h"
 #include "record.h"
 
@@ -13,29 +14,6 @@ namespace {
 PyObject* minus_one;
 PyObject* zero;
 long long recordings = 0;
-
-// The ambient state of this thread or task, if there is one that may be read; else null, and no error.
-Ref readable_state() {
-  PyObject* state = nullptr;
-  if (PyContextVar_Get(objects.context, nullptr, &state) < 0) PyErr_Clear();
-  Ref result(state);
-  // Of `OverriddenAmbient`, even reading is a signal, so its fields are not for this code.
-  return state && Py_TYPE(state) == objects.ambient.type ? std::move(result) : Ref();
-}
-
-// The same, if recording in it does nothing but record.
-Ref simple_state() {
-  Ref state = readable_state();
-  return state && objects.ambient.simple.is(state.get(), Py_True) ? std::move(state) : Ref();
-}
-
-// The value of a plain tensor, borrowed; null, without an error, for what else it may be: a view to be read anew, too.
-PyObject* value_of(PyObject* x) {
-  const PyTypeObject* type = Py_TYPE(x);
-  if (type != objects.tensor.type && type != objects.parameter) return nullptr;
-  PyObject* value = objects.tensor.value.get(x);
-  return value == Py_None ? nullptr : value;
-}
 
 Ref new_value(PyObject* origin, PyObject* inputs, PyObject* aval, PyObject* content, PyObject* role, long long time) {
   const ValueClass& c = objects.value;
@@ -101,15 +79,26 @@ bool keep_limit(PyObject* pending) {
   return static_cast<bool>(Ref(PyObject_CallOneArg(objects.at_limit, pending)));
 }
 
-// Whether an application of a signature is recorded by appending its outputs, and nothing else.
-bool is_simple(PyObject* signature, PyObject* inputs, bool grad) {
-  if (!objects.signature.requirement.is(signature, Py_None)) return false;
-  return !grad || !is_any_marked(inputs);
+void set_doubt(PyObject* value, PyObject* doubt) {
+  objects.value.doubt.set(value, doubt);
+  PyObject* extras = objects.value.extras.get(value);
+  for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(extras); ++at) {
+    objects.value.doubt.set(PyTuple_GET_ITEM(extras, at), doubt);
+  }
 }
 
-// `recorded_outputs`, and then a look at the limit of the list.
-Ref record_outputs(PyObject* signature, PyObject* inputs, PyObject* state) {
+// The values of an application in a simple state; null, without an error, if its twin has more to do.
+Ref try_record(PyObject* signature, PyObject* inputs, PyObject* state) {
+  if (objects.ambient.grad.is(state, Py_True) && is_any_marked(inputs)) return Ref();
+  Ref doubt;
+  if (!objects.signature.requirement.is(signature, Py_None)) {
+    doubt = passed_doubt(signature, inputs, state);
+    if (!doubt) return Ref();
+  }
   Ref values = recorded_outputs(signature, inputs, state);
+  for (Py_ssize_t at = 0; doubt && values && at < PyTuple_GET_SIZE(values.get()); ++at) {
+    set_doubt(PyTuple_GET_ITEM(values.get(), at), doubt.get());
+  }
   return values && keep_limit(objects.ambient.pending.get(state)) ? std::move(values) : Ref();
 }
 
@@ -132,8 +121,7 @@ Ref try_apply(PyObject* call, PyObject* inputs) {
   Ref state = simple_state();
   if (!state) return Ref();
   Ref signature = Ref::to(signature_of(call, inputs));
-  if (!signature || !is_simple(signature.get(), inputs, objects.ambient.grad.is(state.get(), Py_True))) return Ref();
-  return record_outputs(signature.get(), inputs, state.get());
+  return signature ? try_record(signature.get(), inputs, state.get()) : Ref();
 }
 
 // A new tensor with a value.
@@ -161,9 +149,9 @@ bool are_values(PyObject* inputs) {
 PyObject* record(PyObject*, PyObject* const* args, size_t nargsf, PyObject* names) {
   const Py_ssize_t count = PyVectorcall_NARGS(nargsf);
   if (count == 3 && !names && Py_TYPE(args[0]) == objects.signature.type && Py_TYPE(args[2]) == objects.ambient.type &&
-      objects.ambient.simple.is(args[2], Py_True) && are_values(args[1]) &&
-      is_simple(args[0], args[1], objects.ambient.grad.is(args[2], Py_True))) {
-    return record_outputs(args[0], args[1], args[2]).release();
+      objects.ambient.simple.is(args[2], Py_True) && are_values(args[1])) {
+    if (Ref values = try_record(args[0], args[1], args[2])) return values.release();
+    if (PyErr_Occurred()) return nullptr;
   }
   return PyObject_Vectorcall(objects.record, args, nargsf, names);
 }
@@ -313,6 +301,31 @@ PyMethodDef functions[] = {
 };
 
 }  // namespace
+
+Ref readable_state() {
+  PyObject* state = nullptr;
+  if (PyContextVar_Get(objects.context, nullptr, &state) < 0) PyErr_Clear();
+  Ref result(state);
+  // Of `OverriddenAmbient`, even reading is a signal, so its fields are not for this code.
+  return state && Py_TYPE(state) == objects.ambient.type ? std::move(result) : Ref();
+}
+
+Ref simple_state() {
+  Ref state = readable_state();
+  return state && objects.ambient.simple.is(state.get(), Py_True) ? std::move(state) : Ref();
+}
+
+PyObject* value_of(PyObject* x) {
+  const PyTypeObject* type = Py_TYPE(x);
+  if (type != objects.tensor.type && type != objects.parameter) return nullptr;
+  PyObject* value = objects.tensor.value.get(x);
+  return value == Py_None ? nullptr : value;
+}
+
+Ref recorded_output(PyObject* output, PyObject* inputs, PyObject* state) {
+  const bool taped = objects.ambient.grad.is(state, Py_True) && has_role(inputs);
+  return append(output, inputs, taped, objects.ambient.pending.get(state));
+}
 
 Ref recorded_outputs(PyObject* signature, PyObject* inputs, PyObject* state) {
   const SignatureClass& s = objects.signature;

@@ -5,8 +5,20 @@
 
 namespace weft {
 
+// The ambient state of this thread or task, if there is one that may be read; else null, and no error.
+Ref readable_state();
+
+// The same, if recording in it does nothing but record.
+Ref simple_state();
+
+// The value of a plain tensor, borrowed; null, without an error, for what else it may be: a view to be read anew, too.
+PyObject* value_of(PyObject* x);
+
 // The values of the main outputs of an application, a tuple, appended to the list of pending values, whose limit is not
 // looked at. Null with an exception.
 Ref recorded_outputs(PyObject* signature, PyObject* inputs, PyObject* state);
+
+// One output of an application, appended to that list.
+Ref recorded_output(PyObject* output, PyObject* inputs, PyObject* state);
 
 }  // namespace weft

@@ -16,7 +16,9 @@ from weft._base.types import Arg
 from weft._lazy.infer import Call
 from weft._lazy.signature import Signature
 from weft._lazy.value import Executed, Value
+from weft._tensor.state import TensorBase
 from weft._tensor.tensor import Results, Tensor
+from weft.ops._kinds import Scalar
 from weft.ops._table import OpDef
 
 version: int
@@ -34,11 +36,11 @@ def wrap(value: Value, /) -> Tensor: ...
 def tick() -> int:
     """The number of the next recording."""
 
-def flush(pending: Pending, always: bool, /) -> bool:
-    """Compute the living values of a list by a program that is interpreted; False if they are left as they were.
+def flush(pending: Pending, /) -> bool:
+    """Compute the living values of a list by a program that is interpreted; False if they are left as they were."""
 
-    With `always`, also if the program would be compiled by now.
-    """
+def host(tensor: TensorBase, decides: bool = False, /) -> np.ndarray: ...
+def item(tensor: TensorBase, decides: bool = False, /) -> Scalar: ...
 
 def walk(backward: BackwardPass, stack: list[Vertex], spent: list[Vertex], groups: dict[int, list[Vertex]], /) -> None:
     """Visit what the vertices on the stack depend on."""

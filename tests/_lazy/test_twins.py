@@ -12,6 +12,7 @@ from weft._base import config
 from weft._base.flight import Flight
 from weft._base.state import ambient
 from weft._lazy import flushing, plan, running
+from weft._lazy.ledger import ledgers
 from weft._lazy.native import native
 from weft._lazy.role import INTERIOR
 from weft._lazy.value import PENDING, Executed, Value
@@ -22,11 +23,17 @@ pytestmark = pytest.mark.skipif(native is None, reason="the extension is not bui
 INTERPRETED = pytest.mark.skipif(config.TIER == "compiled", reason="nothing is interpreted")
 
 
+def nobody_looks_on(monkeypatch):
+    """An earlier test may have asked what is in memory."""
+    for device in [*ledgers]:
+        monkeypatch.delitem(ledgers, device)
+    monkeypatch.setattr(Flight, "recorder", None)
+
+
 @pytest.fixture
 def planned(monkeypatch):
     """How many graphs Python has planned or computed at once."""
-    monkeypatch.setattr(flushing, "ledgers", {})  # an earlier test may have asked what is in memory
-    monkeypatch.setattr(Flight, "recorder", None)
+    nobody_looks_on(monkeypatch)
     counts = []
     planning, at_once = flushing.plan, running._evaluated
     monkeypatch.setattr(flushing, "plan", lambda *args: counts.append("plan") or planning(*args))
@@ -60,17 +67,24 @@ def test_a_step_is_planned_by_the_extension(planned):
 @INTERPRETED
 def test_what_is_read_between_a_pass_and_its_derivative_is_computed_once(monkeypatch):
     layers, x, y = model()
-    monkeypatch.setattr(flushing, "ledgers", {})
-    monkeypatch.setattr(Flight, "recorder", None)
-    outside = []
-    flush = native.flush
-    monkeypatch.setattr(flushing.native, "flush", lambda *args: outside.append(len(args[0])) or flush(*args))
-    loss = loss_of(layers, x, y)
-    loss.item()
-    forward = outside[-1]
-    loss.backward()
-    layers[0].weight.grad.tolist()
-    assert 0 < outside[-1] < 3 * forward  # the derivative's own applications, and not the forward pass again
+    nobody_looks_on(monkeypatch)
+    sizes = []
+
+    def program_of(entries, steps, *rest):
+        sizes.append(len(steps))
+        return plan._interpretable(entries, steps, *rest)
+
+    native.forget_programs()
+    native.bind(program_of=program_of)
+    try:
+        loss = loss_of(layers, x, y)
+        loss.item()
+        loss.backward()
+        layers[0].weight.grad.tolist()
+    finally:
+        native.bind(program_of=plan._interpretable)
+    forward, derivative = sizes
+    assert 0 < derivative < 3 * forward  # the derivative's own applications, and not the forward pass again
 
 
 def test_a_bad_index_that_is_computed_is_found():
@@ -94,7 +108,7 @@ def test_an_error_leaves_everything_pending(monkeypatch):
     native.bind(program_of=fails)
     try:
         before = len(ambient().pending)
-        assert not native.flush(ambient().pending, True)
+        assert not native.flush(ambient().pending)
         assert len(ambient().pending) == before
     finally:
         native.bind(program_of=plan._interpretable)
@@ -111,7 +125,7 @@ def test_a_signal_within_leaves_everything_pending():
     native.bind(program_of=interrupted)
     try:
         with pytest.raises(KeyboardInterrupt):
-            native.flush(ambient().pending, True)
+            native.flush(ambient().pending)
     finally:
         native.bind(program_of=plan._interpretable)
     assert result.tolist() == [5, 5, 5]

@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager
 
 from weft._base import config
-from weft._base.device import CPU, META
+from weft._base.device import META
 from weft._base.flight import Flight
 from weft._base.interrupts import uninterrupted
 from weft._base.pending import LEAST_LIMIT, Pending
@@ -35,7 +35,7 @@ from weft._lazy.running import computed_at_once, leave_without_data, run
 from weft._lazy.runtime import tier_of
 from weft._lazy.value import PENDING, Value
 
-_LONG = 256  # operators from which on it is worth looking for repetition
+_LONG = 256  # operators from which on it is worth looking for repetition, and planning is Python's
 _MANY = 32  # repetitions that no network's layers reach in half of a step
 _MOST_CHECKS = 64  # that a thread leaves unread
 
@@ -71,10 +71,7 @@ def _flush_all(pending: Pending, wanted: tuple[Value, ...]) -> None:
 
 def _is_flushed_natively(pending: Pending) -> bool:
     """Let the extension compute a small graph, if nobody looks on; False if it has left the list as it was."""
-    if native is None or len(pending) > _LONG or ledgers or Flight.recorder is not None or Listeners.all:
-        return False
-    tier = tier_of(CPU)
-    if tier == "compiled" or pending.is_watched or not native.flush(pending, tier == "interpreted"):
+    if native is None or not native.flush(pending):
         return False
     _report(pending)
     return True
@@ -84,6 +81,10 @@ def _report(pending: Pending) -> None:
     note_computed(pending)
     report(pending, _MOST_CHECKS)
 
+
+if native is not None:
+    native.bind(least_limit=LEAST_LIMIT, longest=_LONG, Listeners=Listeners, Flight=Flight, ledgers=ledgers)
+    native.bind(tier_of=tier_of, report=_report)
 
 _flush_as_span = spanned(Phase.PLANNING, "flush")(_flush_all)
 

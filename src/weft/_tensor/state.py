@@ -16,6 +16,7 @@ from weft._base.dtype import DType
 from weft._base.state import ambient
 from weft._base.types import Arg
 from weft._lazy import checks, reading
+from weft._lazy.native import native
 from weft._lazy.role import Leaf
 from weft._lazy.value import Value
 from weft._tensor.derived import Derived
@@ -113,10 +114,7 @@ class TensorBase(Derived):
 
     def _host(self, *, decides: bool = False) -> np.ndarray:
         """The elements as a read-only NumPy array, after all index checks so far; `decides` is for control flow."""
-        array = reading.host_array(self._read_concrete(decides=decides))
-        array.flags.writeable = False
-        checks.report(ambient().pending)
-        return array
+        return host(self, decides)
 
     def _require_grad(self, requires_grad: object, refusal: str = "") -> Self:
         """`requires_grad_`, with the error `refusal` for element types without gradients."""
@@ -124,3 +122,17 @@ class TensorBase(Derived):
 
     def _set_requires_grad(self, requires_grad: object, refusal: str) -> Self:
         raise NotImplementedError
+
+
+def _host(tensor: TensorBase, decides: bool = False) -> np.ndarray:
+    array = reading.host_array(tensor._read_concrete(decides=decides))
+    array.flags.writeable = False
+    checks.report(ambient().pending)
+    return array
+
+
+host = _host
+"""`_host`, or its twin in the extension: what `TensorBase._host` gives."""
+if native is not None:
+    native.bind(host=_host)
+    host = native.host

@@ -351,9 +351,7 @@ class Tensor(TensorBase):
     def item(self) -> Scalar:
         """The only element, as a Python number."""
         try:
-            if self.numel() != 1:
-                raise ConversionError(f"a Tensor with {self.numel()} elements cannot be converted to Scalar")
-            return self._host().reshape(()).item()
+            return item(self)
         except Overridden as signal:
             return dispatched(signal)
         except UNTIL_USER as error:
@@ -398,7 +396,7 @@ class Tensor(TensorBase):
         if self.numel() != 1:
             kind = "no values" if self.numel() == 0 else "more than one value"
             raise ConversionError(f"Boolean value of Tensor with {kind} is ambiguous")
-        return bool(self._host(decides=True).reshape(()).item())
+        return bool(item(self, True))
 
     def _single(self, kind: Callable[[Scalar], N]) -> N:
         if self.numel() != 1:
@@ -469,6 +467,13 @@ def placed_with(x: Tensor, new: Tensor) -> Tensor:
     return _wrap(distributed.whole(value, new.shape))
 
 
+def _item(tensor: Tensor, decides: bool = False) -> Scalar:
+    """The only element of a tensor; `decides` is for control flow."""
+    if tensor.numel() != 1:
+        raise ConversionError(f"a Tensor with {tensor.numel()} elements cannot be converted to Scalar")
+    return tensor._host(decides=decides).reshape(()).item()
+
+
 def _operand(x: Arg, *, name: str = "", op: str = "") -> Value:
     """The value of a tensor; `TypeError` for anything else."""
     if isinstance(x, Tensor):
@@ -482,8 +487,8 @@ def _operand(x: Arg, *, name: str = "", op: str = "") -> Value:
     raise ArgumentError(f"{op}(): argument '{name}' must be Tensor, not {kind_and_advice(x)}")
 
 
-wrap, operand = _wrap, _operand
-"""`_wrap` and `_operand`, or their twins in the extension."""
+wrap, operand, item = _wrap, _operand, _item
+"""`_wrap`, `_operand` and `_item`, or their twins in the extension."""
 if native is not None:
-    native.bind(Tensor=Tensor, NO_FACTS=NO_FACTS, wrap=_wrap, operand=_operand)
-    wrap, operand = native.wrap, native.operand
+    native.bind(Tensor=Tensor, NO_FACTS=NO_FACTS, wrap=_wrap, operand=_operand, item=_item)
+    wrap, operand, item = native.wrap, native.operand, native.item
