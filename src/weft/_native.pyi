@@ -16,7 +16,6 @@ from weft._base.types import Arg
 from weft._lazy.infer import Call
 from weft._lazy.signature import Signature
 from weft._lazy.value import Executed, Value
-from weft._tensor.state import TensorBase
 from weft._tensor.tensor import Results, Tensor
 from weft.ops._kinds import Scalar
 from weft.ops._table import OpDef
@@ -39,8 +38,8 @@ def tick() -> int:
 def flush(pending: Pending, /) -> bool:
     """Compute the living values of a list by a program that is interpreted; False if they are left as they were."""
 
-def host(tensor: TensorBase, decides: bool = False, /) -> np.ndarray: ...
-def item(tensor: TensorBase, decides: bool = False, /) -> Scalar: ...
+def host(tensor: Arg, decides: bool = False, /) -> np.ndarray: ...
+def item(tensor: Tensor, decides: bool = False, /) -> Scalar: ...
 
 def walk(backward: BackwardPass, stack: list[Vertex], spent: list[Vertex], groups: dict[int, list[Vertex]], /) -> None:
     """Visit what the vertices on the stack depend on."""

@@ -124,15 +124,15 @@ class TensorBase(Derived):
         raise NotImplementedError
 
 
-def _host(tensor: TensorBase, decides: bool = False) -> np.ndarray:
+def _host_of(tensor: Arg, decides: bool = False) -> np.ndarray:
     array = reading.host_array(tensor._read_concrete(decides=decides))
     array.flags.writeable = False
     checks.report(ambient().pending)
     return array
 
 
-host = _host
-"""`_host`, or its twin in the extension: what `TensorBase._host` gives."""
+host = _host_of
+"""`_host_of`, or its twin in the extension."""
 if native is not None:
-    native.bind(host=_host)
+    native.bind(host=_host_of)
     host = native.host
