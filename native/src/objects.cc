@@ -79,6 +79,7 @@ bool bind_one(const char* name, PyObject* value) {
   if (is("Freed")) return find_all(o.freed, value);
   if (is("ndarray")) return find_all(o.ndarray, value);
   if (is("Parameter")) return find_all(o.parameter, value);
+  if (is("Size")) return find_all(o.size, value);
   if (is("Shared")) return find_all(o.shared, value);
   const std::pair<const char*, PyObject**> constants[] = {
       {"PENDING", &o.not_computed},
@@ -99,6 +100,16 @@ bool bind_one(const char* name, PyObject* value) {
       {"weak", &o.weak},
       {"calls", &o.calls},
       {"context", &o.context},
+      {"ONE", &o.one},
+      {"many", &o.many},
+      {"Exact", &o.exact},
+      {"call_of", &o.call_of},
+      {"default_device", &o.default_device},
+      {"default_dtype", &o.default_dtype},
+      {"int64", &o.int64},
+      {"bool_", &o.bool_},
+      {"avals", &o.avals},
+      {"draw", &o.draw},
       {"at_limit", &o.at_limit},
       {"least_limit", &o.least_limit},
       {"longest", &o.longest},
@@ -107,6 +118,8 @@ bool bind_one(const char* name, PyObject* value) {
       {"ledgers", &o.ledgers},
       {"report", &o.report},
       {"tier_of", &o.tier_of},
+      {"module_attribute", &o.module_attribute},
+      {"module_hooks", &o.module_hooks},
       {"host", &o.host},
       {"item", &o.item},
       {"record", &o.record},

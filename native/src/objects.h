@@ -125,6 +125,7 @@ struct Objects {
   TensorClass tensor;
   PyTypeObject* parameter = nullptr;
   PyTypeObject* shared = nullptr;
+  PyTypeObject* size = nullptr;
   PyTypeObject* interior = nullptr;
   PyTypeObject* freed = nullptr;
   PyTypeObject* leaf = nullptr;
@@ -138,25 +139,37 @@ struct Objects {
   PyObject* cpu = nullptr;
   PyObject* empty = nullptr;    // `()`
   PyObject* weak = nullptr;     // the types of numbers, by their Python type
+  PyObject* one = nullptr;      // in a call's static part, what marks an input: `ONE`
+  PyObject* many = nullptr;     // count -> what marks so many
+  PyObject* exact = nullptr;    // `Exact`
   PyObject* calls = nullptr;    // (operator, static arguments, device) -> `Call`
   PyObject* context = nullptr;  // the context variable of the ambient state
+  PyObject* call_of = nullptr;  // (operator, static arguments) -> its `Call`
+  PyObject* default_device = nullptr;
+  PyObject* default_dtype = nullptr;
+  PyObject* int64 = nullptr;
+  PyObject* bool_ = nullptr;
+  PyObject* avals = nullptr;  // (shape, dtype, weak, device) -> `Aval`
+  PyObject* draw = nullptr;   // of the default generator
   PyObject* at_limit = nullptr;
-  PyObject* least_limit = nullptr;      // of a list of pending values that nobody is shown
-  PyObject* longest = nullptr;          // such a list that is not looked through for repetition: `_LONG`
-  PyObject* listeners = nullptr;        // `Listeners`, in whose `all` are those who are told of spans
-  PyObject* flight = nullptr;           // `Flight`, whose `recorder` notes programs
-  PyObject* ledgers = nullptr;          // device -> what counts its memory
-  PyObject* report = nullptr;           // raises failures of checks that a flush has computed
-  PyObject* tier_of = nullptr;          // device -> how programs are computed there
-  PyObject* host = nullptr;             // (tensor, decides) -> its elements
-  PyObject* item = nullptr;             // (tensor, decides) -> its only element
-  PyObject* reads = nullptr;            // value -> positions of the inputs and outputs that its derivative reads
-  PyObject* planning = nullptr;         // the lock
-  PyObject* program_seconds = nullptr;  // that compiling takes at least: `PROGRAM_SECONDS`
-  PyObject* leaf_array = nullptr;       // value -> its NumPy array or None
-  PyObject* has_passed = nullptr;       // (check, its codes or None) -> whether it has passed
-  PyObject* program_of = nullptr;       // a graph -> its program, and what it costs
-  PyObject* record = nullptr;           // the twins in Python, which take every call
+  PyObject* least_limit = nullptr;       // of a list of pending values that nobody is shown
+  PyObject* longest = nullptr;           // such a list that is not looked through for repetition: `_LONG`
+  PyObject* listeners = nullptr;         // `Listeners`, in whose `all` are those who are told of spans
+  PyObject* flight = nullptr;            // `Flight`, whose `recorder` notes programs
+  PyObject* ledgers = nullptr;           // device -> what counts its memory
+  PyObject* report = nullptr;            // raises failures of checks that a flush has computed
+  PyObject* tier_of = nullptr;           // device -> how programs are computed there
+  PyObject* module_attribute = nullptr;  // (module, name) -> what `__getattr__` finds
+  PyObject* module_hooks = nullptr;      // what is true if hooks see registered attributes as they are read
+  PyObject* host = nullptr;              // (tensor, decides) -> its elements
+  PyObject* item = nullptr;              // (tensor, decides) -> its only element
+  PyObject* reads = nullptr;             // value -> positions of the inputs and outputs that its derivative reads
+  PyObject* planning = nullptr;          // the lock
+  PyObject* program_seconds = nullptr;   // that compiling takes at least: `PROGRAM_SECONDS`
+  PyObject* leaf_array = nullptr;        // value -> its NumPy array or None
+  PyObject* has_passed = nullptr;        // (check, its codes or None) -> whether it has passed
+  PyObject* program_of = nullptr;        // a graph -> its program, and what it costs
+  PyObject* record = nullptr;            // the twins in Python, which take every call
   PyObject* apply = nullptr;
   PyObject* derivative_of = nullptr;
   PyObject* add_values = nullptr;
@@ -171,6 +184,9 @@ extern Objects objects;
 PyObject* bind(PyObject* module, PyObject* args, PyObject* kwargs);
 
 bool init_recorder(PyObject* module);
+bool init_calls(PyObject* module);
+bool init_leaves(PyObject* module);
+bool init_modules(PyObject* module);
 bool init_flush(PyObject* module);
 bool init_reading(PyObject* module);
 bool init_backward(PyObject* module);

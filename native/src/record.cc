@@ -32,21 +32,6 @@ Ref new_value(PyObject* origin, PyObject* inputs, PyObject* aval, PyObject* cont
   return number ? std::move(value) : Ref();
 }
 
-// A leaf for a Python number of an exact type that fits its element type; null, without an error, for anything else.
-Ref number(PyObject* x) {
-  if (!PyFloat_CheckExact(x) && !PyLong_CheckExact(x) && !PyBool_Check(x) && !PyComplex_CheckExact(x)) return Ref();
-  if (PyLong_CheckExact(x)) {
-    int overflow = 0;
-    PyLong_AsLongLongAndOverflow(x, &overflow);
-    if (overflow) return Ref();
-  }
-  PyObject* aval = PyDict_GetItem(objects.weak, reinterpret_cast<PyObject*>(Py_TYPE(x)));
-  if (!aval) return Ref();
-  Ref value = new_value(Py_None, objects.empty, aval, x, Py_None, 0);
-  if (value) objects.value.owner.init(value.get(), Py_None);
-  return value;
-}
-
 // Whether gradients flow through an application to one of these inputs.
 bool has_role(PyObject* inputs) {
   for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(inputs); ++at) {
@@ -116,25 +101,6 @@ PyObject* signature_of(PyObject* call, PyObject* inputs) {
   return PyDict_GetItem(objects.call.signatures.get(call), avals.get());
 }
 
-// The values of a call on plain values, in a simple state; null, without an error, if it needs its twin.
-Ref try_apply(PyObject* call, PyObject* inputs) {
-  Ref state = simple_state();
-  if (!state) return Ref();
-  Ref signature = Ref::to(signature_of(call, inputs));
-  return signature ? try_record(signature.get(), inputs, state.get()) : Ref();
-}
-
-// A new tensor with a value.
-PyObject* wrapped(PyObject* value) {
-  if (!objects.aval.owner.is(objects.value.aval.get(value), Py_None)) return PyObject_CallOneArg(objects.wrap, value);
-  const TensorClass& c = objects.tensor;
-  PyObject* tensor = c.type->tp_alloc(c.type, 0);
-  if (!tensor) return nullptr;
-  c.facts.init(tensor, objects.no_facts);
-  c.value.init(tensor, value);
-  return tensor;
-}
-
 // --- functions of the module --------------------------------------------------------------------------------------
 
 bool are_values(PyObject* inputs) {
@@ -182,22 +148,6 @@ PyObject* operand(PyObject*, PyObject* const* args, size_t nargsf, PyObject* nam
   return PyObject_Vectorcall(objects.operand, args, nargsf, names);
 }
 
-// What a call of a row gives: a tensor, or several in the tuple that the row has for them.
-PyObject* tensors_of(PyObject* op, PyObject* values) {
-  Ref outputs(PyObject_GetAttrString(op, "outputs"));
-  if (!outputs) return nullptr;
-  if (PyTuple_GET_SIZE(values) == 1 && PyObject_Not(outputs.get())) return wrapped(PyTuple_GET_ITEM(values, 0));
-  Ref kind(PyObject_CallOneArg(objects.tuple_of, op));
-  Ref tensors(PyTuple_New(PyTuple_GET_SIZE(values)));
-  if (!kind || !tensors) return nullptr;
-  for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(values); ++at) {
-    PyObject* tensor = wrapped(PyTuple_GET_ITEM(values, at));
-    if (!tensor) return nullptr;
-    PyTuple_SET_ITEM(tensors.get(), at, tensor);
-  }
-  return PyObject_CallObject(kind.get(), tensors.get());
-}
-
 // finish(op, static, inputs, device=None): the tensors that a call of a row gives
 PyObject* finish(PyObject*, PyObject* const* args, size_t nargsf, PyObject* names) {
   const Py_ssize_t count = PyVectorcall_NARGS(nargsf);
@@ -211,7 +161,9 @@ PyObject* finish(PyObject*, PyObject* const* args, size_t nargsf, PyObject* name
     if (call && are_values(inputs.get())) {
       Ref values = try_apply(call.get(), inputs.get());
       if (!values && PyErr_Occurred()) return nullptr;
-      if (values) return tensors_of(args[0], values.get());
+      const Ref outputs(values ? PyObject_GetAttrString(args[0], "outputs") : nullptr);
+      if (outputs) return tensors_of(args[0], outputs.get(), values.get());
+      if (PyErr_Occurred()) return nullptr;
     }
   }
   return PyObject_Vectorcall(objects.finish, args, nargsf, names);
@@ -239,7 +191,7 @@ PyObject* recorder_call(PyObject* self, PyObject* const* args, size_t nargsf, Py
   PyTuple_SET_ITEM(inputs.get(), 0, Py_NewRef(first));
   if (count == 2) {
     PyObject* second = Py_XNewRef(value_of(args[1]));
-    if (!second && recorder.takes_number) second = number(args[1]).release();
+    if (!second && recorder.takes_number) second = number_value(args[1]).release();
     if (!second) {
       if (PyErr_Occurred()) return nullptr;
       Py_RETURN_NONE;
@@ -301,6 +253,56 @@ PyMethodDef functions[] = {
 };
 
 }  // namespace
+
+Ref leaf_value(PyObject* aval, PyObject* array) {
+  Ref value = new_value(Py_None, objects.empty, aval, array, Py_None, ++recordings);
+  if (value) objects.value.owner.init(value.get(), Py_None);
+  return value;
+}
+
+PyObject* wrapped(PyObject* value) {
+  if (!objects.aval.owner.is(objects.value.aval.get(value), Py_None)) return PyObject_CallOneArg(objects.wrap, value);
+  const TensorClass& c = objects.tensor;
+  PyObject* tensor = c.type->tp_alloc(c.type, 0);
+  if (!tensor) return nullptr;
+  c.facts.init(tensor, objects.no_facts);
+  c.value.init(tensor, value);
+  return tensor;
+}
+
+Ref number_value(PyObject* x) {
+  if (!PyFloat_CheckExact(x) && !PyLong_CheckExact(x) && !PyBool_Check(x) && !PyComplex_CheckExact(x)) return Ref();
+  if (PyLong_CheckExact(x)) {
+    int overflow = 0;
+    PyLong_AsLongLongAndOverflow(x, &overflow);
+    if (overflow) return Ref();
+  }
+  PyObject* aval = PyDict_GetItem(objects.weak, reinterpret_cast<PyObject*>(Py_TYPE(x)));
+  if (!aval) return Ref();
+  Ref value = new_value(Py_None, objects.empty, aval, x, Py_None, 0);
+  if (value) objects.value.owner.init(value.get(), Py_None);
+  return value;
+}
+
+Ref try_apply(PyObject* call, PyObject* inputs) {
+  Ref state = simple_state();
+  if (!state) return Ref();
+  Ref signature = Ref::to(signature_of(call, inputs));
+  return signature ? try_record(signature.get(), inputs, state.get()) : Ref();
+}
+
+PyObject* tensors_of(PyObject* op, PyObject* outputs, PyObject* values) {
+  if (PyTuple_GET_SIZE(values) == 1 && PyObject_Not(outputs)) return wrapped(PyTuple_GET_ITEM(values, 0));
+  Ref kind(PyObject_CallOneArg(objects.tuple_of, op));
+  Ref tensors(PyTuple_New(PyTuple_GET_SIZE(values)));
+  if (!kind || !tensors) return nullptr;
+  for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(values); ++at) {
+    PyObject* tensor = wrapped(PyTuple_GET_ITEM(values, at));
+    if (!tensor) return nullptr;
+    PyTuple_SET_ITEM(tensors.get(), at, tensor);
+  }
+  return PyObject_CallObject(kind.get(), tensors.get());
+}
 
 Ref readable_state() {
   PyObject* state = nullptr;

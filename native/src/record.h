@@ -21,4 +21,20 @@ Ref recorded_outputs(PyObject* signature, PyObject* inputs, PyObject* state);
 // One output of an application, appended to that list.
 Ref recorded_output(PyObject* output, PyObject* inputs, PyObject* state);
 
+// A leaf of elements that are in memory, which was recorded now.
+Ref leaf_value(PyObject* aval, PyObject* array);
+
+// A new tensor with a value.
+PyObject* wrapped(PyObject* value);
+
+// A leaf for a Python number of an exact type that fits its element type; null, without an exception, for anything
+// else.
+Ref number_value(PyObject* x);
+
+// The values of a call on plain values, in a simple state; null, without an exception, if it needs its twin.
+Ref try_apply(PyObject* call, PyObject* inputs);
+
+// What a call of a row gives: a tensor, or several in the tuple that the row has for them. `outputs` are their names.
+PyObject* tensors_of(PyObject* op, PyObject* outputs, PyObject* values);
+
 }  // namespace weft

@@ -10,6 +10,7 @@ import numpy as np
 
 from weft._autograd.engine import BackwardPass
 from weft._autograd.graph import Vertex
+from weft._base.dtype import DType
 from weft._base.pending import Pending
 from weft._base.state import Ambient
 from weft._base.types import Arg
@@ -17,6 +18,7 @@ from weft._lazy.infer import Call
 from weft._lazy.signature import Signature
 from weft._lazy.value import Executed, Value
 from weft._tensor.tensor import Results, Tensor
+from weft.nn._module import Module
 from weft.ops._kinds import Scalar
 from weft.ops._table import OpDef
 
@@ -31,6 +33,12 @@ def record(
 def apply(call: Call, inputs: tuple[Value, ...], /) -> tuple[Value, ...]: ...
 def operand(x: Arg, *, name: str = "", op: str = "") -> Value: ...
 def finish(op: OpDef, static: tuple[object, ...], values: list[Value], device: Arg = None, /) -> Results: ...
+def new_tensor(data: object, dtype: DType | None, /) -> Tensor | None:
+    """A new leaf of numbers, or of lists and tuples of them, on the default device; None for what needs `tensor`."""
+
+def look_up(cls: type[Module], /) -> None:
+    """Find attributes of this class's instances: their own, and what modules register."""
+
 def wrap(value: Value, /) -> Tensor: ...
 def tick() -> int:
     """The number of the next recording."""
@@ -56,6 +64,18 @@ class Recorder:
 
     def __init__(self, call: Call, operands: int, takes_number: bool = False) -> None: ...
     def __call__(self, *operands: Arg) -> Tensor | None: ...
+
+class RowRecorder:
+    """Records a call of a row whose arguments are of common types; returns None if it needs the general function."""
+
+    def __init__(
+        self,
+        op: OpDef,
+        outputs: tuple[str, ...],
+        parameters: tuple[tuple[str, bool, object], ...],
+        makes: bool,
+    ) -> None: ...
+    def __call__(self, *arguments: Arg) -> Results | None: ...
 
 class Fragment:
     """What an application computes, as steps over registers that show parts of buffers.

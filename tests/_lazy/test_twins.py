@@ -98,6 +98,7 @@ def test_a_bad_index_that_is_computed_is_found():
 
 
 def test_an_error_leaves_everything_pending(monkeypatch):
+    nobody_looks_on(monkeypatch)
     x = torch.ones(3) + 1
     result = x * 2
 
@@ -115,7 +116,8 @@ def test_an_error_leaves_everything_pending(monkeypatch):
     assert result.tolist() == [4, 4, 4]
 
 
-def test_a_signal_within_leaves_everything_pending():
+def test_a_signal_within_leaves_everything_pending(monkeypatch):
+    nobody_looks_on(monkeypatch)
     result = torch.ones(3) * 5
 
     def interrupted(*_):

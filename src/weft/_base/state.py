@@ -77,6 +77,7 @@ class Ambient:
     watched    whether something is done at every recording
     simple     whether no mode needs more than recording, with gradients or without
     plain      whether it is simple, with gradients; the fast path checks only that
+    with_other_grad  the same with gradients if this is without, and the reverse, once somebody has asked
     """
 
     __slots__ = (
@@ -91,6 +92,7 @@ class Ambient:
         "simple",
         "watched",
         "watchers",
+        "with_other_grad",
     )
 
     def __init__(
@@ -115,6 +117,18 @@ class Ambient:
         self.watched = watched = capture is not None or watchers.are_there or Noting.on
         self.simple = simple = not (watched or inference or autocast.enabled)
         self.plain = simple and grad
+        self.with_other_grad: Ambient | None = None
+
+    def with_grad(self, grad: bool) -> Ambient:
+        """The state with gradients or without; made once, since every block of `no_grad` asks."""
+        if self.grad is grad:
+            return self
+        other = self.with_other_grad
+        if other is None:
+            other = self.replaced(grad=grad)
+            if other.grad is grad:  # not in inference mode
+                self.with_other_grad = other
+        return other
 
     def replaced(self, **fields: object) -> Ambient:
         """The state with other fields, also those of its records."""
@@ -208,6 +222,17 @@ def enter(**fields: object) -> Token[Ambient | None]:
     """Set fields, also those of its records, until `leave` is called with the result."""
     old = ambient()
     new = old.replaced(**fields)
+    try:
+        return VARIABLE.set(new)
+    except BaseException:  # a signal, right after it was set
+        VARIABLE.set(old)
+        raise
+
+
+def enter_grad(grad: bool) -> Token[Ambient | None]:
+    """`enter(grad=grad)`."""
+    old = ambient()
+    new = old.with_grad(grad)
     try:
         return VARIABLE.set(new)
     except BaseException:  # a signal, right after it was set

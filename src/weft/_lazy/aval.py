@@ -78,6 +78,8 @@ _devices = {CPU: CPU, META: META}
 
 # no cell: a cache, keyed by all that its entries depend on
 _avals: dict[tuple[object, ...], Aval] = {}
+if native is not None:
+    native.bind(avals=_avals)
 
 
 def aval_of(shape: tuple[int, ...], dtype: DType, *, weak: bool = False, device: device = CPU) -> Aval:

@@ -29,6 +29,7 @@ from weft._tensor.named_results import tuple_of
 from weft._tensor.numpy_names import numpy_names_of, one_of, with_axis
 from weft._tensor.output import type_of_out, write_out
 from weft._tensor.pieces import shown_in_memory
+from weft._tensor.recorders import recorder_of
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Results, Tensor, operand, wrap
 from weft._tensor.view import make_view
@@ -224,12 +225,25 @@ def signature_text(op: OpDef, default: Callable[[Param], str]) -> list[str]:
     return positional + keywords
 
 
-def _source(op: OpDef, name: str) -> str:
+def _recording_lines(op: OpDef, variadic: str) -> list[str]:
+    """Source that lets the extension record a call of the common kind (`recorders.py`)."""
+    args = ["generator" if p.kind is Kind.KEY else p.name for p in op.params]
+    args = [f"v_{name} if {name} is None else ({name},)" if name == variadic else name for name in args]
+    is_factory = op.public.factory
+    condition = "device is None" if is_factory else "" if op.public.out is None else "out is None"
+    call = f"_record({', '.join(args)})" + (f" if {condition} else None" if condition else "")
+    mark = ["    if requires_grad: _result._require_grad(True)"] if is_factory else []
+    return [f"_result = {call}", "if _result is not None:", *mark, "    return _result"]
+
+
+def _source(op: OpDef, name: str, recorded: bool) -> str:
     variadic = _variadic(op)
     names = numpy_names_of(op.params).items()
     lines = [f"if {theirs} is not None: {ours}, {theirs} = {theirs}, None" for ours, theirs in names]
     if op.public.out_decides:
         lines.append("if dtype is None and out is not None: dtype = _type_of_out(out)")
+    if recorded:
+        lines += _recording_lines(op, variadic)
     lines.append("_inputs = []")
     for param in op.params:
         lines += _lines(param, op, name, param.name == variadic)
@@ -273,12 +287,14 @@ def read_tensors(names: Iterable[str], separate: Sequence[str]) -> str:
 
 
 def _compiled(op: OpDef, name: str) -> AnyCallable:
+    recorder = recorder_of(op, _variadic(op))
     scope: dict[str, Arg] = {
         **_SCOPE,
         "_op": op,
+        "_record": recorder,
         **{f"d_{p.name}": p.default for p in op.params if p.default is not REQUIRED},
     }
-    execute(_source(op, name), f"op.{op.name}", scope)
+    execute(_source(op, name, recorder is not None), f"op.{op.name}", scope)
     function = scope[name]
     function.__doc__ = op.doc
     return function

@@ -9,10 +9,11 @@ from functools import partial, wraps
 from typing import Any, Protocol, Self, TypeVar, cast, overload
 
 from weft._base.cell import LocalCell
-from weft._base.state import ambient, enter, leave, set_field
+from weft._base.state import ambient, enter, enter_grad, leave, set_field
 from weft._base.types import AnyCallable, Arg, Kwargs, Result
 from weft.errors import ArgumentError
 
+_new = object.__new__
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -76,16 +77,22 @@ class _ModeClass(Protocol):
     def __call__(self) -> Mode: ...
 
 
-def _with_optional_parentheses(name: str, doc: str, **fields: Arg) -> _ModeClass:
+def _with_optional_parentheses(name: str, doc: str, grad: bool) -> _ModeClass:
     """A mode class that can decorate with or without parentheses: `@no_grad` and `@no_grad()`."""
+    fields: Kwargs = {"grad": grad}
 
     class Fixed(Mode):
         def __new__(cls, function: AnyCallable | None = None) -> Arg:
-            return super().__new__(cls) if function is None else cls()(function)
+            return _new(cls) if function is None else cls()(function)
 
         def __init__(self, function: AnyCallable | None = None) -> None:
             del function
-            super().__init__(**fields)
+            self._fields = fields
+            self._tokens = []
+
+        def __enter__(self) -> Self:
+            self._tokens.append(enter_grad(grad))
+            return self
 
     Fixed.__name__ = Fixed.__qualname__ = name
     Fixed.__doc__ = doc

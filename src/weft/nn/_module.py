@@ -16,6 +16,7 @@ from weft._base.site import end_at_user
 from weft._base.state import ambient, peek
 from weft._base.types import AnyCallable, Arg, AttributeValue, PyTree, Result, SavedState
 from weft._base.usage import log_api_usage_once
+from weft._lazy.native import native
 from weft._tensor.compile import compile
 from weft._tensor.composite.create import empty_like, order_by_name
 from weft._tensor.gradients import clear_grad
@@ -49,6 +50,10 @@ class Module(Lookup):
     """The result of `weft.compile` for a module; `weft.nn._optimized` sets it."""
     call_super_init: bool = False
     """Whether `Module.__init__` passes its arguments on to the next base class, for models with several bases."""
+
+    def __init_subclass__(cls, **kwargs: Arg) -> None:
+        super().__init_subclass__(**kwargs)
+        _let_be_looked_up(cls)
 
     def __init__(self, *args: Arg, **kwargs: Arg) -> None:
         log_api_usage_once("python.nn_module")
@@ -494,3 +499,15 @@ class Module(Lookup):
 def _kind_of(value: object) -> str:
     """The table in which a value is registered when it is assigned to an attribute, or ""."""
     return "_parameters" if isinstance(value, Parameter) else "_modules" if isinstance(value, Module) else ""
+
+
+def _let_be_looked_up(cls: type[Module]) -> None:
+    """Let the extension find attributes of a class's instances, unless the class finds them in a way of its own."""
+    is_common = cls.__getattr__ is Module.__getattr__ and cls.__getattribute__ is object.__getattribute__
+    if native is not None and is_common:
+        native.look_up(cls)
+
+
+if native is not None:
+    native.bind(module_attribute=Module.__getattr__, module_hooks=GLOBAL_HOOKS)
+_let_be_looked_up(Module)

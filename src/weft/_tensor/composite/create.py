@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 
+from weft._base.device import CPU
 from weft._base.dtype import DType, as_dtype, float64, int64
 from weft._base.layout import channels_last, channels_last_3d, layout, memory_format, strided
 from weft._base.site import warn_user
 from weft._base.state import default_dtype
-from weft._base.types import Arg, Kwargs
+from weft._base.types import AnyCallable, Arg, Kwargs
 from weft._lazy.aval import AnyOwner
 from weft._lazy.value import Value
 from weft._tensor.arguments import combination, refusal, sizes_one_by_one
@@ -19,6 +21,7 @@ from weft._tensor.functions import composite
 from weft._tensor.generator import PartOfDraws
 from weft._tensor.kind_names import kind_and_advice
 from weft._tensor.output import replace
+from weft._tensor.recorders import recorder_of
 from weft._tensor.scalar import Number, fitting
 from weft._tensor.sparse.construct import new_in_layout
 from weft._tensor.tensor import Tensor, wrap
@@ -31,9 +34,32 @@ from weft.errors import (
     UnsupportedDTypeError,
 )
 from weft.ops._dims import require_sizes
-from weft.ops._kinds import Scalar
+from weft.ops._kinds import Kind, Scalar
 from weft.ops._table import NO_FUNCTION, NO_METHOD, TABLE
 from weft.ops._type_names import c_name, scalar_name
+
+
+@cache
+def _recorder_of(row: str) -> AnyCallable:
+    """What records a factory row on the default device from size, numbers and type; None where that needs `create`."""
+    recorder = recorder_of(TABLE[row], "size")
+    if recorder is None:
+        return lambda *_: None
+    assert TABLE[row].params[0].kind is Kind.SHAPE, "`create` gives the size first"
+    if TABLE[row].params[-1].kind is Kind.KEY:
+        return lambda *args: recorder(*args, None)
+    return recorder
+
+
+def _is_plain(like: Tensor) -> bool:
+    """Whether what is made like a tensor is made as anything else on the first CPU."""
+    aval = like._read().aval
+    return aval.owner is None and aval.names is None and aval.device is CPU
+
+
+def _like(record: AnyCallable, input: Tensor, size: Arg) -> Tensor | None:
+    """What a recorder makes like a plain tensor."""
+    return record(size, input.dtype) if _is_plain(input) and not input.dtype.is_quantized else None
 
 
 def create(
@@ -46,6 +72,10 @@ def create(
     out: Tensor | None = None,
 ) -> Tensor:
     """The result of a factory row, on the device of `like` unless `options` name another; written to `out` if given."""
+    if not options and out is None and not dtype.is_quantized and (like is None or _is_plain(like)):
+        result = _recorder_of(row)(size, *args, dtype)
+        if result is not None:
+            return result
     names = options.pop("names", None)
     form = options.get("layout")
     if form is not None and form is not strided:
@@ -133,8 +163,12 @@ def number_of(value: Arg) -> Scalar:
 def _by_size(name: str, doc: str, row: str = "") -> Callable[..., Tensor]:
     """A factory whose only argument is the size."""
 
+    record = _recorder_of(row or name)
+
     @composite(name, doc=doc)
     def make(*size: object, out: Tensor | None = None, dtype: DType | None = None, **options: object) -> Tensor:
+        if out is None and dtype is None and not options and (result := record(size, default_dtype())) is not None:
+            return result
         sizes = sizes_of(name, size, options)
         return create(row or name, sizes, dtype=type_for(out, dtype, default_dtype()), options=options, out=out)
 
@@ -144,8 +178,12 @@ def _by_size(name: str, doc: str, row: str = "") -> Callable[..., Tensor]:
 def _by_like(name: str, doc: str, row: str) -> Callable[..., Tensor]:
     """A factory that takes size, type and device from a tensor."""
 
+    record = _recorder_of(row)
+
     @composite(name, doc=doc, public=NO_METHOD)
     def make(input: Tensor, *, dtype: DType | None = None, **options: object) -> Tensor:
+        if dtype is None and not options and (result := _like(record, input, input.shape)) is not None:
+            return result
         return named_like(
             create(row, tuple(input.shape), dtype=dtype or input.dtype, options=options, like=input), input
         )
@@ -156,8 +194,12 @@ def _by_like(name: str, doc: str, row: str) -> Callable[..., Tensor]:
 def _by_new(name: str, doc: str, row: str) -> Callable[..., Tensor]:
     """A method that takes a size; type and device are those of its tensor."""
 
+    record = _recorder_of(row)
+
     @composite(name, doc=doc, public=NO_FUNCTION)
     def make(input: Tensor, *size: object, dtype: DType | None = None, **options: object) -> Tensor:
+        if dtype is None and not options and (result := _like(record, input, size)) is not None:
+            return result
         sizes = sizes_of(name, size, options)
         return create(row, sizes, dtype=dtype or input.dtype, options=options, like=input)
 
@@ -267,6 +309,13 @@ def _length(start: Arg, end: Arg, step: Arg, dtype: DType) -> int:
     return count
 
 
+def _whole_steps(start: Arg, end: Arg, step: Arg) -> int | None:
+    """How many steps fit before `end`, for ints of which there is such a number; None for all other bounds."""
+    if type(start) is type(end) is type(step) is int and step and (end - start) * step >= 0:
+        return -((start - end) // step)
+    return None
+
+
 @composite()
 def arange(
     start: Number | None = None,
@@ -282,7 +331,9 @@ def arange(
         start, end = None, start
     if end is None:
         raise ArgumentError("arange(): argument 'end' must be Number, not NoneType")
-    bounds = (0 if start is None else start, end, step)
+    bounds = first, last, by = (0 if start is None else start, end, step)
+    if out is None and dtype is None and (count := _whole_steps(*bounds)) is not None:
+        return create("arange", (count,), first, by, dtype=int64, options=options)
     whole = all(t.category < default_dtype().category for t in map(_type_of, bounds))
     dtype = type_for(out, dtype, int64 if whole else default_dtype())
     first, last, by = map(number_of, bounds)
