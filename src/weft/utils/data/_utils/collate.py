@@ -194,7 +194,7 @@ default_collate_fn_map: dict[Any, Callable[..., Any]] = {
 
 def default_convert(data: PyTree) -> PyTree:
     """Arrays as tensors, also within mappings and sequences. This converts samples that are not batched."""
-    return by_leaf(data, _converted)
+    return data if isinstance(data, Tensor) else by_leaf(data, _converted)  # which costs less than to see it is a leaf
 
 
 def _converted(leaf: Sample) -> PyTree:
