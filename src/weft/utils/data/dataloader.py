@@ -115,6 +115,11 @@ class DataLoader(Generic[T]):
     def multiprocessing_context(self, value: str | BaseContext | None) -> None:
         self._context = None if value is None else _context(value, self.num_workers)
 
+    @property
+    def _auto_collation(self) -> bool:
+        """Whether samples are put together to batches; libraries ask by this name."""
+        return self.batch_sampler is not None
+
     def __len__(self) -> int:
         if not self._iterable:
             source: Any = self.sampler if self.batch_sampler is None else self.batch_sampler
