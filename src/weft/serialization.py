@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from mmap import MAP_SHARED
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
@@ -24,6 +25,13 @@ from weft._checkpoint.buffers import Bytes
 from weft._checkpoint.extra_files import all_extra_files, members_of_extra
 from weft._checkpoint.extra_files import set_extra_files_hook as set_extra_files_hook
 from weft._checkpoint.map_location import Locate, Raised, locator
+from weft._checkpoint.options import LoadEndianness as LoadEndianness
+from weft._checkpoint.options import get_crc32_options as get_crc32_options
+from weft._checkpoint.options import get_default_load_endianness as get_default_load_endianness
+from weft._checkpoint.options import get_default_mmap_options as get_default_mmap_options
+from weft._checkpoint.options import set_crc32_options as set_crc32_options
+from weft._checkpoint.options import set_default_load_endianness as set_default_load_endianness
+from weft._checkpoint.options import set_default_mmap_options as set_default_mmap_options
 from weft._checkpoint.pickled import globals_named
 from weft._checkpoint.safe import add_safe_globals as add_safe_globals
 from weft._checkpoint.safe import clear_safe_globals as clear_safe_globals
@@ -65,6 +73,7 @@ def save(
     pickle_module: ModuleType | None = None,
     pickle_protocol: int = 2,
     _use_new_zipfile_serialization: bool = True,
+    _disable_byteorder_record: bool = False,
     *,
     _extra_files: Mapping[str, str | bytes] | None = None,
 ) -> None:
@@ -76,11 +85,13 @@ def save(
     pickled; then nothing is written. A tensor that occurs twice, and tensors that share elements, are written once. A
     path is written completely or not at all. If it ends in `.safetensors`, that format is written, which contains a
     dict of tensors and is widely supported (`save_file`). Without `_use_new_zipfile_serialization`, the format is that
-    from before PyTorch 1.6.
+    from before PyTorch 1.6. `_disable_byteorder_record` has no effect, as in PyTorch: files say that they are
+    little-endian.
 
     `_extra_files` are strings or bytes by name, which are put under `extra/` in the archive, after those of
     `set_extra_files_hook`.
     """
+    del _disable_byteorder_record
     log_api_usage_once("torch.save")
     _save(obj, f, pickle_module, pickle_protocol, _use_new_zipfile_serialization, _extra_files)
 
@@ -179,7 +190,9 @@ def load(
     try:
         with _opened(f) as (file, name), _refusals(name):
             reading = _Reading(trusts, pickle_module, encoding)
-            mapped = mapped_file(f) if mmap and isinstance(f, _PATHS) else None
+            mapped = None
+            if mmap and isinstance(f, _PATHS):
+                mapped = mapped_file(f, shared=get_default_mmap_options() == MAP_SHARED)
             return _load(file, locate, mapped, reading, _extra_files)
     except Raised as carrier:
         raise carrier.error from None
@@ -361,6 +374,11 @@ def _load(
             return torch_files.load_archive(reader, locate, reading.encoding, reading.torch)
     if head[8:9] == b"{":
         return dict(named_tensors(TensorFile(file, mapped), locate))
+    if head == torch_files.LEGACY_START and mapped is not None:
+        raise CheckpointError(
+            "mmap can only be used with files saved with `torch.save(_use_new_zipfile_serialization=True), please "
+            "torch.save your checkpoint with this option in order to use mmap."
+        )
     if head == torch_files.LEGACY_START:
         return torch_files.load_stream(file, size, locate, reading.encoding, reading.torch)
     raise PickleError("it is no checkpoint: neither a zip archive, nor safetensors, nor an old file of PyTorch's")

@@ -198,7 +198,10 @@ def test_map_location_in_all_its_forms():
         assert loaded(content, map_location=where).tolist() == [1, 2]
     assert seen == [("cuda:3", 8, weft.device("cpu"))]
     for where in (None, {"cuda:4": "cpu"}, lambda *_: None, lambda storage, _: storage.cuda(3)):
-        with pytest.raises(RuntimeError, match=r"^cannot load <BytesIO>: .*cuda:3: .*; map_location=.cpu. loads the"):
+        with pytest.raises(
+            RuntimeError,
+            match=r"^cannot load <BytesIO>: Attempting to deserialize object on a CUDA device but .*cuda:3",
+        ):
             loaded(content, map_location=where)
     for where in (1.5, 0):
         with pytest.raises(TypeError, match=r"^'(float|int)' object is not callable: load\(\): map_location must be a"):

@@ -180,3 +180,24 @@ def test_nothing_is_left_after_kills(strategy):
         # The tracker, which removes what is left, keeps the pipe open until it has.
         process.stderr.read()
     assert names() == before
+
+
+def test_threads_have_names():
+    before = mp._get_thread_name()
+    try:
+        mp._set_thread_name("a name of more than 15 bytes")
+        assert mp._get_thread_name() == "a name of more "
+    finally:
+        mp._set_thread_name(before)
+
+
+def test_hooks_stay_in_their_process_and_can_be_asked_for():
+    x = torch.ones(2, requires_grad=True)
+    assert x._backward_hooks is None
+    handle = x.register_hook(lambda grad: grad)
+    assert list(x._backward_hooks) == [handle.id]
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    sender.send(x)
+    assert receiver.recv()._backward_hooks is None
+    handle.remove()
+    assert not x._backward_hooks

@@ -221,15 +221,15 @@ def opened(file: IO[bytes], mapped: Bytes | None = None) -> Generator[Reader]:
         yield Reader(file, archive.infolist(), length, mapped)
 
 
-def mapped_file(path: PathLike) -> Bytes:
-    """A file's bytes as memory: pages are read when they are used, and writes to them stay in this process.
+def mapped_file(path: PathLike, *, shared: bool = False) -> Bytes:
+    """A file's bytes as memory: pages are read when they are used; writes stay in this process, unless `shared`.
 
     `ValueError` for what is no file with bytes; opening a pipe would wait for whoever writes to it.
     """
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+    with open(path, "r+b" if shared else "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ValueError("it is no regular file")
-        return np.memmap(file, np.uint8, "c")
+        return np.memmap(file, np.uint8, "r+" if shared else "c")
 
 
 class MemoryFile(io.RawIOBase):

@@ -10,8 +10,10 @@ import numpy as np
 from weft._base.device import CPU, META, device
 from weft._base.dtype import DType, bool_
 from weft._base.state import ambient
+from weft._base.types import Arg
 from weft._lazy.aval import aval_of
 from weft._lazy.checks import report
+from weft._lazy.external import ExternalMemory, external_value
 from weft._lazy.flushing import flush
 from weft._lazy.reading import array_of
 from weft._lazy.runtime import jax_device
@@ -69,8 +71,19 @@ def array_on(
 
 
 def tensor_of(array: jax.Array | np.ndarray | Absent, shape: tuple[int, ...], dtype: DType, target: device) -> Tensor:
-    """A new leaf that holds an array of this shape."""
+    """A new leaf that holds an array of this shape. In a file that is mapped as shared, it is the leaf's memory."""
+    if isinstance(array, np.ndarray) and _is_shared(array):
+        memory = ExternalMemory(array)
+        return wrap(external_value(memory, memory.whole, aval_of(shape, dtype)))
     return wrap(noted(Value(aval_of(shape, dtype, device=target), array)))
+
+
+def _is_shared(array: np.ndarray) -> bool:
+    """Whether the array has the memory of a file which is written by writing to that."""
+    owner: Arg = array
+    while type(owner) is np.ndarray:
+        owner = owner.base
+    return isinstance(owner, np.memmap) and owner.mode == "r+"
 
 
 def without_data(shape: tuple[int, ...], dtype: DType) -> Tensor:

@@ -96,4 +96,10 @@ def _existing(target: device) -> device:
     try:
         return existing(target)
     except DeviceError as error:
-        raise DeviceError(f"{error}; map_location='cpu' loads the tensors to the CPU") from None
+        if target.type != "cuda":
+            raise DeviceError(f"{error}; map_location='cpu' loads the tensors to the CPU") from None
+        raise DeviceError(
+            "Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False. If you are "
+            "running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu') to map your "
+            f"storages to the CPU. ({error})"
+        ) from None

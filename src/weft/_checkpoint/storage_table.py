@@ -114,6 +114,8 @@ class StorageTable:
 
     def _record_of(self, owner: Tensor, dtype: DType | None, name: TorchGlobal | None) -> StorageRecord:
         key = id(owner)
+        if not owner.nbytes:  # tensors of any types may share no elements
+            return self._new(owner, name or STORAGES[dtype])
         wanted = STORAGES[None if key in self._untyped else dtype] if name is None else name
         record = self._whole.get(key)
         if record is None:

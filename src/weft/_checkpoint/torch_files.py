@@ -16,6 +16,7 @@ from weft._checkpoint.archive import Reader, filled
 from weft._checkpoint.buffers import Bytes
 from weft._checkpoint.keys import Unpickled
 from weft._checkpoint.map_location import Locate
+from weft._checkpoint.options import LoadEndianness, get_default_load_endianness
 from weft._checkpoint.pickled import Fetch, Global, Unpickler, globals_named, short_repr
 from weft._checkpoint.safe import Plain, trusted_global
 from weft._checkpoint.torch_tensors import CLASSES, NAMES, Storage, TensorBuilder
@@ -76,6 +77,7 @@ class _NameResolver:
 
     def stored(self, pid: Unpickled) -> Storage:
         """The storage that a persistent id names."""
+        pid = _as_text(pid)
         if not is_plain_tuple(pid) or len(pid) not in (5, 6) or pid[0] != "storage":
             raise PickleError(f"its pickle refers to something outside of it that is no storage: {short_repr(pid)}")
         _, kind, key, location, count, *view = pid
@@ -96,6 +98,7 @@ class _NameResolver:
 
     def stored_or_class(self, pid: Unpickled) -> Unpickled:
         """The storage, or the class of modules, that a persistent id names; old files have classes so."""
+        pid = _as_text(pid)
         return pid[1] if is_plain_tuple(pid) and pid[:1] == ("module",) else self.stored(pid)
 
     def set_state(self, x: Unpickled, state: Unpickled) -> Unpickled:
@@ -105,6 +108,17 @@ class _NameResolver:
     def load(self, file: IO[bytes], encoding: str) -> Unpickled:
         """The object of the pickle in a file."""
         return Unpickler(self.find, self.stored, self.set_state, self._plain.keys, encoding).load(file)
+
+
+def _as_text(entries: Unpickled) -> Unpickled:
+    """A tuple or list whose bytes are strings: so are those of Python 2, if `encoding` is "bytes"."""
+    if is_plain_tuple(entries):
+        return tuple(map(_decoded, entries))
+    return list(map(_decoded, entries)) if is_plain_list(entries) else entries
+
+
+def _decoded(entry: Unpickled) -> Unpickled:
+    return entry.decode("ascii") if type(entry) is bytes else entry
 
 
 def _nothing(*_: object) -> None:
@@ -175,7 +189,8 @@ def _with_storages(obj: Unpickled, build: Callable[[Storage], TypedStorage | Unt
 def load_archive(reader: Reader, locate: Locate, encoding: str, trusted: Trusted | None = None) -> PyTree:
     """The object in a zip archive; `trusted` reads a pickle whose code may be run."""
     prefix = prefix_of(reader)
-    order = reader.read(f"{prefix}byteorder") if f"{prefix}byteorder" in reader else b"little"
+    is_big = get_default_load_endianness() is LoadEndianness.BIG
+    order = reader.read(f"{prefix}byteorder") if f"{prefix}byteorder" in reader else b"big" if is_big else b"little"
     if order not in (b"little", b"big"):
         raise CheckpointError(f"its byte order is {order!r}, which is none")
 
@@ -197,8 +212,14 @@ def _object(content: io.BytesIO, tensors: TensorBuilder, encoding: str, trusted:
     names = _NameResolver(len(content.getbuffer()), tensors)
     if trusted is None:
         return _with_storages(names.load(content, encoding), tensors.storage)
-    obj = trusted(content, names.stored_or_class, names.trusted)
-    return tensors.storage(obj) if isinstance(obj, Storage) else obj
+
+    def stored(pid: Unpickled) -> Unpickled:
+        entry = names.stored_or_class(pid)
+        return tensors.standing_for(entry) if isinstance(entry, Storage) else entry
+
+    obj = trusted(content, stored, names.trusted)
+    tensors.fill()
+    return obj
 
 
 def prefix_of(reader: Reader) -> str:
@@ -294,7 +315,7 @@ def load_stream(file: IO[bytes], size: int, locate: Locate, encoding: str, trust
         _Survey(rest, survey, encoding).load()
         file.seek(begin + rest.tell())
     end = file.tell()
-    big = system.get("little_endian") is False
+    big = False in (system.get("little_endian"), system.get(b"little_endian"))
     places = _places(file, _NameResolver(size).load(file, encoding), survey.storages, last, ">q" if big else "<q")
 
     def fetch(storage: Storage) -> Bytes:
@@ -311,6 +332,7 @@ def load_stream(file: IO[bytes], size: int, locate: Locate, encoding: str, trust
 
 def _places(file: IO[bytes], keys: Unpickled, storages: dict[str, Storage], last: int, count: str) -> dict[str, int]:
     """Where the elements of each storage start, in a file that ends at `last`."""
+    keys = _as_text(keys)
     if not is_plain_list(keys) or any(type(key) is not str for key in keys) or set(keys) != set(storages):
         raise CheckpointError("its list of storages does not fit its pickle")
     places: dict[str, int] = {}

@@ -162,6 +162,9 @@ def _reduced(obj: Tensor | _Elements, storages: StorageTable) -> Reduced:
     if owner is not None and not has_layout_of_torch(owner):
         return rebuild_owned, (plain_kind(obj), owner.save(value), obj.requires_grad, extras_of(obj))
     attributes = extras_of(obj)
+    own_state = getattr(type(obj), "__getstate__", None)
+    if owner is None and own_state is not getattr(Tensor, "__getstate__", None):  # whose `__setstate__` takes it
+        return FROM_TYPE, (*_data_of_class(obj, storages), obj.__getstate__())
     kind = type(obj) if owner is None else Tensor  # PyTorch has no classes of their own for these layouts
     if kind is Parameter:
         args = (_Elements(obj), obj.requires_grad, _no_hooks())
@@ -172,6 +175,11 @@ def _reduced(obj: Tensor | _Elements, storages: StorageTable) -> Reduced:
     if kind is Tensor and not attributes:
         return function, args
     return FROM_TYPE, (function, kind, args, attributes)
+
+
+def _data_of_class(obj: Tensor, storages: StorageTable) -> tuple[AnyCallable, type[Tensor], Args]:
+    function, args = _data(obj, obj.requires_grad, storages)
+    return function, type(obj), args
 
 
 def _no_hooks() -> OrderedDict[str, object]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from math import prod
+from sys import getrefcount
 from typing import ClassVar, NoReturn, TypeGuard
 
 import numpy as np
@@ -43,10 +45,11 @@ from weft._checkpoint.torch_names import (
     TYPED_TENSOR,
     UNTYPED_TENSOR,
 )
+from weft._lazy import refcounts
 from weft._lazy.aligned import room
 from weft._lazy.owner import Stored
 from weft._tensor.alias import owner_of
-from weft._tensor.copying import handle_on, rebuild_owned, restored
+from weft._tensor.copying import handle_on, rebuild_owned, restored, slots_of
 from weft._tensor.dim_names import checked_names, set_names
 from weft._tensor.storage import TypedStorage, UntypedStorage, typed
 from weft._tensor.tensor import Tensor
@@ -105,6 +108,8 @@ class TensorBuilder:
         self._places: dict[str, device] = {}
         self._first: dict[str, tuple[Tensor, Layout]] = {}  # the first tensor on a storage, while it is the only one
         self._shared: dict[str, Tensor] = {}  # storages with several tensors
+        self._blanks: dict[str, TypedStorage | UntypedStorage] = {}  # storages without elements, which code may hold
+        self._records: dict[int, Storage] = {}  # what they stand for, by identity
 
     def table(self) -> dict[str, Global]:
         """What stands for the globals of `NAMES`."""
@@ -119,6 +124,29 @@ class TensorBuilder:
         untyped = self._on_storage(storage, places, self._device_of(storage)).untyped_storage()
         return untyped if storage.dtype is None else typed(untyped, dtype)
 
+    def standing_for(self, storage: Storage) -> TypedStorage | UntypedStorage:
+        """The storage for a pickle whose code may be run; it has its elements once `fill` is called."""
+        blank = self._blanks.get(storage.key)
+        if blank is None:
+            blank = object.__new__(UntypedStorage if storage.dtype is None else TypedStorage)
+            self._blanks[storage.key] = blank
+            self._records[id(blank)] = storage
+        return blank
+
+    def fill(self) -> None:
+        """Give those storages their elements that the object refers to by themselves, not only by its tensors."""
+        while self._blanks:
+            _, blank = self._blanks.popitem()
+            if getrefcount(blank) == refcounts.IN_A_LOCAL:
+                continue
+            storage = self.storage(self._records[id(blank)])
+            vars(blank).update(vars(storage))
+            if isinstance(blank, UntypedStorage):
+                blank.owner._storage = weakref.ref(blank)
+
+    def _record(self, storage: Unpickled) -> Storage | None:
+        return storage if isinstance(storage, Storage) else self._records.get(id(storage))
+
     def _plain(self, storage: Unpickled, offset: Unpickled, size: Unpickled, stride: Unpickled) -> Tensor:
         return self._version_2(storage, offset, size, stride, False, None)
 
@@ -132,7 +160,8 @@ class TensorBuilder:
         _: Unpickled,
         metadata: Unpickled = None,
     ) -> Tensor:
-        if not isinstance(storage, Storage) or storage.dtype is None:
+        storage = self._record(storage)
+        if storage is None or storage.dtype is None:
             raise PickleError("its pickle makes a tensor of something else than a storage of elements")
         return self._version_3(storage, offset, size, stride, requires_grad, None, storage.dtype, metadata)
 
@@ -162,7 +191,8 @@ class TensorBuilder:
         dtype: Unpickled,
         metadata: Unpickled = None,
     ) -> Tensor:
-        if not isinstance(storage, Storage) or not isinstance(dtype, DType):
+        storage = self._record(storage)
+        if storage is None or not isinstance(dtype, DType):
             raise PickleError("its pickle makes a tensor of something else than a storage and a type")
         count = storage.nbytes // dtype.itemsize
         _check_place(count, offset, size, stride)
@@ -343,6 +373,11 @@ def _from_type(function: Unpickled, kind: Unpickled, args: Unpickled, state: Unp
     tensor = function.build(*args)
     if not isinstance(tensor, Tensor):
         raise PickleError(f"its pickle makes a tensor of a {type(tensor).__name__}")
+    set_state = getattr(target, "__setstate__", None)
+    if set_state is not None:  # of a class that the program trusts
+        tensor = handle_on(target, tensor, tensor.requires_grad)
+        set_state(tensor, state)
+        return tensor
     attributes = _attributes(state)
     is_parameter = attributes.pop("_is_param", issubclass(target, Parameter))
     if is_parameter and not isinstance(tensor, Parameter):
@@ -372,7 +407,9 @@ _OF_COMPILER = ("_dynamo_", "_specialize_on", "_has_dynamo_")
 
 
 def _attributes(state: Unpickled) -> dict[str, Unpickled]:
-    attributes: Unpickled = state[0] if is_plain_tuple(state) and len(state) == 2 else state
+    if is_plain_tuple(state) and len(state) == 2:  # of a class with slots
+        return _attributes(state[0]) | _attributes(state[1])
+    attributes: Unpickled = state
     if attributes is None:
         return {}
     if type(attributes) not in (dict, OrderedDict) or not all(type(name) is str for name in attributes):
@@ -385,7 +422,8 @@ def _with_attributes(tensor: Tensor, state: Unpickled) -> Tensor:
         if name == "names":
             set_names(tensor, checked_names(value, tensor.ndim))
             continue
-        if hasattr(type(tensor), name) or name in vars(tensor):
+        is_taken = hasattr(type(tensor), name) and name not in slots_of(type(tensor))
+        if is_taken or name in vars(tensor):
             raise PickleError(f"its pickle gives a tensor the attribute {name!r}, which it must not have")
         setattr(tensor, name, value)
     return tensor

@@ -23,7 +23,7 @@ from weft._base.device import CPU
 from weft._base.forks import hold_over_forks
 from weft._base.state import Ambient
 from weft._lazy import refcounts
-from weft._lazy.aligned import Array, copied
+from weft._lazy.aligned import Array, address_of, copied
 from weft._lazy.aval import Aval, in_memory
 from weft._lazy.infer import Call, signature_of
 from weft._lazy.interpreted import evaluated
@@ -83,7 +83,7 @@ class ExternalMemory:
     @property
     def address(self) -> int:
         """The address of the first byte."""
-        return _address(self.whole)
+        return address_of(self.whole)
 
     def becomes_private(self) -> bool:
         """Whether nobody else refers to the memory; then it is Weft's own from now on."""
@@ -173,7 +173,7 @@ class External(StandIn):
     @property
     def start(self) -> int:
         """The first byte in the memory."""
-        return _address(self.array) - self.memory.address
+        return address_of(self.array) - self.memory.address
 
     def wait(self, value: Value, /) -> Any:
         return taken_in(value).content
@@ -198,17 +198,13 @@ class External(StandIn):
         return copy
 
 
-def _address(array: Array) -> int:
-    return array.__array_interface__["data"][0]
-
-
 def _equal(one: Any, other: Array) -> bool:
     """Whether two arrays of one type have the same bytes, as NaN and -0.0 are compared by these."""
     if not isinstance(one, np.ndarray):  # it has been moved to its device
         one = np.asarray(one)
     if other.flags.c_contiguous:
         width = np.uint64 if other.nbytes % 8 == 0 else np.uint8
-        return bool((one.reshape(-1).view(width) == other.reshape(-1).view(width)).all())
+        return bool(np.logical_and.reduce(one.reshape(-1).view(width) == other.reshape(-1).view(width)))
     return one.tobytes() == other.tobytes()
 
 

@@ -102,7 +102,8 @@ def flush_pending() -> None:
     state = ambient()
     pending = state.pending
     if state.capture is None and not pending.kept:
-        flush(pending)
+        if pending or pending.checks:
+            flush(pending)
         while pending.when_computed:
             pending.when_computed.pop(0)()
 

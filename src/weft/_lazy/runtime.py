@@ -143,17 +143,22 @@ def raise_if_exhausted(error: BaseException, target: device, values: Sequence[Va
     raise OutOfMemoryError("\n".join(filter(None, lines))) from (error if config.FULL_TRACEBACKS else None)
 
 
-@contextmanager
-def telling_of_memory(target: device) -> Generator[None]:
-    """Raise `OutOfMemoryError` for a failure of the block for want of memory.
+class telling_of_memory:
+    """A block whose failure for want of memory is raised as `OutOfMemoryError`.
 
     Where accelerators compute while the program goes on, such a failure appears only in a wait.
     """
-    try:
-        yield
-    except Exception as error:
-        raise_if_exhausted(error, target)
-        raise
+
+    __slots__ = ("_target",)
+
+    def __init__(self, target: device) -> None:
+        self._target = target
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception):
+            raise_if_exhausted(error, self._target)
 
 
 # no cell: set once, when XLA starts

@@ -38,7 +38,7 @@ from weft._base.site import UNTIL_USER, end_at_user, warn_user
 from weft._base.state import ambient, default_dtype
 from weft._base.types import Arg
 from weft._lazy.aligned import ALIGNMENT, copied
-from weft._lazy.aval import Aval, aval_of, marked
+from weft._lazy.aval import Aval, aval_of, marked, named
 from weft._lazy.external import ExternalMemory, external_value, taken_in
 from weft._lazy.moving import moved_value, put
 from weft._lazy.native import native
@@ -53,6 +53,7 @@ from weft._tensor.overriding import dispatched, require_not_overridden
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import attach, check_names, own
 from weft.errors import ArgumentError, DTypeError, IntegerRangeError, ValueRangeError
+from weft.ops._dims import Names
 from weft.ops._strides import Layout, row_major
 
 
@@ -77,6 +78,12 @@ def from_host(array: np.ndarray, device: object = None) -> Tensor:
     own = copied(array)
     held = own if target is CPU else put(own, target)
     return _leaf(aval_of(tuple(array.shape), dtype, device=target), held)
+
+
+def rows_of(array: np.ndarray, dtype: DType, names: Names) -> list[Tensor]:
+    """New tensors on the CPU of the parts of an array along its first dim, which nobody else holds."""
+    aval = named(marked(aval_of(array.shape[1:], dtype), ambient().inference), names)
+    return [wrap(leaf(aval, array[at, ...], owner=array)) for at in range(len(array))]
 
 
 def type_of(array: np.ndarray | np.generic) -> DType:
@@ -216,6 +223,9 @@ def _as_list(data: Arg) -> list[Arg]:
         raise ValueRangeError(f"could not determine the shape of object type '{type(data).__name__}'") from None
 
 
+_PLAIN = frozenset((bool, int, float, complex))
+
+
 def _nested(data: Sequence[object], wanted: DType | None) -> np.ndarray:
     """An array from nested sequences, whose innermost entries are numbers, one-element tensors, or arrays."""
     shape: list[int] = []
@@ -231,6 +241,8 @@ def _nested(data: Sequence[object], wanted: DType | None) -> np.ndarray:
     _flatten(data, shape, 0, flat)
     if not flat:
         return np.zeros(shape, (wanted or default_dtype()).numpy)
+    if _PLAIN.issuperset(map(type, flat)):  # by far the most lists
+        return _numbers(flat, wanted).reshape(shape)
     flat = [x[()] if isinstance(x, np.ndarray) and not x.ndim else x for x in flat]
     if any(isinstance(x, np.ndarray) for x in flat):
         return _stacked(flat, wanted, len(shape)).reshape((*shape, *np.shape(flat[0])))
@@ -270,7 +282,8 @@ def _flatten(data: Arg, shape: list[int], depth: int, out: list[Arg]) -> None:
         raise ArgumentError(f"not a sequence: expected length {shape[depth]} at dim {depth}, got {data!r}")
     if len(data) != shape[depth]:
         raise ValueRangeError(f"expected sequence of length {shape[depth]} at dim {depth} (got {len(data)})")
-    if depth == len(shape) - 1 and shape[depth] and not any(isinstance(x, _SEQUENCES) for x in data):
+    innermost = depth == len(shape) - 1 and shape[depth]
+    if innermost and (_PLAIN.issuperset(map(type, data)) or not any(isinstance(x, _SEQUENCES) for x in data)):
         out.extend(data)
         return
     for item in data:
@@ -317,6 +330,8 @@ def _inferred(kind: type[object]) -> DType:
 def _cast(array: np.ndarray, dtype: DType) -> np.ndarray:
     if array.dtype.kind == "c" and dtype.category < COMPLEX and dtype is not bool_:
         raise ArgumentError(f"must be real number, not complex: a tensor of type {dtype.name} takes no other")
+    if array.dtype == dtype.numpy:
+        return array
     with np.errstate(over="ignore", invalid="ignore"):  # a float that is too large becomes infinite
         return array.astype(dtype.numpy, copy=False)
 

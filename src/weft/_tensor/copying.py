@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ from weft._lazy.owner import Stored
 from weft._lazy.reading import host_array
 from weft._lazy.value import NO_DATA, Value
 from weft._tensor.alias import owner_of, path_of
-from weft._tensor.base import new_handle, value_of
+from weft._tensor.base import TensorBase, new_handle, value_of
 from weft._tensor.convert import from_host
 from weft._tensor.dim_names import checked_names, set_names
 from weft._tensor.sharing import share
@@ -40,14 +41,27 @@ def handle_on(kind: type[Tensor], source: Tensor, requires_grad: bool) -> Tensor
 def extras_of(tensor: Tensor) -> SavedState:
     """The attributes that users and subclasses have set on a tensor, and its `names` if dims have some."""
     extras = dict(tensor.__dict__)
+    extras |= {name: getattr(tensor, name) for name in slots_of(type(tensor)) if hasattr(tensor, name)}
     names = tensor._read().aval.names
     return extras if names is None else {**extras, "names": names}
+
+
+_SLOTS: tuple[str, ...] = vars(TensorBase)["__slots__"]
+
+
+def slots_of(kind: type[Tensor]) -> list[str]:
+    """The names of the slots that subclasses of `Tensor` have."""
+    names: list[str] = getattr(copyreg, "_slotnames")(kind)  # noqa: B009  which keeps them in the class
+    return [name for name in names if name not in _SLOTS]
 
 
 def set_extras(tensor: Tensor, extras: SavedState) -> None:
     """Give a tensor what `extras_of` has found on another one."""
     attributes = dict(extras)
     names = attributes.pop("names", None)
+    for name in slots_of(type(tensor)):
+        if name in attributes:
+            setattr(tensor, name, attributes.pop(name))
     tensor.__dict__.update(attributes)
     if names is not None:
         set_names(tensor, checked_names(names, tensor.ndim))

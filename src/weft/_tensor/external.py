@@ -12,7 +12,7 @@ from weft._lazy.checks import report
 from weft._lazy.external import External, ExternalMemory, external_value, ownership_lock, user_view
 from weft._lazy.reading import host_array
 from weft._lazy.role import Interior
-from weft._tensor.alias import layout_of, owner_of
+from weft._tensor.alias import layout_of, owner_of, path_of
 from weft._tensor.base import TensorBase
 from weft._tensor.view import external_memory_of, mark_views_stale, set_apart
 from weft.errors import ConversionError, ValueRangeError
@@ -38,6 +38,8 @@ def array_over(tensor: TensorBase) -> Array:
 
 def _part(tensor: TensorBase, memory: ExternalMemory) -> Array:
     """The elements of a tensor in the memory of its storage."""
+    if not path_of(tensor):
+        return memory.whole
     value = tensor._read()
     if value.aval.external:
         content: External = value.content

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 
 from weft._tensor.base import Path, TensorBase
+from weft._tensor.state import own_facts
 
 
 def move_storage(owner: TensorBase, target: TensorBase, path: Path = ()) -> None:
@@ -19,8 +20,9 @@ def move_storage(owner: TensorBase, target: TensorBase, path: Path = ()) -> None
 
 def hand_over(old: TensorBase, new: TensorBase) -> None:
     """Let another tensor be the owner of a storage."""
-    new._writes, new._address, new._storage = old._writes, old._address, old._storage
-    old._writes, old._address, old._storage = 0, None, None
+    before, after = own_facts(old), own_facts(new)
+    after.writes, after.address, after.storage = before.writes, before.address, before.storage
+    before.writes, before.address, before.storage = 0, None, None
 
 
 def repoint(

@@ -11,6 +11,7 @@ from weft._base.types import Kwargs
 from weft._tensor.composite.convert import TYPE_NAMES
 from weft._tensor.composite.storage import tensor_of
 from weft._tensor.convert import resolve_device
+from weft._tensor.sharing import of_class
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, UnsupportedError
 
@@ -20,9 +21,7 @@ def new_tensor(cls: type[Tensor], *args: object, device: object = None, **kwargs
     if kwargs:
         raise ArgumentError(f"new() received an invalid combination of arguments: {', '.join(sorted(kwargs))}")
     dtype = args[0].dtype if len(args) == 1 and isinstance(args[0], Tensor) else default_dtype()
-    result = tensor_of(dtype, resolve_device(None), args, device)
-    result.__class__ = cls
-    return result
+    return of_class(cls, tensor_of(dtype, resolve_device(None), args, device))
 
 
 def make_subclass(cls: object, data: Tensor, require_grad: bool = False) -> Tensor:

@@ -25,6 +25,7 @@ from weft._tensor.copying import extras_of, set_extras
 from weft._tensor.dlpack import from_dlpack, is_capsule
 from weft._tensor.kind_names import advice
 from weft._tensor.shared import file_tensor
+from weft._tensor.sharing import of_class
 from weft._tensor.storage import UntypedStorage, elements_of
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import own
@@ -34,8 +35,7 @@ from weft.ops._type_names import scalar_name
 
 def copied(self: Tensor) -> Tensor:
     """`copy.copy`: a leaf that shares the elements and the attributes set by users."""
-    result = self.detach()
-    result.__class__ = type(self)
+    result = of_class(type(self), self.detach())
     set_extras(result, extras_of(self))
     return result.requires_grad_(self.requires_grad)
 

@@ -15,7 +15,7 @@ from weft._lazy.role import Leaf
 from weft._lazy.runtime import new_array
 from weft._lazy.value import Absent, Value
 from weft._tensor.alias import current, layout_of, owner_of, path_of, strided_step
-from weft._tensor.base import Alias, PathStep, TensorBase, new_handle
+from weft._tensor.base import VALUE_SLOT, Alias, PathStep, TensorBase, new_handle
 from weft._tensor.handover import hand_over, move_storage, repoint
 from weft._tensor.view import attach, check_writable, external_memory_of, own, placed, set_value
 from weft.errors import GradientError, ShapeError
@@ -42,6 +42,16 @@ def share(target: TensorBase, source: TensorBase) -> None:
     else:
         move_storage(owner, target)
         attach(owner, Alias(target, (), False))
+
+
+def of_class(kind: type[T], fresh: TensorBase) -> T:
+    """A tensor of a class, in the place of one that nobody else holds.
+
+    `__class__` cannot be set where the class has slots.
+    """
+    result = new_handle(kind)
+    VALUE_SLOT.__set__(result, fresh._value)
+    return result if fresh._alias is None else attach(result, fresh._alias)
 
 
 def set_data(target: TensorBase, source: TensorBase) -> None:

@@ -18,6 +18,8 @@ class Facts:
     views: list[weakref.ref[TensorBase]] | None
     writes: int
     overwritten: int
+    address: Memory | None
+    storage: weakref.ref[UntypedStorage] | None
 
 NO_FACTS: Facts
 

@@ -28,13 +28,7 @@ from weft._tensor.sharing import resize_storage
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
 from weft._tensor.view import attach, external_memory_of, write
-from weft.errors import (
-    ArgumentError,
-    IndexRangeError,
-    OutOfRangeError,
-    ShapeError,
-    ValueRangeError,
-)
+from weft.errors import ArgumentError, IndexRangeError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._type_names import scalar_name
 
 
@@ -296,6 +290,11 @@ class UntypedStorage(_Storage):
         """
         self._resize(size)
         return self
+
+    @classmethod
+    def _new_shared(cls, size: int, *, device: Any = "cpu") -> UntypedStorage:
+        """Zeros in memory that processes share."""
+        return cls(size, device=device).share_memory_()
 
     def byteswap(self, dtype: DType) -> None:
         """Reverse the bytes of each element of type `dtype`, in place."""

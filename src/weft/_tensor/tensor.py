@@ -258,6 +258,12 @@ class Tensor(TensorBase):
         """Whether `retain_grad` was called."""
         return self._role is not None and self._role.hooks is not None and not self.is_leaf
 
+    @property
+    def _backward_hooks(self) -> dict[int, Callable[[Tensor], object]] | None:
+        """The hooks that `register_hook` has put on the gradient; libraries ask for them by this name."""
+        role = self._read().role
+        return None if role is None or not role.hooks else {k: f for k, f in role.hooks.items() if k != Role.KEEP}
+
     def register_hook(self, hook: Callable[[Tensor], object]) -> Handle:
         """Call `hook(grad)` when the gradient is complete; a result other than None replaces the gradient."""
         if not self.requires_grad:

@@ -13,6 +13,7 @@ __getattr__, __dir__ = _on_first_use(
         "multiprocessing": tuple(__all__),
         "weft.errors": ("ProcessException", "ProcessExitedException", "ProcessRaisedException"),
         "weft.multiprocessing._processes": ("ProcessContext", "SpawnContext", "spawn", "start_processes"),
+        "weft.multiprocessing._threads": ("_get_thread_name", "_set_thread_name"),
         "weft.multiprocessing._sharing": ("get_all_sharing_strategies", "get_sharing_strategy", "set_sharing_strategy"),
     },
 )

@@ -131,3 +131,8 @@ def test_none_is_collated_where_there_is_a_rule(monkeypatch):
 def test_a_batch_that_is_no_sequence_fails_by_itself():
     with pytest.raises(TypeError, match=r"^'generator' object is not subscriptable$"):
         data.default_collate(x for x in [None])
+
+
+def test_nested_tensors_are_refused():
+    with pytest.raises(RuntimeError, match="Batches of nested tensors are not currently supported by the default"):
+        data.default_collate([weft.nested.nested_tensor([weft.ones(2)])] * 2)

@@ -123,3 +123,14 @@ def test_padded_batches_keep_the_names_of_samples():
     samples[0] = samples[0].rename("width", "time")
     with pytest.raises(RuntimeError, match="names"):
         data.pad_to_buckets([4])(samples)
+
+
+def test_samples_of_a_batch_are_tensors_of_their_own():
+    whole = data.TensorDataset(weft.arange(6.0).reshape(3, 2), weft.arange(3))
+    (x, last), (y, first) = whole.__getitems__([-1, 0])
+    x.add_(1)
+    y.numpy()[0] = 7
+    assert (x.tolist(), last.item(), y.tolist(), first.item()) == ([5, 6], 2, [7, 1], 0)
+    assert whole[2][0].tolist() == [4, 5]
+    with pytest.raises(IndexError):
+        whole.__getitems__([0, 3])

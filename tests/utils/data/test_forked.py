@@ -186,3 +186,35 @@ def test_forks_out_of_a_process_that_computes_in_other_threads(forks, tier):
         check=False,
     )
     assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
+
+
+def test_libraries_find_processes_and_facts_of_workers_by_pytorchs_names():
+    class Facts(data.Dataset):
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            info = data.get_worker_info()
+            try:
+                info.seed = 3
+            except RuntimeError as error:
+                return str(error), repr(info).startswith(f"WorkerInfo(id={info.id}, num_workers=2, seed=")
+
+    batches = iter(data.DataLoader(Facts(), batch_size=None, num_workers=2))
+    processes = list(batches._workers)
+    assert list(batches) == [["Cannot assign attributes to WorkerInfo objects", True]] * 4
+    for process in processes:
+        process.join()
+        assert (process.is_alive(), process.exitcode) == (False, 0)
+    assert data.DataLoader([1])._auto_collation
+    assert not data.DataLoader([1], batch_size=None)._auto_collation
+
+
+def test_the_first_batch_does_not_start_xla():
+    program = """
+        import weft.utils.data as data, weft as torch
+        from weft._lazy.runtime import has_started
+        (batch,) = data.DataLoader([torch.ones(3)], batch_size=None, num_workers=1)
+        print((batch + 1).tolist(), has_started())
+    """
+    assert output(program) == ["[2.0, 2.0, 2.0] False"]

@@ -187,3 +187,19 @@ def _state_after(loader, count):
     for _ in range(count):
         next(batches)
     return loader.state_dict()
+
+
+def test_orders_are_drawn_when_the_first_index_is_asked_for():
+    weights = [0.1, 0.9, 0.4, 0.7, 3.0, 0.6]
+    for sampler in (
+        data.RandomSampler(range(10)),
+        data.RandomSampler(range(10), replacement=True),
+        data.WeightedRandomSampler(weights, 5),
+        data.SubsetRandomSampler(range(10)),
+    ):
+        passes = [iter(sampler), iter(sampler)]
+        orders = []
+        for one in passes:
+            weft.manual_seed(0)
+            orders.append(list(one))
+        assert orders[0] == orders[1]

@@ -70,7 +70,7 @@ def loader(asked, batch_size=None, **options):
 
 
 def pids_of(batches):
-    return [process.pid for process in batches._pool._processes]
+    return [process.pid for process in batches._workers]
 
 
 # --- batches ---

@@ -24,7 +24,7 @@ from weft._tensor.convert import from_host, from_numpy_array, tensor
 from weft._tensor.functions import composite
 from weft._tensor.scalar import fitting
 from weft._tensor.shared import move_to_segment, shared_by
-from weft._tensor.sharing import set_data
+from weft._tensor.sharing import of_class, set_data
 from weft._tensor.storage import TypedStorage, UntypedStorage, elements_of, memory_of, storage_class, storage_of
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor, wrap
@@ -46,9 +46,7 @@ def as_subclass(input: Tensor, cls: object) -> Tensor:
             "Creating a Tensor subclass from a class that does not inherit from Tensor is not possible. Make sure your "
             "class inherits from Tensor."
         )
-    view = op.alias(input)
-    view.__class__ = cls
-    return view
+    return of_class(cls, op.alias(input))
 
 
 @composite(public=NO_FUNCTION)

@@ -39,10 +39,10 @@ class DataLoader(Generic[T]):
     Values that are pending when the next batch is asked for are computed then, so that a loop without optimizer steps
     does not accumulate them. If `batch_size` is None, samples come one by one, without a batch dim.
 
-    Workers are started by `spawn` (`forkserver` is possible, too), so the dataset and the functions must be picklable,
-    and a script must protect what should run once by `if __name__ == "__main__":`. They compute on the CPU, and return
-    tensors and arrays in shared memory. Python's, NumPy's and this package's generators are seeded from `generator`,
-    differently in each worker and each pass. `pin_memory` and `pin_memory_device` have no effect.
+    Workers are forked on Linux. With `spawn` and `forkserver`, and elsewhere, the dataset and the functions must be
+    picklable, and a script must protect what should run once by `if __name__ == "__main__":`. Workers compute on the
+    CPU, and return tensors and arrays in shared memory. Python's, NumPy's and this package's generators are seeded
+    from `generator`, differently in each worker and each pass. `pin_memory` and `pin_memory_device` have no effect.
 
     An exception in a worker is raised here with the same type. `RuntimeError` if a worker dies, or if a batch takes
     longer than `timeout` seconds; `ValueError` and `TypeError` for options that contradict each other.
@@ -114,6 +114,11 @@ class DataLoader(Generic[T]):
     @multiprocessing_context.setter
     def multiprocessing_context(self, value: str | BaseContext | None) -> None:
         self._context = None if value is None else _context(value, self.num_workers)
+
+    @property
+    def _auto_collation(self) -> bool:
+        """Whether samples are put together to batches; libraries ask by this name."""
+        return self.batch_sampler is not None
 
     def __len__(self) -> int:
         if not self._iterable:

@@ -9,10 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import numpy as np
-
-from weft._tensor.convert import from_host
-from weft._tensor.dim_names import names_of, set_names
+from weft._tensor.convert import rows_of
+from weft._tensor.dim_names import names_of
 from weft._tensor.generator import Generator
 from weft._tensor.kind_names import kind_and_advice
 from weft._tensor.tensor import Tensor
@@ -62,14 +60,11 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
         return tuple(tensor[index] for tensor in self.tensors)
 
     def __getitems__(self, indices: Sequence[Index]) -> list[Sample]:
-        if any(tensor.device.type != "cpu" for tensor in self.tensors):
+        if any(tensor.device.type != "cpu" for tensor in self.tensors) or {*map(type, indices)} != {int}:
             return samples_at(self, indices)
-        # indexing without XLA: nothing is compiled
-        columns = [(tensor.detach()._host(), names_of(tensor)[1:]) for tensor in self.tensors]
-        return [
-            tuple(set_names(from_host(np.asarray(column[index])), names) for column, names in columns)
-            for index in indices
-        ]
+        # Indexing without XLA: nothing is compiled. The samples of a batch are parts of one array.
+        columns = [rows_of(t.detach()._host().take(indices, 0), t.dtype, names_of(t)[1:]) for t in self.tensors]
+        return list(zip(*columns, strict=True))
 
     def __len__(self) -> int:
         return len(self.tensors[0])

@@ -95,7 +95,8 @@ class SubsetRandomSampler(Sampler[int]):
         self.generator = generator
 
     def __iter__(self) -> Iterator[int]:
-        return (self.indices[at] for at in permutation(len(self.indices), self.generator))
+        for at in permutation(len(self.indices), self.generator):  # drawn when the first index is asked for
+            yield self.indices[at]
 
     def __len__(self) -> int:
         return len(self.indices)

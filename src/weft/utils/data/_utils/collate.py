@@ -16,7 +16,7 @@ from weft._tensor.convert import as_tensor, from_host, tensor
 from weft._tensor.dim_names import names_of, set_names
 from weft._tensor.kind_names import advice
 from weft._tensor.tensor import Tensor
-from weft.errors import ArgumentError, DTypeError, ShapeError
+from weft.errors import ArgumentError, DTypeError, ShapeError, UnsupportedCallError
 from weft.utils.data._utils.info import get_worker_info
 
 if TYPE_CHECKING:
@@ -136,6 +136,11 @@ def _like_sequence(sample: Sample, entries: list[Batch]) -> Batch:
 def _collate_tensors(batch: Batch, *, collate_fn_map: CollateMap | None = None) -> Tensor:
     """Stack tensors. This is recorded, so that it joins the step's program; in a worker, it is copied without XLA."""
     del collate_fn_map
+    if any(sample.is_nested for sample in batch):
+        raise UnsupportedCallError(
+            "Batches of nested tensors are not currently supported by the default collate_fn; please provide a custom "
+            "collate_fn to handle them appropriately."
+        )
     names = names_of(batch[0])
     if get_worker_info() is None or any(names_of(sample) != names for sample in batch):
         return op.stack(list(batch), 0)
@@ -194,7 +199,7 @@ default_collate_fn_map: dict[Any, Callable[..., Any]] = {
 
 def default_convert(data: PyTree) -> PyTree:
     """Arrays as tensors, also within mappings and sequences. This converts samples that are not batched."""
-    return by_leaf(data, _converted)
+    return data if isinstance(data, Tensor) else by_leaf(data, _converted)  # which costs less than to see it is a leaf
 
 
 def _converted(leaf: Sample) -> PyTree:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
+
+from weft.errors import SettingError
 
 
-@dataclass(frozen=True, slots=True)
 class WorkerInfo:
     """A worker of a loader: its number, the number of workers, the seed of this pass, and its copy of the dataset."""
 
@@ -14,6 +14,15 @@ class WorkerInfo:
     num_workers: int
     seed: int
     dataset: Any
+
+    def __init__(self, **facts: Any) -> None:
+        vars(self).update(facts)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise SettingError("Cannot assign attributes to WorkerInfo objects")
+
+    def __repr__(self) -> str:
+        return f"WorkerInfo({', '.join([f'{name}={value}' for name, value in vars(self).items()])})"
 
 
 class _CurrentWorker:

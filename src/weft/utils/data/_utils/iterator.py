@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
 
 from weft._base.activity import DATA, process, waiting
@@ -41,7 +42,7 @@ class LoaderIterator(Iterator[Any]):
 
     def _begin(self, loader: AnyLoader) -> None:
         self._dataset = loader.dataset
-        self._workers: int = loader.num_workers
+        self._worker_count: int = loader.num_workers
         self._sampler = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
         self._position = loader._next_position()
         self._batch_counts = samples_in_batch(loader)
@@ -77,7 +78,7 @@ class LoaderIterator(Iterator[Any]):
             f"Length of IterableDataset {self._dataset} was reported to be {self._reported_length}"
             f"(when accessing len(dataloader)), but {self._yielded} samples have been fetched. "
         )
-        if self._workers:
+        if self._worker_count:
             text += (
                 "For multiprocessing data-loading, this could be caused by not properly configuring the "
                 "IterableDataset replica at each worker: see weft.utils.data.get_worker_info."
@@ -155,12 +156,17 @@ class WorkerIterator(LoaderIterator):
         self._in_order: bool = loader.in_order
         self._persistent: bool = loader.persistent_workers
         self._round_robin = 0
-        self._active = [True] * self._workers
+        self._active = [True] * self._worker_count
 
     @property
     def closed(self) -> bool:
         """Whether the workers have been ended."""
         return self._pool.closed
+
+    @property
+    def _workers(self) -> Sequence[BaseProcess]:
+        """The processes; libraries ask for them by this name."""
+        return self._pool.processes
 
     def _shutdown_workers(self) -> None:
         """End the workers; libraries call it by this name."""

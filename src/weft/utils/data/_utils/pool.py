@@ -42,14 +42,17 @@ _pools: WeakSet[WorkerPool] = WeakSet()
 
 
 class WorkerPool:
-    """The workers of one loader. `segments[worker][slot]` is the memory for the result of a task."""
+    """The workers of one loader. `segments[worker][slot]` is the memory for the result of a task.
+
+    processes  in the order of their numbers; also after their end
+    """
 
     def __init__(
         self, content: tuple[Source, object], workers: int, slots: int, base_seed: int, context: BaseContext
     ) -> None:
         self._owner = os.getpid()
         self._links: list[Connection] = []
-        self._processes: list[Any] = []
+        self.processes: list[Any] = []
         self._started: set[int] = set()
         self._segments = [[SharedSegment() for _ in range(slots)] for _ in range(workers)]
         self.closed = False
@@ -81,12 +84,12 @@ class WorkerPool:
         process = context.Process(target=target, args=args, daemon=True)
         with _worker_environment(_ENVIRONMENT | (_QUIET if worker else {})), main_if_importable(), theirs:
             process.start()
-        self._processes.append(process)
+        self.processes.append(process)
 
     @property
     def started(self) -> bool:
         """Whether all workers have reported that they are ready."""
-        return len(self._started) == len(self._processes)
+        return len(self._started) == len(self.processes)
 
     def send(self, worker: int, message: object) -> None:
         """Send a task, or the base seed of a new pass, to a worker."""
@@ -101,7 +104,7 @@ class WorkerPool:
         As soon as a worker has died, this kills all others and raises `RuntimeError`.
         """
         messages = []
-        sentinels = {process.sentinel: worker for worker, process in enumerate(self._processes)}
+        sentinels = {process.sentinel: worker for worker, process in enumerate(self.processes)}
         ready = wait([*self._links, *sentinels], timeout)
         # Messages first: a worker that has sent its error and ended is told by that error, and not by its end.
         for worker, link in enumerate(self._links):
@@ -121,7 +124,7 @@ class WorkerPool:
         return read(self._segments[worker][slot], sizes, copy=copy, release=release)
 
     def _fail(self, worker: int) -> None:
-        process = self._processes[worker]
+        process = self.processes[worker]
         process.join(_GRACE_SECONDS)
         text = _how_it_ended(process.pid, process.exitcode, self._forks or worker in self._started)
         self.close(grace=0)
@@ -138,13 +141,12 @@ class WorkerPool:
         for link in self._links:
             link.close()
         deadline = time.monotonic() + grace
-        for worker, process in enumerate(self._processes):
+        for worker, process in enumerate(self.processes):
             if worker in self._started:
                 process.join(max(0.0, deadline - time.monotonic()))
             process.kill()  # does nothing if it has ended
-        for process in self._processes:
+        for process in self.processes:
             process.join()
-            process.close()
         for segment in (segment for own in self._segments for segment in own):
             segment.close()
 

@@ -16,16 +16,13 @@ from itertools import accumulate
 from multiprocessing.reduction import DupFd, ForkingPickler
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 
-from weft._base.device import CPU
 from weft._base.dtype import DType
 from weft._base.types import PyTree, SavedState
 from weft._comm.shared_memory.loans import on_loan
 from weft._lazy.aligned import ALIGNMENT, room
 from weft._lazy.aval import aval_of
-from weft._lazy.runtime import jax_device
 from weft._lazy.sites import noted
 from weft._lazy.value import Value
 from weft._tensor.copying import extras_of, handle_on, owner_that_saves, set_extras
@@ -118,10 +115,9 @@ def _tensor_over(
     requires_grad: bool,
     extras: SavedState,
 ) -> Tensor:
-    """A CPU tensor over memory that does not change."""
+    """A CPU tensor over memory that does not change. XLA, which takes long to start, gets it where it computes."""
     array = np.ndarray(shape, dtype.numpy, buffer=elements)
-    held = jax.device_put(array, jax_device(CPU))
-    handle = handle_on(kind, wrap(noted(Value(aval_of(shape, dtype), held, owner=array))), requires_grad)
+    handle = handle_on(kind, wrap(noted(Value(aval_of(shape, dtype), array, owner=array))), requires_grad)
     set_extras(handle, extras)
     return handle
 

@@ -159,7 +159,7 @@ class _BatchWriter:
         if self._source is None:
             return
         seed = _seed_everything(base_seed, self._worker)
-        set_worker_info(WorkerInfo(self._worker, self._workers, seed, self._source.dataset))
+        set_worker_info(WorkerInfo(id=self._worker, num_workers=self._workers, seed=seed, dataset=self._source.dataset))
         self._fetch = None
 
     def write(self, index: Index, segment: SharedSegment) -> tuple[TaskOutcome, list[int]]:
