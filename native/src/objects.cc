@@ -46,14 +46,28 @@ bool bind_one(const char* name, PyObject* value) {
     SignatureClass& c = o.signature;
     return find_all(c.type, value, c.outputs, c.requirement, c.main, c.execution);
   }
-  if (is("Aval")) return find_all(o.aval.type, value, o.aval.inference, o.aval.owner, o.aval.weak, o.aval.device);
-  if (is("Call")) return find_all(o.call.type, value, o.call.signatures);
+  if (is("Aval"))
+    return find_all(o.aval.type, value, o.aval.inference, o.aval.owner, o.aval.weak, o.aval.device, o.aval.external,
+                    o.aval.size);
+  if (is("Call")) {
+    CallClass& c = o.call;
+    return find_all(c.type, value, c.signatures, c.derives, c.by_layout, c.write);
+  }
   if (is("Ambient")) {
     AmbientClass& c = o.ambient;
-    return find_all(c.type, value, c.pending, c.grad, c.simple, c.capture);
+    return find_all(c.type, value, c.pending, c.grad, c.simple, c.capture, c.context);
   }
-  if (is("Pending")) return find_all(o.pending.type, value, o.pending.limit);
+  if (is("Pending")) return find_all(o.pending.type, value, o.pending.limit, o.pending.room);
   if (is("Tensor")) return find_all(o.tensor.type, value, o.tensor.value, o.tensor.facts);
+  if (is("Facts")) {
+    FactsClass& c = o.facts;
+    return find_all(c.type, value, c.address, c.alias, c.overwritten, c.resized, c.role, c.storage, c.views, c.writes);
+  }
+  if (is("Alias")) {
+    AliasClass& c = o.alias;
+    return find_all(c.type, value, c.base, c.steps, c.tracked, c.hidden, c.place, c.layout);
+  }
+  if (is("Execution")) return find_all(o.execution.type, value, o.execution.host);
   if (is("Doubt")) return find_all(o.doubt.type, value, o.doubt.check);
   if (is("RecordedCheck")) return find_all(o.check.type, value, o.check.passed, o.check.code);
   if (is("Program")) return find_all(o.program.type, value, o.program.spent, o.program.runs);
@@ -64,6 +78,7 @@ bool bind_one(const char* name, PyObject* value) {
   if (is("Leaf")) return find_all(o.leaf, value);
   if (is("Interior")) return find_all(o.interior, value);
   if (is("Freed")) return find_all(o.freed, value);
+  if (is("Size")) return find_all(o.size, value);
   if (is("ndarray")) return find_all(o.ndarray, value);
   if (is("Parameter")) return find_all(o.parameter, value);
   if (is("Shared")) return find_all(o.shared, value);
@@ -93,6 +108,10 @@ bool bind_one(const char* name, PyObject* value) {
       {"finish", &o.finish},
       {"tuple_of", &o.tuple_of},
       {"wrap", &o.wrap},
+      {"copied", &o.copied},
+      {"step_call", &o.step_call},
+      {"finish_view", &o.finish_view},
+      {"slice_at", &o.slice_at},
   };
   for (const auto& [other, place] : constants) {
     if (is(other)) {

@@ -57,19 +57,19 @@ struct SignatureClass {
 };
 struct AvalClass {
   PyTypeObject* type = nullptr;
-  Slot inference{"inference"}, owner{"owner"}, weak{"weak"}, device{"device"};
+  Slot inference{"inference"}, owner{"owner"}, weak{"weak"}, device{"device"}, external{"external"}, size{"size"};
 };
 struct CallClass {
   PyTypeObject* type = nullptr;
-  Slot signatures{"signatures"};
+  Slot signatures{"signatures"}, derives{"derives"}, by_layout{"by_layout"}, write{"write"};
 };
 struct AmbientClass {
   PyTypeObject* type = nullptr;
-  Slot pending{"pending"}, grad{"grad"}, simple{"simple"}, capture{"capture"};
+  Slot pending{"pending"}, grad{"grad"}, simple{"simple"}, capture{"capture"}, context{"context"};
 };
 struct PendingClass {
   PyTypeObject* type = nullptr;
-  Slot limit{"limit"};
+  Slot limit{"limit"}, room{"room"};
 };
 struct DoubtClass {
   PyTypeObject* type = nullptr;
@@ -92,6 +92,19 @@ struct TensorClass {
   PyTypeObject* type = nullptr;
   Slot value{"_value"}, facts{"_facts"};
 };
+struct FactsClass {
+  PyTypeObject* type = nullptr;
+  Slot address{"address"}, alias{"alias"}, overwritten{"overwritten"}, resized{"resized"}, role{"role"},
+      storage{"storage"}, views{"views"}, writes{"writes"};
+};
+struct AliasClass {
+  PyTypeObject* type = nullptr;
+  Slot base{"base"}, steps{"steps"}, tracked{"tracked"}, hidden{"hidden"}, place{"place"}, layout{"layout"};
+};
+struct ExecutionClass {
+  PyTypeObject* type = nullptr;
+  Slot host{"host"};
+};
 
 // What `bind` has been told. Constants are kept for ever, as the modules that define them are.
 struct Objects {
@@ -107,12 +120,16 @@ struct Objects {
   ProgramClass program;
   ExecutedClass executed;
   TensorClass tensor;
+  FactsClass facts;
+  AliasClass alias;
+  ExecutionClass execution;
   PyTypeObject* parameter = nullptr;
   PyTypeObject* shared = nullptr;
   PyTypeObject* interior = nullptr;
   PyTypeObject* freed = nullptr;
   PyTypeObject* leaf = nullptr;
   PyTypeObject* ndarray = nullptr;
+  PyTypeObject* size = nullptr;
   PyObject* not_computed = nullptr;  // `PENDING`
   PyObject* no_facts = nullptr;
   PyObject* interior_role = nullptr;  // `INTERIOR`
@@ -140,12 +157,18 @@ struct Objects {
   PyObject* finish = nullptr;
   PyObject* wrap = nullptr;
   PyObject* tuple_of = nullptr;
+  PyObject* copied = nullptr;     // (type of a storage, calls of a path) -> whether the last call's result is a copy
+  PyObject* step_call = nullptr;  // (row, static numbers) -> `Call`
+  PyObject* finish_view = nullptr;
+  PyObject* slice_at = nullptr;
 };
 extern Objects objects;
 
 PyObject* bind(PyObject* module, PyObject* args, PyObject* kwargs);
 
 bool init_recorder(PyObject* module);
+bool init_views(PyObject* module);
+bool init_parts(PyObject* module);
 bool init_flush(PyObject* module);
 bool init_backward(PyObject* module);
 

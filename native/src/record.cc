@@ -8,14 +8,15 @@
 #include "record.h"
 
 namespace weft {
-namespace {
 
-PyObject* minus_one;
-PyObject* zero;
-long long recordings = 0;
+static PyObject* minus_one;
+static PyObject* zero;
+static long long recordings = 0;
+
+long long next_time() { return ++recordings; }
 
 // The ambient state of this thread or task, if there is one that may be read; else null, and no error.
-Ref readable_state() {
+static Ref readable_state() {
   PyObject* state = nullptr;
   if (PyContextVar_Get(objects.context, nullptr, &state) < 0) PyErr_Clear();
   Ref result(state);
@@ -23,13 +24,11 @@ Ref readable_state() {
   return state && Py_TYPE(state) == objects.ambient.type ? std::move(result) : Ref();
 }
 
-// The same, if recording in it does nothing but record.
 Ref simple_state() {
   Ref state = readable_state();
   return state && objects.ambient.simple.is(state.get(), Py_True) ? std::move(state) : Ref();
 }
 
-// The value of a plain tensor, borrowed; null, without an error, for what else it may be: a view to be read anew, too.
 PyObject* value_of(PyObject* x) {
   const PyTypeObject* type = Py_TYPE(x);
   if (type != objects.tensor.type && type != objects.parameter) return nullptr;
@@ -54,7 +53,6 @@ Ref new_value(PyObject* origin, PyObject* inputs, PyObject* aval, PyObject* cont
   return number ? std::move(value) : Ref();
 }
 
-// A leaf for a Python number of an exact type that fits its element type; null, without an error, for anything else.
 Ref number(PyObject* x) {
   if (!PyFloat_CheckExact(x) && !PyLong_CheckExact(x) && !PyBool_Check(x) && !PyComplex_CheckExact(x)) return Ref();
   if (PyLong_CheckExact(x)) {
@@ -70,7 +68,7 @@ Ref number(PyObject* x) {
 }
 
 // Whether gradients flow through an application to one of these inputs.
-bool has_role(PyObject* inputs) {
+static bool has_role(PyObject* inputs) {
   for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(inputs); ++at) {
     if (!objects.value.role.is(PyTuple_GET_ITEM(inputs, at), Py_None)) return true;
   }
@@ -78,7 +76,7 @@ bool has_role(PyObject* inputs) {
 }
 
 // Whether one of these was made in inference mode.
-bool is_any_marked(PyObject* inputs) {
+static bool is_any_marked(PyObject* inputs) {
   for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(inputs); ++at) {
     if (objects.aval.inference.is(objects.value.aval.get(PyTuple_GET_ITEM(inputs, at)), Py_True)) return true;
   }
@@ -86,7 +84,7 @@ bool is_any_marked(PyObject* inputs) {
 }
 
 // Append a new value of an output to the list of pending values.
-Ref append(PyObject* output, PyObject* inputs, bool taped, PyObject* pending) {
+static Ref append(PyObject* output, PyObject* inputs, bool taped, PyObject* pending) {
   const OutputClass& o = objects.output;
   PyObject* role = taped ? o.taped.get(output) : Py_None;
   Ref value = new_value(output, inputs, o.aval.get(output), objects.not_computed, role, ++recordings);
@@ -95,26 +93,25 @@ Ref append(PyObject* output, PyObject* inputs, bool taped, PyObject* pending) {
 }
 
 // Make room in the list of pending values, or show what it holds, if it is longer than its limit.
-bool keep_limit(PyObject* pending) {
+static bool keep_limit(PyObject* pending) {
   PyObject* limit = objects.pending.limit.get(pending);
   if (PyList_GET_SIZE(pending) <= PyLong_AsSsize_t(limit)) return !PyErr_Occurred();
   return static_cast<bool>(Ref(PyObject_CallOneArg(objects.at_limit, pending)));
 }
 
 // Whether an application of a signature is recorded by appending its outputs, and nothing else.
-bool is_simple(PyObject* signature, PyObject* inputs, bool grad) {
+static bool is_simple(PyObject* signature, PyObject* inputs, bool grad) {
   if (!objects.signature.requirement.is(signature, Py_None)) return false;
   return !grad || !is_any_marked(inputs);
 }
 
-// `recorded_outputs`, and then a look at the limit of the list.
 Ref record_outputs(PyObject* signature, PyObject* inputs, PyObject* state) {
   Ref values = recorded_outputs(signature, inputs, state);
   return values && keep_limit(objects.ambient.pending.get(state)) ? std::move(values) : Ref();
 }
 
 // The signature of a call on inputs of these types, borrowed; null, without an error, if it is not known.
-PyObject* signature_of(PyObject* call, PyObject* inputs) {
+static PyObject* signature_of(PyObject* call, PyObject* inputs) {
   const Py_ssize_t count = PyTuple_GET_SIZE(inputs);
   Ref avals(PyTuple_New(count));
   if (!avals) {
@@ -127,7 +124,6 @@ PyObject* signature_of(PyObject* call, PyObject* inputs) {
   return PyDict_GetItem(objects.call.signatures.get(call), avals.get());
 }
 
-// The values of a call on plain values, in a simple state; null, without an error, if it needs its twin.
 Ref try_apply(PyObject* call, PyObject* inputs) {
   Ref state = simple_state();
   if (!state) return Ref();
@@ -136,7 +132,6 @@ Ref try_apply(PyObject* call, PyObject* inputs) {
   return record_outputs(signature.get(), inputs, state.get());
 }
 
-// A new tensor with a value.
 PyObject* wrapped(PyObject* value) {
   if (!objects.aval.owner.is(objects.value.aval.get(value), Py_None)) return PyObject_CallOneArg(objects.wrap, value);
   const TensorClass& c = objects.tensor;
@@ -146,6 +141,8 @@ PyObject* wrapped(PyObject* value) {
   c.value.init(tensor, value);
   return tensor;
 }
+
+namespace {
 
 // --- functions of the module --------------------------------------------------------------------------------------
 

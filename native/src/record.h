@@ -5,6 +5,30 @@
 
 namespace weft {
 
+// The ambient state, if recording in it does nothing but record; else null, and no error.
+Ref simple_state();
+
+// The value of a plain tensor, borrowed; null, without an error, for what else it may be: a view to be read anew, too.
+PyObject* value_of(PyObject* x);
+
+// A new value with these slots; `time` is the number of its recording, or 0 for a number.
+Ref new_value(PyObject* origin, PyObject* inputs, PyObject* aval, PyObject* content, PyObject* role, long long time);
+
+// The number of the next recording.
+long long next_time();
+
+// A leaf for a Python number of an exact type that fits its element type; null, without an error, for anything else.
+Ref number(PyObject* x);
+
+// `recorded_outputs`, and then a look at the limit of the list.
+Ref record_outputs(PyObject* signature, PyObject* inputs, PyObject* state);
+
+// The values of a call on plain values, in a simple state; null, without an error, if it needs its twin.
+Ref try_apply(PyObject* call, PyObject* inputs);
+
+// A new tensor with a value.
+PyObject* wrapped(PyObject* value);
+
 // The values of the main outputs of an application, a tuple, appended to the list of pending values, whose limit is not
 // looked at. Null with an exception.
 Ref recorded_outputs(PyObject* signature, PyObject* inputs, PyObject* state);

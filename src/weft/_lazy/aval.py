@@ -8,7 +8,7 @@ from typing import Any
 
 from weft._base.device import CPU, META, device
 from weft._base.dtype import DType
-from weft._base.size import size_of
+from weft._base.size import Size, size_of
 from weft._base.types import Arg
 from weft._lazy.native import native
 from weft._lazy.owner import Distributed, Owner
@@ -70,7 +70,7 @@ class Aval:
 
 
 if native is not None:
-    native.bind(Aval=Aval)
+    native.bind(Aval=Aval, Size=Size)
 
 # no cell: a cache, keyed by all that its entries depend on
 _devices = {CPU: CPU, META: META}

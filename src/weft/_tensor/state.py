@@ -36,14 +36,16 @@ class Facts:
     resized      whether this is all of a storage that was resized, in one dim; no user holds it
     """
 
-    alias: object = None
-    views: list[weakref.ref[TensorBase]] | None = None
-    role: Leaf | None = None
-    writes: int = 0
-    overwritten: int = 0
-    address: Memory | None = None
-    storage: weakref.ref[object] | None = None
-    resized: bool = False
+    __slots__ = ("address", "alias", "overwritten", "resized", "role", "storage", "views", "writes")
+
+    def __init__(self) -> None:
+        self.alias: object = None
+        self.views: list[weakref.ref[TensorBase]] | None = None
+        self.role: Leaf | None = None
+        self.writes = self.overwritten = 0
+        self.address: Memory | None = None
+        self.storage: weakref.ref[object] | None = None
+        self.resized = False
 
 
 NO_FACTS = Facts()

@@ -15,6 +15,7 @@ from weft._base.types import Arg
 from weft._dispatch import apply
 from weft._lazy.call import ONE
 from weft._lazy.infer import call_of, signature_of
+from weft._lazy.native import native
 from weft._tensor.alias import owner_of, spreads
 from weft._tensor.codegen import op
 from weft._tensor.convert import from_host, moved, tensor
@@ -22,7 +23,7 @@ from weft._tensor.dim_names import label_of, names_of, set_names
 from weft._tensor.indexing import IndexPlan, normalise_index
 from weft._tensor.kind_names import advice, kind_of
 from weft._tensor.overriding import dispatched, require_not_overridden
-from weft._tensor.pieces import first_slice_at
+from weft._tensor.pieces import slice_at
 from weft._tensor.scalar import fitting, number
 from weft._tensor.tensor import Tensor, placed_with
 from weft._tensor.view import check_overlap, check_writable, put, write, written
@@ -90,10 +91,14 @@ _DATA: tuple[type, ...] = (np.ndarray, list, tuple)
 def getitem(x: Tensor, index: object) -> Tensor:
     """`x[index]`: a view for ints, slices, `...` and None; a new tensor if the index has tensors or lists."""
     try:
+        if native is not None:
+            view = native.getitem(x, index)
+            if view is not None:
+                return view
         if type(index) is int:  # the most common case; the plan refuses indices out of range
             sizes = x._read().aval.size
             if sizes and -sizes[0] <= index < sizes[0]:
-                return first_slice_at(x, index % sizes[0])
+                return slice_at(x, 0, index % sizes[0])
         plan = _plan(x, index)
         view = _walked(x, plan)
         if plan.indices:

@@ -35,7 +35,7 @@ from weft._tensor.dim_names import position, set_names
 from weft._tensor.external import array_over
 from weft._tensor.kind_names import advice, kind_and_advice, kind_of
 from weft._tensor.overriding import become_overriding, dispatched, require_not_overridden
-from weft._tensor.state import NO_FACTS
+from weft._tensor.state import NO_FACTS, Facts
 from weft._tensor.view import own
 from weft.errors import (
     ArgumentError,
@@ -485,5 +485,5 @@ def _operand(x: Arg, *, name: str = "", op: str = "") -> Value:
 wrap, operand = _wrap, _operand
 """`_wrap` and `_operand`, or their twins in the extension."""
 if native is not None:
-    native.bind(Tensor=Tensor, NO_FACTS=NO_FACTS, wrap=_wrap, operand=_operand)
+    native.bind(Tensor=Tensor, Facts=Facts, NO_FACTS=NO_FACTS, wrap=_wrap, operand=_operand)
     wrap, operand = native.wrap, native.operand

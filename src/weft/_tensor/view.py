@@ -45,7 +45,7 @@ def make_view(result: T, source: TensorBase, call: Call, others: tuple[Value, ..
     _copy_inference_mark(value, source._read())
     alias = source._alias
     step = (call, others)
-    if not (ambient().grad and call.op.derivative.exists):
+    if not (ambient().grad and call.derives):
         attach(result, Alias(owner_of(source), (*path_of(source), step), False))
     elif alias is None or not alias.tracked:
         attach(result, Alias(source, (step,), True))

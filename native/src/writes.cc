@@ -1,0 +1,254 @@
+// Writes: twins of `write` and `replace_value` (`weft/_tensor/view.py`), of the end of in-place forms
+// (`weft/_tensor/inplace.py`), and of `_assigned` (`weft/_tensor/subscript.py`).
+//
+// They take values of exactly the type of what is written to. Whatever is recorded here before it turns out that Python
+// has to do the write is used by nobody.
+
+#include <cmath>
+
+#include "views.h"
+
+namespace weft {
+namespace {
+
+// The ambient state, if recording does nothing but record, and no function is transformed that must not write.
+Ref writing_state() {
+  Ref state = simple_state();
+  return state && objects.ambient.context.is(state.get(), objects.no_context) ? state : Ref();
+}
+
+PyObject* facts_of(PyObject* tensor) { return objects.tensor.facts.get(tensor); }
+PyObject* role_of(const Ref& value) { return objects.value.role.get(value.get()); }
+
+// `mark_views_stale`
+bool mark_views_stale(PyObject* base) {
+  const FactsClass& f = objects.facts;
+  Ref views = Ref::to(f.views.get(facts_of(base)));
+  for (Py_ssize_t at = 0; views.get() != Py_None && at < PyList_GET_SIZE(views.get()); ++at) {
+    Ref view = Ref::to(PyWeakref_GetObject(PyList_GET_ITEM(views.get(), at)));
+    PyObject* value = view.get() == Py_None ? nullptr : objects.tensor.value.get(view.get());
+    if (!value || value == Py_None) continue;
+    PyObject* alias = f.alias.get(facts_of(view.get()));
+    if (alias == Py_None || !objects.alias.base.is(alias, base)) continue;
+    const bool has_place = objects.alias.tracked.is(alias, Py_True) || !objects.alias.place.is(alias, Py_None);
+    if (objects.aval.external.is(objects.value.aval.get(value), Py_True) ||
+        !f.role.is(facts_of(view.get()), Py_None) || !(has_place || objects.value.role.is(value, Py_None))) {
+      return static_cast<bool>(Ref(PyObject_CallOneArg(objects.mark_views_stale, base)));
+    }
+    objects.tensor.value.set(view.get(), Py_None);
+    if (!f.views.is(facts_of(view.get()), Py_None) && !mark_views_stale(view.get())) return false;
+  }
+  return true;
+}
+
+// `set_value`, for contents that are not external.
+bool set_value(PyObject* base, const Ref& old, PyObject* value) {
+  const FactsClass& f = objects.facts;
+  PyObject* facts = own_facts(base);
+  if (!facts) return false;
+  if (!objects.value.content.is(old.get(), objects.not_computed)) {
+    f.overwritten.set(facts, objects.value.time.get(old.get()));
+  }
+  Ref writes(PyLong_FromLongLong(PyLong_AsLongLong(f.writes.get(facts)) + 1));
+  if (!writes) return false;
+  f.writes.set(facts, writes.get());
+  objects.tensor.value.set(base, value);
+  return mark_views_stale(base);
+}
+
+// `put`, for a tensor that owns its storage. False if Python has to do it, or with an exception.
+bool put(const Source& base, PyObject* value, bool grad) {
+  PyObject* role = role_of(base.value);
+  if (grad && !objects.facts.role.is(facts_of(base.tensor), Py_None)) return false;  // its gradient may be retained
+  if (role != Py_None) {
+    const bool is_leaf = Py_TYPE(role) == objects.leaf;
+    // A leaf's place in the graph is kept outside of it, and in grad mode what is inside replaces what was inside.
+    if (grad ? is_leaf || objects.value.role.is(value, Py_None) : !is_leaf) return false;
+    if (!grad) objects.value.role.set(value, role);
+  }
+  return set_value(base.tensor, base.value, value);
+}
+
+// `written`, where the signatures are known: null if one is not, or with an exception.
+Ref written(PyObject* steps, const Ref& base, const Ref& value) {
+  const Py_ssize_t count = PyTuple_GET_SIZE(steps);
+  Ref chain(PyTuple_New(count));
+  Ref here = base;
+  const auto applied = [](PyObject* call, PyObject* first, PyObject* second, PyObject* others) {
+    const Py_ssize_t leading = second ? 2 : 1, rest = PyTuple_GET_SIZE(others);
+    Ref inputs(PyTuple_New(leading + rest));
+    if (!inputs) return Ref();
+    PyTuple_SET_ITEM(inputs.get(), 0, Py_NewRef(first));
+    if (second) PyTuple_SET_ITEM(inputs.get(), 1, Py_NewRef(second));
+    for (Py_ssize_t at = 0; at < rest; ++at) {
+      PyTuple_SET_ITEM(inputs.get(), leading + at, Py_NewRef(PyTuple_GET_ITEM(others, at)));
+    }
+    Ref values = try_apply(call, inputs.get());
+    return values ? Ref::to(PyTuple_GET_ITEM(values.get(), 0)) : Ref();
+  };
+  for (Py_ssize_t at = 0; chain && at < count; ++at) {
+    PyTuple_SET_ITEM(chain.get(), at, Py_NewRef(here.get()));
+    PyObject* step = PyTuple_GET_ITEM(steps, at);
+    if (at + 1 < count) here = applied(PyTuple_GET_ITEM(step, 0), here.get(), nullptr, PyTuple_GET_ITEM(step, 1));
+    if (!here) return Ref();
+  }
+  Ref result = chain ? value : Ref();
+  for (Py_ssize_t at = count; result && at--;) {
+    PyObject* step = PyTuple_GET_ITEM(steps, at);
+    PyObject* call = objects.call.write.get(PyTuple_GET_ITEM(step, 0));
+    if (call == Py_None) return Ref();
+    result = applied(call, PyTuple_GET_ITEM(chain.get(), at), result.get(), PyTuple_GET_ITEM(step, 1));
+  }
+  return result;
+}
+
+// Whether no step shows an element in several places.
+bool is_one_to_one(PyObject* steps) {
+  for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(steps); ++at) {
+    PyObject* call = PyTuple_GET_ITEM(PyTuple_GET_ITEM(steps, at), 0);
+    if (objects.call.spreads.is(call, Py_True)) return false;
+  }
+  return true;
+}
+
+// `write` for a view of a tensor that owns its storage. False if Python has to do it, or with an exception.
+bool write_view(const Source& target, const Ref& value, bool grad) {
+  Ref alias = target.alias;
+  Source base;
+  if (!objects.alias.base.is(alias.get(), target.owner.get()) || !base.find(target.owner.get())) return false;
+  const bool is_tracked = objects.alias.tracked.is(alias.get(), Py_True);
+  const bool is_outside = role_of(value) == Py_None && role_of(target.value) == Py_None;
+  if (!(is_outside && role_of(base.value) == Py_None)) {
+    // What has a place of its own keeps it, and a leaf is not written to.
+    if (!is_tracked || !grad || Py_TYPE(role_of(target.value)) == objects.leaf) return false;
+    if (Py_TYPE(role_of(base.value)) == objects.leaf) return false;
+  }
+  Ref steps = Ref::to(objects.alias.steps.get(alias.get()));
+  if (!PyTuple_GET_SIZE(steps.get()) || !is_one_to_one(steps.get())) return false;
+  Ref new_base = written(steps.get(), base.value, value);
+  if (!new_base || !put(base, new_base.get(), grad)) return false;
+  if (is_outside) objects.tensor.value.set(target.tensor, value.get());  // else its place follows from that of the base
+  return true;
+}
+
+// Write a value of the same type. False if Python has to do it, or with an exception.
+bool write_to(PyObject* tensor, PyObject* new_value) {
+  Source target;
+  if (Py_TYPE(new_value) != objects.value.type || !target.find(tensor)) return false;
+  if (objects.value.aval.get(new_value) != target.aval()) return false;
+  const Ref state = writing_state();
+  if (!state) return false;
+  const bool grad = objects.ambient.grad.is(state.get(), Py_True);
+  const Ref value = Ref::to(new_value);
+  return target.is_view() ? write_view(target, value, grad) : put(target, new_value, grad);
+}
+
+// --- parts --------------------------------------------------------------------------------------------------------
+
+// A value of a part's type that has this number everywhere; null if Python has to make it, or with an exception.
+Ref filled(PyObject* aval, PyObject* x) {
+  PyObject* fill = PyDict_GetItemWithError(objects.fills, aval);  // (call, least, most, whether it takes fractions)
+  Ref operand = fill ? number(x) : Ref();
+  if (!operand || PyComplex_CheckExact(x)) return Ref();
+  const double size = PyFloat_AsDouble(x), exact = 9007199254740992;  // 2 ** 53
+  if (size == -1 && PyErr_Occurred()) return Ref();
+  if (PyFloat_CheckExact(x)) {
+    if (PyTuple_GET_ITEM(fill, 3) != Py_True) return Ref();
+  } else if (std::fabs(size) > exact) {
+    return Ref();
+  }
+  const double least = PyFloat_AS_DOUBLE(PyTuple_GET_ITEM(fill, 1)), most = PyFloat_AS_DOUBLE(PyTuple_GET_ITEM(fill, 2));
+  if (std::isfinite(size) && !(least <= size && size <= most)) return Ref();
+  Ref inputs(PyTuple_Pack(1, operand.get()));
+  Ref values = inputs ? try_apply(PyTuple_GET_ITEM(fill, 0), inputs.get()) : Ref();
+  return values ? Ref::to(PyTuple_GET_ITEM(values.get(), 0)) : Ref();
+}
+
+// Write to the part of a tensor at an index. False if Python has to do it, or with an exception.
+bool assign(PyObject* x, PyObject* index, PyObject* values) {
+  Source target, base;
+  const Ref state = writing_state();
+  if (!state || !target.find(x)) return false;
+  Ref path = target.is_view() ? Ref::to(objects.alias.steps.get(target.alias.get())) : Ref::to(objects.empty);
+  if (target.is_view() && !objects.alias.base.is(target.alias.get(), target.owner.get())) return false;
+  if (!base.find(target.owner.get()) || role_of(base.value) != Py_None || !is_one_to_one(path.get())) return false;
+  if (!objects.aval.names.is(base.aval(), Py_None)) return false;
+  Steps steps;
+  if (!steps_of(target, index, steps)) return false;
+  PyObject* aval = type_after(target, steps);
+  if (!aval) return false;
+  Ref value;
+  Source source;
+  if (source.find(values)) {
+    if (source.aval() != aval || role_of(source.value) != Py_None || source.owner.get() == target.owner.get()) {
+      return false;
+    }
+    value = source.value;
+  } else {
+    value = filled(aval, values);
+  }
+  Ref added = value ? path_of(steps) : Ref();
+  if (added) path = Ref(PySequence_Concat(path.get(), added.get()));
+  if (!added || !path) return false;
+  Ref new_base = written(path.get(), base.value, value);
+  return new_base && put(base, new_base.get(), objects.ambient.grad.is(state.get(), Py_True));
+}
+
+// --- functions of the module --------------------------------------------------------------------------------------
+
+// write(target, value, *, uniform=False)
+PyObject* write(PyObject*, PyObject* const* args, size_t nargsf, PyObject* names) {
+  if (PyVectorcall_NARGS(nargsf) == 2) {
+    if (write_to(args[0], args[1])) return Py_NewRef(args[0]);
+    if (PyErr_Occurred()) return nullptr;
+  }
+  return PyObject_Vectorcall(objects.write, args, nargsf, names);
+}
+
+// write_result(target, result): whether the result of an in-place form has been written to its first argument
+PyObject* write_result(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  if (count != 2 || Py_TYPE(args[1]) != objects.tensor.type) Py_RETURN_FALSE;
+  PyObject* value = value_of(args[1]);
+  if (!value || !objects.facts.alias.is(facts_of(args[1]), Py_None)) Py_RETURN_FALSE;
+  if (write_to(args[0], value)) Py_RETURN_TRUE;
+  if (PyErr_Occurred()) return nullptr;
+  Py_RETURN_FALSE;
+}
+
+// replace_value(target, value)
+PyObject* replace_value(PyObject*, PyObject* const* args, size_t nargsf, PyObject* names) {
+  Source target;
+  if (PyVectorcall_NARGS(nargsf) == 2 && !names && Py_TYPE(args[1]) == objects.value.type && target.find(args[0]) &&
+      !target.is_view() && objects.value.aval.get(args[1]) == target.aval() && simple_state()) {
+    PyObject* role = role_of(target.value);
+    if (role == Py_None || Py_TYPE(role) == objects.leaf) {
+      objects.value.role.set(args[1], role);
+      if (!set_value(target.tensor, target.value, args[1])) return nullptr;
+      Py_RETURN_NONE;
+    }
+  }
+  return PyObject_Vectorcall(objects.replace_value, args, nargsf, names);
+}
+
+// setitem(x, index, values): whether it is done
+PyObject* setitem(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  if (count == 3 && assign(args[0], args[1], args[2])) Py_RETURN_TRUE;
+  if (PyErr_Occurred()) return nullptr;
+  Py_RETURN_FALSE;
+}
+
+#define FAST(name, flags) {#name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(name)), flags, nullptr}
+
+PyMethodDef functions[] = {
+    FAST(write, METH_FASTCALL | METH_KEYWORDS),
+    FAST(replace_value, METH_FASTCALL | METH_KEYWORDS),
+    FAST(write_result, METH_FASTCALL),
+    FAST(setitem, METH_FASTCALL),
+    {},
+};
+
+}  // namespace
+
+bool init_writes(PyObject* module) { return PyModule_AddFunctions(module, functions) == 0; }
+
+}  // namespace weft
