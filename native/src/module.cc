@@ -22,8 +22,9 @@ PyMODINIT_FUNC PyInit__native() {
   if (PyArray_ImportNumPyAPI() < 0 || PyUFunc_ImportUFuncAPI() < 0) return nullptr;
   weft::Ref module(PyModule_Create(&definition));
   if (!module || !weft::init_machine(module.get()) || !weft::init_recorder(module.get()) ||
-      !weft::init_views(module.get()) || !weft::init_parts(module.get()) || !weft::init_flush(module.get()) ||
-      !weft::init_backward(module.get()) || PyModule_AddIntConstant(module.get(), "version", kVersion) < 0) {
+      !weft::init_views(module.get()) || !weft::init_parts(module.get()) || !weft::init_writes(module.get()) ||
+      !weft::init_flush(module.get()) || !weft::init_backward(module.get()) ||
+      PyModule_AddIntConstant(module.get(), "version", kVersion) < 0) {
     return nullptr;
   }
   return module.release();

@@ -48,10 +48,10 @@ bool bind_one(const char* name, PyObject* value) {
   }
   if (is("Aval"))
     return find_all(o.aval.type, value, o.aval.inference, o.aval.owner, o.aval.weak, o.aval.device, o.aval.external,
-                    o.aval.size);
+                    o.aval.names, o.aval.size);
   if (is("Call")) {
     CallClass& c = o.call;
-    return find_all(c.type, value, c.signatures, c.derives, c.by_layout, c.write);
+    return find_all(c.type, value, c.signatures, c.derives, c.by_layout, c.write, c.spreads);
   }
   if (is("Ambient")) {
     AmbientClass& c = o.ambient;
@@ -78,6 +78,7 @@ bool bind_one(const char* name, PyObject* value) {
   if (is("Leaf")) return find_all(o.leaf, value);
   if (is("Interior")) return find_all(o.interior, value);
   if (is("Freed")) return find_all(o.freed, value);
+  if (is("StandIn")) return find_all(o.stand_in, value);
   if (is("Size")) return find_all(o.size, value);
   if (is("ndarray")) return find_all(o.ndarray, value);
   if (is("Parameter")) return find_all(o.parameter, value);
@@ -112,6 +113,12 @@ bool bind_one(const char* name, PyObject* value) {
       {"step_call", &o.step_call},
       {"finish_view", &o.finish_view},
       {"slice_at", &o.slice_at},
+      {"detach_call", &o.detach_call},
+      {"write", &o.write},
+      {"replace_value", &o.replace_value},
+      {"mark_views_stale", &o.mark_views_stale},
+      {"NO_CONTEXT", &o.no_context},
+      {"fills", &o.fills},
   };
   for (const auto& [other, place] : constants) {
     if (is(other)) {

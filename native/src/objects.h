@@ -57,11 +57,12 @@ struct SignatureClass {
 };
 struct AvalClass {
   PyTypeObject* type = nullptr;
-  Slot inference{"inference"}, owner{"owner"}, weak{"weak"}, device{"device"}, external{"external"}, size{"size"};
+  Slot inference{"inference"}, owner{"owner"}, weak{"weak"}, device{"device"}, external{"external"}, names{"names"},
+      size{"size"};
 };
 struct CallClass {
   PyTypeObject* type = nullptr;
-  Slot signatures{"signatures"}, derives{"derives"}, by_layout{"by_layout"}, write{"write"};
+  Slot signatures{"signatures"}, derives{"derives"}, by_layout{"by_layout"}, write{"write"}, spreads{"spreads"};
 };
 struct AmbientClass {
   PyTypeObject* type = nullptr;
@@ -130,6 +131,7 @@ struct Objects {
   PyTypeObject* leaf = nullptr;
   PyTypeObject* ndarray = nullptr;
   PyTypeObject* size = nullptr;
+  PyTypeObject* stand_in = nullptr;
   PyObject* not_computed = nullptr;  // `PENDING`
   PyObject* no_facts = nullptr;
   PyObject* interior_role = nullptr;  // `INTERIOR`
@@ -161,6 +163,13 @@ struct Objects {
   PyObject* step_call = nullptr;  // (row, static numbers) -> `Call`
   PyObject* finish_view = nullptr;
   PyObject* slice_at = nullptr;
+  PyObject* detach_call = nullptr;
+  PyObject* write = nullptr;
+  PyObject* replace_value = nullptr;
+  PyObject* mark_views_stale = nullptr;
+  PyObject* no_context = nullptr;  // `NO_CONTEXT`
+  PyObject* fills =
+      nullptr;  // type -> (call that fills it with a number, the least, the most, whether it takes fractions)
 };
 extern Objects objects;
 
@@ -169,6 +178,7 @@ PyObject* bind(PyObject* module, PyObject* args, PyObject* kwargs);
 bool init_recorder(PyObject* module);
 bool init_views(PyObject* module);
 bool init_parts(PyObject* module);
+bool init_writes(PyObject* module);
 bool init_flush(PyObject* module);
 bool init_backward(PyObject* module);
 

@@ -125,7 +125,8 @@ struct Walk {
   }
 };
 
-// The steps of an index of ints, slices, `...` and None; false, without an error, for any other and for a wrong one.
+}  // namespace
+
 bool steps_of(const Source& source, PyObject* index, Steps& steps) {
   const bool is_tuple = PyTuple_CheckExact(index);
   PyObject* const* items = is_tuple ? reinterpret_cast<PyTupleObject*>(index)->ob_item : &index;
@@ -153,8 +154,10 @@ bool steps_of(const Source& source, PyObject* index, Steps& steps) {
     }
     if (!done) return false;
   }
-  return steps.count || add(steps, Row::kAlias, 0);
+  return true;
 }
+
+namespace {
 
 // --- functions of the module: None if Python has to do it ---------------------------------------------------------
 
@@ -165,6 +168,7 @@ PyObject* getitem(PyObject*, PyObject* const* args, Py_ssize_t count) {
   const Ref state = simple_state();
   Steps steps;
   if (!state || !steps_of(source, args[1], steps)) return none();
+  if (!steps.count && !add(steps, Row::kAlias, 0)) return none();
   return or_none(view_through(source, steps, state.get()));
 }
 

@@ -43,31 +43,40 @@ PyObject* own_facts(PyObject* tensor) {
   return own.get();
 }
 
-namespace {
-
-// Find the signatures of all steps; false, without an error, if one of them needs Python.
-bool find_signatures(const Source& source, Steps& steps, bool grad) {
+PyObject* type_after(const Source& source, Steps& steps) {
   PyObject* aval = source.aval();
   for (Step& step : steps) {
     const Py_ssize_t count = PyTuple_GET_SIZE(step.others.get());
     Ref avals(PyTuple_New(1 + count));
-    if (!avals) return false;
+    if (!avals) return nullptr;
     PyTuple_SET_ITEM(avals.get(), 0, Py_NewRef(aval));
     for (Py_ssize_t at = 0; at < count; ++at) {
       PyObject* other = objects.value.aval.get(PyTuple_GET_ITEM(step.others.get(), at));
       PyTuple_SET_ITEM(avals.get(), 1 + at, Py_NewRef(other));
     }
     step.signature = Ref::to(PyDict_GetItemWithError(objects.call.signatures.get(step.call.get()), avals.get()));
-    if (!step.signature) return false;
+    if (!step.signature) return nullptr;
     const SignatureClass& s = objects.signature;
     PyObject* signature = step.signature.get();
-    if (!s.requirement.is(signature, Py_None) || PyTuple_GET_SIZE(s.outputs.get(signature)) != 1) return false;
-    if (grad && !objects.call.derives.is(step.call.get(), Py_True)) return false;
+    if (!s.requirement.is(signature, Py_None) || PyTuple_GET_SIZE(s.outputs.get(signature)) != 1) return nullptr;
     aval = objects.output.aval.get(PyTuple_GET_ITEM(s.outputs.get(signature), 0));
-    if (!objects.aval.owner.is(aval, Py_None)) return false;
+    if (!objects.aval.owner.is(aval, Py_None)) return nullptr;
   }
-  return true;
+  return aval;
 }
+
+Ref path_of(const Steps& steps) {
+  Ref path(PyTuple_New(steps.count));
+  Py_ssize_t at = 0;
+  for (const Step& step : steps) {
+    PyObject* pair = path ? PyTuple_Pack(2, step.call.get(), step.others.get()) : nullptr;
+    if (!pair) return Ref();
+    PyTuple_SET_ITEM(path.get(), at++, pair);
+  }
+  return path;
+}
+
+namespace {
 
 // --- values -------------------------------------------------------------------------------------------------------
 
@@ -200,17 +209,6 @@ Ref path_of(const Source& source) {
   return path;
 }
 
-Ref path_of(Steps& steps) {
-  Ref path(PyTuple_New(steps.count));
-  Py_ssize_t at = 0;
-  for (Step& step : steps) {
-    PyObject* pair = path ? PyTuple_Pack(2, step.call.get(), step.others.get()) : nullptr;
-    if (!pair) return Ref();
-    PyTuple_SET_ITEM(path.get(), at++, pair);
-  }
-  return path;
-}
-
 // Whether the result of a call is a copy, since no strides give it: 1 or 0; -1 if it is not known, or with an
 // exception.
 int is_copied(const Source& source, PyObject* call) {
@@ -234,7 +232,10 @@ int is_copied(const Source& source, PyObject* call) {
 
 PyObject* view_through(const Source& source, Steps& steps, PyObject* state) {
   const bool grad = objects.ambient.grad.is(state, Py_True);
-  if (!find_signatures(source, steps, grad)) return nullptr;
+  if (!type_after(source, steps)) return nullptr;
+  for (const Step& step : steps) {
+    if (grad && !objects.call.derives.is(step.call.get(), Py_True)) return nullptr;
+  }
   Ref path, base;
   if (!grad) {
     path = path_of(source);
@@ -270,7 +271,7 @@ PyObject* view_by(const Source& source, PyObject* call, Ref others, PyObject* st
   steps.steps[0].call = Ref::to(call);
   steps.steps[0].others = std::move(others);
   if (!copied) return view_through(source, steps, state);
-  if (!find_signatures(source, steps, false)) return nullptr;
+  if (!type_after(source, steps)) return nullptr;
   Ref value = value_of_step(steps.steps[0], source.value.get(), state);
   return value ? wrapped(value.get()) : nullptr;
 }
@@ -296,6 +297,29 @@ PyObject* finish_view(PyObject*, PyObject* const* args, size_t nargsf, PyObject*
     if (PyErr_Occurred()) return nullptr;
   }
   return PyObject_Vectorcall(objects.finish_view, args, nargsf, names);
+}
+
+// detach(x): None if Python has to do it
+PyObject* detach(PyObject*, PyObject* x) {
+  Source source;
+  const Ref state = source.find(x) ? simple_state() : Ref();
+  if (!state) return none();
+  const ValueClass& v = objects.value;
+  Ref content = Ref::to(v.content.get(source.value.get()));
+  Ref value;
+  if (content.get() == objects.not_computed) {
+    Ref inputs(PyTuple_Pack(1, source.value.get()));
+    Ref values = inputs ? try_apply(objects.detach_call, inputs.get()) : Ref();
+    if (values) value = Ref::to(PyTuple_GET_ITEM(values.get(), 0));
+  } else if (!PyObject_TypeCheck(content.get(), objects.stand_in)) {  // as `Value.leaf` does
+    value = new_value(Py_None, objects.empty, source.aval(), content.get(), Py_None, next_time());
+    PyObject* owner = v.origin.is(source.value.get(), Py_None) ? v.owner.get(source.value.get()) : Py_None;
+    if (value) v.owner.init(value.get(), owner ? owner : Py_None);
+  }
+  Ref path = value ? path_of(source) : Ref();
+  Ref view(path ? wrapped(value.get()) : nullptr);
+  if (!view || !attach(view.get(), source.owner.get(), path.get(), Py_False)) return none();
+  return view.release();
 }
 
 // --- the common call of a view row --------------------------------------------------------------------------------
@@ -399,6 +423,7 @@ PyTypeObject view_recorder_type = {
 
 PyMethodDef functions[] = {
     FAST(finish_view, METH_FASTCALL | METH_KEYWORDS),
+    {"detach", detach, METH_O, nullptr},
     {},
 };
 

@@ -23,6 +23,8 @@ struct Steps {
 
   Step* begin() { return steps; }
   Step* end() { return steps + count; }
+  const Step* begin() const { return steps; }
+  const Step* end() const { return steps + count; }
 };
 
 // A plain tensor with its value, and the tensor that owns its elements.
@@ -44,6 +46,15 @@ struct Source {
 
 // The facts of a tensor, as an object of its own, borrowed; null with an exception.
 PyObject* own_facts(PyObject* tensor);
+
+// The steps of an index of ints, slices, `...` and None; false, without an error, for any other and for a wrong one.
+bool steps_of(const Source& source, PyObject* index, Steps& steps);
+
+// The type of what steps lead to, borrowed; null, without an error, if it is not known. Finds their signatures.
+PyObject* type_after(const Source& source, Steps& steps);
+
+// Steps as they stand in the path of a view.
+Ref path_of(const Steps& steps);
 
 // A view of a tensor through some steps. Null if Python has to make it, or with an exception.
 PyObject* view_through(const Source& source, Steps& steps, PyObject* state);

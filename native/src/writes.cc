@@ -24,20 +24,25 @@ PyObject* role_of(const Ref& value) { return objects.value.role.get(value.get())
 bool mark_views_stale(PyObject* base) {
   const FactsClass& f = objects.facts;
   Ref views = Ref::to(f.views.get(facts_of(base)));
-  for (Py_ssize_t at = 0; views.get() != Py_None && at < PyList_GET_SIZE(views.get()); ++at) {
+  if (views.get() == Py_None) return true;
+  bool living = false;
+  for (Py_ssize_t at = 0; at < PyList_GET_SIZE(views.get()); ++at) {
     Ref view = Ref::to(PyWeakref_GetObject(PyList_GET_ITEM(views.get(), at)));
-    PyObject* value = view.get() == Py_None ? nullptr : objects.tensor.value.get(view.get());
+    if (view.get() == Py_None) continue;
+    living = true;
+    PyObject* value = objects.tensor.value.get(view.get());
     if (!value || value == Py_None) continue;
     PyObject* alias = f.alias.get(facts_of(view.get()));
     if (alias == Py_None || !objects.alias.base.is(alias, base)) continue;
     const bool has_place = objects.alias.tracked.is(alias, Py_True) || !objects.alias.place.is(alias, Py_None);
-    if (objects.aval.external.is(objects.value.aval.get(value), Py_True) ||
-        !f.role.is(facts_of(view.get()), Py_None) || !(has_place || objects.value.role.is(value, Py_None))) {
+    if (objects.aval.external.is(objects.value.aval.get(value), Py_True) || !f.role.is(facts_of(view.get()), Py_None) ||
+        !(has_place || objects.value.role.is(value, Py_None))) {
       return static_cast<bool>(Ref(PyObject_CallOneArg(objects.mark_views_stale, base)));
     }
     objects.tensor.value.set(view.get(), Py_None);
-    if (!f.views.is(facts_of(view.get()), Py_None) && !mark_views_stale(view.get())) return false;
+    if (!mark_views_stale(view.get())) return false;
   }
+  if (!living) f.views.set(facts_of(base), Py_None);
   return true;
 }
 
@@ -147,7 +152,8 @@ bool write_to(PyObject* tensor, PyObject* new_value) {
 
 // A value of a part's type that has this number everywhere; null if Python has to make it, or with an exception.
 Ref filled(PyObject* aval, PyObject* x) {
-  PyObject* fill = PyDict_GetItemWithError(objects.fills, aval);  // (call, least, most, whether it takes fractions)
+  const Ref held = Ref::to(PyDict_GetItemWithError(objects.fills, aval));
+  PyObject* fill = held.get();  // (call, least, most, whether it takes fractions)
   Ref operand = fill ? number(x) : Ref();
   if (!operand || PyComplex_CheckExact(x)) return Ref();
   const double size = PyFloat_AsDouble(x), exact = 9007199254740992;  // 2 ** 53
@@ -157,7 +163,8 @@ Ref filled(PyObject* aval, PyObject* x) {
   } else if (std::fabs(size) > exact) {
     return Ref();
   }
-  const double least = PyFloat_AS_DOUBLE(PyTuple_GET_ITEM(fill, 1)), most = PyFloat_AS_DOUBLE(PyTuple_GET_ITEM(fill, 2));
+  const double least = PyFloat_AS_DOUBLE(PyTuple_GET_ITEM(fill, 1)),
+               most = PyFloat_AS_DOUBLE(PyTuple_GET_ITEM(fill, 2));
   if (std::isfinite(size) && !(least <= size && size <= most)) return Ref();
   Ref inputs(PyTuple_Pack(1, operand.get()));
   Ref values = inputs ? try_apply(PyTuple_GET_ITEM(fill, 0), inputs.get()) : Ref();

@@ -49,10 +49,11 @@ class Call(BoundOp):
 
     derives    whether it has a derivative
     by_layout  whether it is a view only for some layouts (`View.by_layout`)
+    spreads    whether it shows an element in several places (`View.spreads`)
     write      of a view, the call that writes through it, once somebody has asked
     """
 
-    __slots__ = ("by_layout", "derives", "signatures", "uncached", "write")
+    __slots__ = ("by_layout", "derives", "signatures", "spreads", "uncached", "write")
 
     def __init__(self, op: OpDef, static: Args, device: device | None) -> None:
         super().__init__(op, static, device)
@@ -60,6 +61,7 @@ class Call(BoundOp):
         self.uncached: dict[tuple[Aval, ...], Signature] = {}
         self.derives = op.derivative.exists
         self.by_layout = op.view is not None and op.view.by_layout
+        self.spreads = op.view is not None and op.view.spreads
         self.write: Call | None = None
 
 

@@ -65,7 +65,7 @@ def spreads(tensor: TensorBase) -> bool:
     """Whether a view may show an element in several places. It is result from the path, without the layout."""
     while (alias := tensor._alias) is not None:
         for call, _ in alias.steps:
-            if call.op.view is not None and call.op.view.spreads:
+            if call.spreads:
                 return True
         tensor = alias.base
     return False

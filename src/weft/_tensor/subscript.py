@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 import numpy as np
 
 from weft._base.device import CPU
-from weft._base.dtype import bool_, uint8
+from weft._base.dtype import BOOL, COMPLEX, INTEGER, bool_, uint8
+from weft._base.limits import limits
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user, warn_user
 from weft._base.state import ambient
 from weft._base.types import Arg
 from weft._dispatch import apply
+from weft._lazy.aval import Aval
 from weft._lazy.call import ONE
-from weft._lazy.infer import call_of, signature_of
+from weft._lazy.infer import Call, call_of, signature_of
 from weft._lazy.native import native
 from weft._tensor.alias import owner_of, spreads
 from weft._tensor.codegen import op
@@ -114,6 +117,8 @@ def getitem(x: Tensor, index: object) -> Tensor:
 def setitem(x: Tensor, index: Arg, values: Arg) -> None:
     """Write `values`, a tensor or a number that broadcasts to the shape of `x[index]`."""
     try:
+        if native is not None and native.setitem(x, index, values):
+            return
         if index is False:
             return
         if index is True:
@@ -188,8 +193,30 @@ def _assigned(x: Tensor, plan: IndexPlan, values: object) -> bool:
     else:
         fill = call_of(TABLE["full"], (tuple(aval.shape), ONE, aval.dtype), aval.device)
         (value,) = apply(fill, (number(fitting(values, aval.dtype)),))
+        _note_fill(aval, fill)
     put(base, written(steps, old, value), state.grad)
     return True
+
+
+def _note_fill(aval: Aval, fill: Call) -> None:
+    """Note what fills a type with a number, and which numbers fit it, for the extension."""
+    dtype = aval.dtype
+    if dtype.category == COMPLEX or aval in _fills:
+        return
+    if len(_fills) >= _MOST_FILLS:
+        _fills.clear()
+    least, most = (-inf, inf) if dtype.category == BOOL else map(float, limits(dtype))
+    if dtype.category == INTEGER and not least:
+        least = -most  # negative numbers wrap around
+    _fills[aval] = fill, least, most, dtype.is_floating_point
+
+
+# no cell: a cache, keyed by all that its entries depend on
+_fills: dict[Aval, tuple[Call, float, float, bool]] = {}
+_MOST_FILLS = 4096
+
+if native is not None:
+    native.bind(fills=_fills)
 
 
 def as_filling(x: Tensor, masks: Sequence[Tensor], indices: int, values: Tensor) -> Tensor:

@@ -291,6 +291,10 @@ class Tensor(TensorBase):
     def detach(self) -> Tensor:
         """A view of the same elements through which no gradient flows."""
         try:
+            if native is not None:
+                detached = native.detach(self)
+                if detached is not None:
+                    return detached
             return view.make_detached_view(wrap(own(operand(self))), self)
         except Overridden as signal:
             return dispatched(signal)

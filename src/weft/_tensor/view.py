@@ -22,6 +22,7 @@ from weft._lazy.aval import Aval, in_memory, marked
 from weft._lazy.call import ONE
 from weft._lazy.external import External, ExternalMemory, external_value, taken_in
 from weft._lazy.infer import Call, call_of
+from weft._lazy.native import native
 from weft._lazy.role import Freed, Interior, Leaf, Retained, Role
 from weft._lazy.value import PENDING, Value
 from weft._tensor.alias import current, layout_of, owner_of, path_of, path_to, spreads
@@ -146,7 +147,10 @@ def replayed(alias: Alias) -> Value:
 def own(value: Value) -> Value:
     """A separate value with the same contents, outside the tape."""
     result = None if ambient().capture is not None else value.leaf()
-    return apply(call_of(TABLE["detach"], (ONE,)), (value,))[0] if result is None else result
+    return apply(_DETACH, (value,))[0] if result is None else result
+
+
+_DETACH = call_of(TABLE["detach"], (ONE,))
 
 
 def entered(value: Value) -> Value:
@@ -166,7 +170,7 @@ def is_view_of(result: TensorBase, source: TensorBase) -> bool:
 # --- writing ----------------------------------------------------------------------------------------------------
 
 
-def write(target: T, value: Value, *, uniform: bool = False) -> T:
+def _write(target: T, value: Value, *, uniform: bool = False) -> T:
     """Make a freshly recorded value the contents of `target`, and so of all its aliases.
 
     The value is cast and expanded to the target's type and shape. `RuntimeError` for a leaf that requires a gradient in
@@ -345,9 +349,13 @@ def set_apart(base: TensorBase, place: Value) -> None:
 
 def mark_views_stale(base: TensorBase) -> None:
     """Let the views of a tensor be computed anew, after a write to it."""
+    living = False
     for ref in base._views or ():
         view = ref()
-        if view is None or (old := view._value) is None:
+        if view is None:
+            continue
+        living = True
+        if (old := view._value) is None:
             continue
         alias = view._alias
         if alias is None or alias.base is not base:  # it is a view of another base now
@@ -365,9 +373,11 @@ def mark_views_stale(base: TensorBase) -> None:
         view._value = None
         if view._views is not None:
             mark_views_stale(view)
+    if not living:  # a tensor that is alone is written to without a look at what else it may overlap
+        base._views = None
 
 
-def replace_value(target: TensorBase, value: Value) -> None:
+def _replace_value(target: TensorBase, value: Value) -> None:
     """`write` outside the tape; a shortcut if the target owns its storage and the type stays."""
     old = target._value
     if target._alias is None and old is not None and old.aval is value.aval and ambient().capture is None:
@@ -377,7 +387,14 @@ def replace_value(target: TensorBase, value: Value) -> None:
             set_value(target, value)
             return
     with using(grad=False):
-        write(target, value)
+        _write(target, value)
+
+
+write, replace_value = _write, _replace_value
+"""`_write` and `_replace_value`, or their twins in the extension."""
+if native is not None:
+    native.bind(write=_write, replace_value=_replace_value, mark_views_stale=mark_views_stale, detach_call=_DETACH)
+    write, replace_value = native.write, native.replace_value
 
 
 def check_writable(target: TensorBase, grad: bool) -> None:
