@@ -50,7 +50,8 @@ from weft._tensor.kind_names import advice, kind_and_advice
 from weft._tensor.leaf import leaf
 from weft._tensor.overriding import dispatched, require_not_overridden
 from weft._tensor.tensor import Tensor, operand, wrap
-from weft._tensor.view import attach, check_names, own
+from weft._tensor.view import attach, own
+from weft._tensor.write_checks import check_names
 from weft.errors import ArgumentError, DTypeError, IntegerRangeError, ValueRangeError
 from weft.ops._strides import Layout, row_major
 

@@ -20,7 +20,8 @@ from weft._tensor.overriding import dispatched
 from weft._tensor.sharing import rebind
 from weft._tensor.state import NO_FACTS
 from weft._tensor.tensor import Tensor
-from weft._tensor.view import check_overlap, check_writable, is_view_of, write
+from weft._tensor.view import is_view_of, write
+from weft._tensor.write_checks import check_overlap, check_writable
 from weft.errors import WeftError
 from weft.ops._rows import documented
 

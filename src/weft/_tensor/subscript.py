@@ -29,7 +29,8 @@ from weft._tensor.overriding import dispatched, require_not_overridden
 from weft._tensor.pieces import slice_at
 from weft._tensor.scalar import fitting, number
 from weft._tensor.tensor import Tensor, placed_with
-from weft._tensor.view import check_overlap, check_writable, put, write, written
+from weft._tensor.view import put, write, written
+from weft._tensor.write_checks import check_overlap, check_writable
 from weft.errors import ArgumentError, DimNameError, DTypeError
 from weft.ops._table import TABLE
 from weft.ops._type_names import c_name, scalar_name

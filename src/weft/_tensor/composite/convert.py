@@ -24,7 +24,8 @@ from weft._tensor.sharing import require_resizable
 from weft._tensor.storage import storage_of
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Results, Tensor
-from weft._tensor.view import check_names, check_overlap, check_shape, check_writable, write
+from weft._tensor.view import write
+from weft._tensor.write_checks import check_names, check_overlap, check_shape, check_writable
 from weft.errors import DimNameError, DTypeError, GradientError, OutOfRangeError, ValueRangeError
 from weft.ops._memory import require_addressable
 from weft.ops._strides import row_major
