@@ -33,7 +33,7 @@ SOURCES = ROOT / "native" / "src"
 EXTENSION = ROOT / "src" / "weft" / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
 OBJECTS = ROOT / "build" / "native"
 PYTHON = (
-    *("module", "objects", "record", "views", "parts", "writes", "flush", "backward"),
+    *("module", "objects", "record", "checks", "views", "parts", "writes", "flush", "backward"),
     *("machine", "describe", "plan", "space", "chain", "loops", "casts", "lines", "threefry", "arrays"),
 )
 KERNELS = ("product", "conv", "conv_weight", "channels", "rows", "extremes", "attention", "recurrent", "optimizer")

@@ -48,7 +48,7 @@ bool bind_one(const char* name, PyObject* value) {
   }
   if (is("Aval"))
     return find_all(o.aval.type, value, o.aval.inference, o.aval.owner, o.aval.weak, o.aval.device, o.aval.external,
-                    o.aval.names, o.aval.size);
+                    o.aval.names, o.aval.dtype, o.aval.size);
   if (is("Call")) {
     CallClass& c = o.call;
     return find_all(c.type, value, c.signatures, c.derives, c.by_layout, c.write, c.spreads);
@@ -57,7 +57,8 @@ bool bind_one(const char* name, PyObject* value) {
     AmbientClass& c = o.ambient;
     return find_all(c.type, value, c.pending, c.grad, c.simple, c.capture, c.context);
   }
-  if (is("Pending")) return find_all(o.pending.type, value, o.pending.limit, o.pending.room);
+  if (is("Pending"))
+    return find_all(o.pending.type, value, o.pending.limit, o.pending.room, o.pending.branch, o.pending.checks);
   if (is("Tensor")) return find_all(o.tensor.type, value, o.tensor.value, o.tensor.facts);
   if (is("Facts")) {
     FactsClass& c = o.facts;
@@ -67,9 +68,18 @@ bool bind_one(const char* name, PyObject* value) {
     AliasClass& c = o.alias;
     return find_all(c.type, value, c.base, c.steps, c.tracked, c.hidden, c.place, c.layout);
   }
-  if (is("Execution")) return find_all(o.execution.type, value, o.execution.host);
+  if (is("Execution")) return find_all(o.execution.type, value, o.execution.host, o.execution.run);
+  if (is("Requirement")) {
+    return find_all(o.requirement.type, value, o.requirement.check, o.requirement.precondition);
+  }
+  if (is("Precondition")) {
+    return find_all(o.precondition.type, value, o.precondition.on_host, o.precondition.waits);
+  }
   if (is("Doubt")) return find_all(o.doubt.type, value, o.doubt.check);
-  if (is("RecordedCheck")) return find_all(o.check.type, value, o.check.passed, o.check.code);
+  if (is("RecordedCheck")) {
+    CheckClass& c = o.check;
+    return find_all(c.type, value, c.passed, c.code, c.failure, c.reported, c.signature, c.site, c.doubt);
+  }
   if (is("Program")) return find_all(o.program.type, value, o.program.spent, o.program.runs);
   if (is("Executed")) {
     ExecutedClass& c = o.executed;
@@ -103,6 +113,7 @@ bool bind_one(const char* name, PyObject* value) {
       {"calls", &o.calls},
       {"context", &o.context},
       {"at_limit", &o.at_limit},
+      {"user_site", &o.user_site},
       {"record", &o.record},
       {"apply", &o.apply},
       {"operand", &o.operand},
@@ -114,6 +125,12 @@ bool bind_one(const char* name, PyObject* value) {
       {"finish_view", &o.finish_view},
       {"slice_at", &o.slice_at},
       {"detach_call", &o.detach_call},
+      {"index_calls", &o.index_calls},
+      {"copied_array", &o.copied_array},
+      {"aval_of", &o.aval_of},
+      {"bool_", &o.bool_},
+      {"int32", &o.int32},
+      {"int64", &o.int64},
       {"write", &o.write},
       {"replace_value", &o.replace_value},
       {"mark_views_stale", &o.mark_views_stale},

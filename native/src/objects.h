@@ -58,7 +58,7 @@ struct SignatureClass {
 struct AvalClass {
   PyTypeObject* type = nullptr;
   Slot inference{"inference"}, owner{"owner"}, weak{"weak"}, device{"device"}, external{"external"}, names{"names"},
-      size{"size"};
+      dtype{"dtype"}, size{"size"};
 };
 struct CallClass {
   PyTypeObject* type = nullptr;
@@ -70,7 +70,7 @@ struct AmbientClass {
 };
 struct PendingClass {
   PyTypeObject* type = nullptr;
-  Slot limit{"limit"}, room{"room"};
+  Slot limit{"limit"}, room{"room"}, branch{"branch"}, checks{"checks"};
 };
 struct DoubtClass {
   PyTypeObject* type = nullptr;
@@ -78,7 +78,8 @@ struct DoubtClass {
 };
 struct CheckClass {
   PyTypeObject* type = nullptr;
-  Slot passed{"passed"}, code{"code"};
+  Slot passed{"passed"}, code{"code"}, failure{"failure"}, reported{"reported"}, signature{"signature"}, site{"site"},
+      doubt{"doubt"};
 };
 struct ProgramClass {
   PyTypeObject* type = nullptr;
@@ -104,7 +105,15 @@ struct AliasClass {
 };
 struct ExecutionClass {
   PyTypeObject* type = nullptr;
-  Slot host{"host"};
+  Slot host{"host"}, run{"run"};
+};
+struct RequirementClass {
+  PyTypeObject* type = nullptr;
+  Slot check{"check"}, precondition{"precondition"};
+};
+struct PreconditionClass {
+  PyTypeObject* type = nullptr;
+  Slot on_host{"on_host"}, waits{"waits"};
 };
 
 // What `bind` has been told. Constants are kept for ever, as the modules that define them are.
@@ -124,6 +133,8 @@ struct Objects {
   FactsClass facts;
   AliasClass alias;
   ExecutionClass execution;
+  RequirementClass requirement;
+  PreconditionClass precondition;
   PyTypeObject* parameter = nullptr;
   PyTypeObject* shared = nullptr;
   PyTypeObject* interior = nullptr;
@@ -150,7 +161,8 @@ struct Objects {
   PyObject* leaf_array = nullptr;       // value -> its NumPy array or None
   PyObject* has_passed = nullptr;       // (check, its codes or None) -> whether it has passed
   PyObject* program_of = nullptr;       // a graph -> its program, and what it costs
-  PyObject* record = nullptr;           // the twins in Python, which take every call
+  PyObject* user_site = nullptr;
+  PyObject* record = nullptr;  // the twins in Python, which take every call
   PyObject* apply = nullptr;
   PyObject* derivative_of = nullptr;
   PyObject* add_values = nullptr;
@@ -164,6 +176,12 @@ struct Objects {
   PyObject* finish_view = nullptr;
   PyObject* slice_at = nullptr;
   PyObject* detach_call = nullptr;
+  PyObject* index_calls = nullptr;   // dims -> the `Call` that takes the elements at index tensors for these
+  PyObject* copied_array = nullptr;  // array -> a copy where XLA can read it
+  PyObject* aval_of = nullptr;
+  PyObject* bool_ = nullptr;  // element types
+  PyObject* int32 = nullptr;
+  PyObject* int64 = nullptr;
   PyObject* write = nullptr;
   PyObject* replace_value = nullptr;
   PyObject* mark_views_stale = nullptr;

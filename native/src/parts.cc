@@ -123,11 +123,64 @@ struct Walk {
     ++ndim;
     return true;
   }
+
+  bool tensor(Steps& steps, Indices& indices, PyObject* item) {
+    Source index;
+    if (!index.find(item)) return false;
+    if (objects.aval.dtype.is(index.aval(), objects.bool_)) return mask(indices, index);
+    if (index.ndim()) return add_index(indices, index.value);
+    PyObject* content = objects.value.content.get(index.value.get());
+    if (Py_TYPE(content) != objects.ndarray) return false;  // its place is not known yet
+    Ref position(PyObject_CallMethod(content, "item", nullptr));
+    return position && PyLong_CheckExact(position.get()) && select(steps, position.get());
+  }
+
+ private:
+  bool add_index(Indices& indices, Ref value) {
+    if (indices.count == Indices::kMost) return false;
+    indices.values[indices.count] = std::move(value);
+    indices.dims[indices.count++] = dim++;
+    return true;
+  }
+
+  // A mask stands for the coordinates of its true elements, which are read now.
+  bool mask(Indices& indices, const Source& index) {
+    if (dim + index.ndim() > ndim) return false;
+    for (Py_ssize_t at = 0; at < index.ndim(); ++at) {
+      if (index.size(at) != sizes[dim + at]) return false;
+    }
+    const Ref elements(PyObject_CallMethod(index.tensor, "_host", nullptr));
+    if (!elements || Py_TYPE(elements.get()) != objects.ndarray) return false;
+    const Ref places(PyArray_Nonzero(as_array(elements.get())));
+    if (!places) return false;
+    const npy_intp count = PyArray_SIZE(as_array(PyTuple_GET_ITEM(places.get(), 0)));
+    const Ref aval(PyObject_CallFunction(objects.aval_of, "(n)O", static_cast<Py_ssize_t>(count), objects.int64));
+    for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(places.get()); ++at) {
+      Ref own(aval ? PyObject_CallOneArg(objects.copied_array, PyTuple_GET_ITEM(places.get(), at)) : nullptr);
+      Ref value = own ? new_value(Py_None, objects.empty, aval.get(), own.get(), Py_None, 0) : Ref();
+      if (!value) return false;
+      objects.value.owner.init(value.get(), Py_None);
+      if (!add_index(indices, std::move(value))) return false;
+    }
+    return true;
+  }
 };
+
+// How many dims a tensor takes as an item of an index; 0 if Python has to look at it.
+Py_ssize_t dims_taken(const Source& source, PyObject* item) {
+  Source index;
+  const AvalClass& a = objects.aval;
+  if (!index.find(item) || a.device.get(index.aval()) != objects.cpu || a.device.get(source.aval()) != objects.cpu ||
+      !a.names.is(index.aval(), Py_None) || !a.names.is(source.aval(), Py_None)) {
+    return 0;
+  }
+  if (a.dtype.is(index.aval(), objects.bool_)) return index.ndim();
+  return a.dtype.is(index.aval(), objects.int64) || a.dtype.is(index.aval(), objects.int32);
+}
 
 }  // namespace
 
-bool steps_of(const Source& source, PyObject* index, Steps& steps) {
+bool steps_of(const Source& source, PyObject* index, Steps& steps, Indices* indices) {
   const bool is_tuple = PyTuple_CheckExact(index);
   PyObject* const* items = is_tuple ? reinterpret_cast<PyTupleObject*>(index)->ob_item : &index;
   const Py_ssize_t count = is_tuple ? PyTuple_GET_SIZE(index) : 1;
@@ -136,7 +189,9 @@ bool steps_of(const Source& source, PyObject* index, Steps& steps) {
     if (PyLong_CheckExact(items[at]) || PySlice_Check(items[at])) {
       ++taken;
     } else if (items[at] != Py_None && items[at] != Py_Ellipsis) {
-      return false;
+      const Py_ssize_t dims = indices ? dims_taken(source, items[at]) : 0;
+      if (!dims) return false;
+      taken += dims;
     }
   }
   if (taken > source.ndim()) return false;
@@ -150,7 +205,9 @@ bool steps_of(const Source& source, PyObject* index, Steps& steps) {
     } else if (item == Py_None) {
       done = walk.unsqueeze(steps);
     } else {
-      done = PyLong_CheckExact(item) ? walk.select(steps, item) : walk.slice(steps, item);
+      done = PyLong_CheckExact(item) ? walk.select(steps, item)
+             : PySlice_Check(item)   ? walk.slice(steps, item)
+                                     : walk.tensor(steps, *indices, item);
     }
     if (!done) return false;
   }
@@ -158,6 +215,27 @@ bool steps_of(const Source& source, PyObject* index, Steps& steps) {
 }
 
 namespace {
+
+// The elements at index tensors, of what some steps lead to. Null if Python has to record it, or with an exception.
+PyObject* taken_at(const Source& source, Steps& steps, const Indices& indices, PyObject* state) {
+  Ref dims(PyTuple_New(indices.count));
+  for (Py_ssize_t at = 0; dims && at < indices.count; ++at) {
+    PyObject* dim = PyLong_FromSsize_t(indices.dims[at]);
+    if (!dim) return nullptr;
+    PyTuple_SET_ITEM(dims.get(), at, dim);
+  }
+  const Ref call = dims ? Ref::to(PyDict_GetItemWithError(objects.index_calls, dims.get())) : Ref();
+  if (!call || !type_after(source, steps)) return nullptr;
+  const Ref value = value_after(source, steps, state);
+  Ref inputs(value ? PyTuple_New(1 + indices.count) : nullptr);
+  if (!inputs) return nullptr;
+  PyTuple_SET_ITEM(inputs.get(), 0, Py_NewRef(value.get()));
+  for (Py_ssize_t at = 0; at < indices.count; ++at) {
+    PyTuple_SET_ITEM(inputs.get(), 1 + at, Py_NewRef(indices.values[at].get()));
+  }
+  const Ref values = try_apply(call.get(), inputs.get());
+  return values ? wrapped(PyTuple_GET_ITEM(values.get(), 0)) : nullptr;
+}
 
 // --- functions of the module: None if Python has to do it ---------------------------------------------------------
 
@@ -167,7 +245,9 @@ PyObject* getitem(PyObject*, PyObject* const* args, Py_ssize_t count) {
   if (count != 2 || !source.find(args[0])) return none();
   const Ref state = simple_state();
   Steps steps;
-  if (!state || !steps_of(source, args[1], steps)) return none();
+  Indices indices;
+  if (!state || !steps_of(source, args[1], steps, &indices)) return none();
+  if (indices.count) return or_none(taken_at(source, steps, indices, state.get()));
   if (!steps.count && !add(steps, Row::kAlias, 0)) return none();
   return or_none(view_through(source, steps, state.get()));
 }

@@ -83,8 +83,7 @@ static bool is_any_marked(PyObject* inputs) {
   return false;
 }
 
-// Append a new value of an output to the list of pending values.
-static Ref append(PyObject* output, PyObject* inputs, bool taped, PyObject* pending) {
+Ref appended(PyObject* output, PyObject* inputs, bool taped, PyObject* pending) {
   const OutputClass& o = objects.output;
   PyObject* role = taped ? o.taped.get(output) : Py_None;
   Ref value = new_value(output, inputs, o.aval.get(output), objects.not_computed, role, ++recordings);
@@ -99,14 +98,10 @@ static bool keep_limit(PyObject* pending) {
   return static_cast<bool>(Ref(PyObject_CallOneArg(objects.at_limit, pending)));
 }
 
-// Whether an application of a signature is recorded by appending its outputs, and nothing else.
-static bool is_simple(PyObject* signature, PyObject* inputs, bool grad) {
-  if (!objects.signature.requirement.is(signature, Py_None)) return false;
-  return !grad || !is_any_marked(inputs);
-}
-
 Ref record_outputs(PyObject* signature, PyObject* inputs, PyObject* state) {
-  Ref values = recorded_outputs(signature, inputs, state);
+  if (objects.ambient.grad.is(state, Py_True) && is_any_marked(inputs)) return Ref();
+  const bool is_checked = !objects.signature.requirement.is(signature, Py_None);
+  Ref values = (is_checked ? checked_outputs : recorded_outputs)(signature, inputs, state);
   return values && keep_limit(objects.ambient.pending.get(state)) ? std::move(values) : Ref();
 }
 
@@ -128,8 +123,7 @@ Ref try_apply(PyObject* call, PyObject* inputs) {
   Ref state = simple_state();
   if (!state) return Ref();
   Ref signature = Ref::to(signature_of(call, inputs));
-  if (!signature || !is_simple(signature.get(), inputs, objects.ambient.grad.is(state.get(), Py_True))) return Ref();
-  return record_outputs(signature.get(), inputs, state.get());
+  return signature ? record_outputs(signature.get(), inputs, state.get()) : Ref();
 }
 
 PyObject* wrapped(PyObject* value) {
@@ -158,9 +152,9 @@ bool are_values(PyObject* inputs) {
 PyObject* record(PyObject*, PyObject* const* args, size_t nargsf, PyObject* names) {
   const Py_ssize_t count = PyVectorcall_NARGS(nargsf);
   if (count == 3 && !names && Py_TYPE(args[0]) == objects.signature.type && Py_TYPE(args[2]) == objects.ambient.type &&
-      objects.ambient.simple.is(args[2], Py_True) && are_values(args[1]) &&
-      is_simple(args[0], args[1], objects.ambient.grad.is(args[2], Py_True))) {
-    return record_outputs(args[0], args[1], args[2]).release();
+      objects.ambient.simple.is(args[2], Py_True) && are_values(args[1])) {
+    if (Ref values = record_outputs(args[0], args[1], args[2])) return values.release();
+    if (PyErr_Occurred()) return nullptr;
   }
   return PyObject_Vectorcall(objects.record, args, nargsf, names);
 }
@@ -325,7 +319,7 @@ Ref recorded_outputs(PyObject* signature, PyObject* inputs, PyObject* state) {
   Ref values(PyTuple_New(count));
   if (!values) return Ref();
   for (Py_ssize_t at = 0; at < count; ++at) {
-    Ref value = append(PyTuple_GET_ITEM(outputs, at), held.get(), taped, pending);
+    Ref value = appended(PyTuple_GET_ITEM(outputs, at), held.get(), taped, pending);
     if (!value) return Ref();
     PyTuple_SET_ITEM(values.get(), at, value.release());
   }

@@ -20,7 +20,11 @@ long long next_time();
 // A leaf for a Python number of an exact type that fits its element type; null, without an error, for anything else.
 Ref number(PyObject* x);
 
-// `recorded_outputs`, and then a look at the limit of the list.
+// Append a new value of an output to the list of pending values.
+Ref appended(PyObject* output, PyObject* inputs, bool taped, PyObject* pending);
+
+// The values of an application in a simple state, with a check of its inputs if its signature asks for one, and then a
+// look at the limit of the list. Null, without an error, if it needs its twin.
 Ref record_outputs(PyObject* signature, PyObject* inputs, PyObject* state);
 
 // The values of a call on plain values, in a simple state; null, without an error, if it needs its twin.
@@ -32,5 +36,8 @@ PyObject* wrapped(PyObject* value);
 // The values of the main outputs of an application, a tuple, appended to the list of pending values, whose limit is not
 // looked at. Null with an exception.
 Ref recorded_outputs(PyObject* signature, PyObject* inputs, PyObject* state);
+
+// The same for a signature with a requirement, which is checked. Null, without an error, if it needs its twin.
+Ref checked_outputs(PyObject* signature, PyObject* inputs, PyObject* state);
 
 }  // namespace weft

@@ -230,6 +230,14 @@ int is_copied(const Source& source, PyObject* call) {
 
 }  // namespace
 
+Ref value_after(const Source& source, Steps& steps, PyObject* state) {
+  Ref value = source.value;
+  for (const Step& step : steps) {
+    if (value) value = value_of_step(step, value.get(), state);
+  }
+  return value;
+}
+
 PyObject* view_through(const Source& source, Steps& steps, PyObject* state) {
   const bool grad = objects.ambient.grad.is(state, Py_True);
   if (!type_after(source, steps)) return nullptr;
@@ -250,12 +258,8 @@ PyObject* view_through(const Source& source, Steps& steps, PyObject* state) {
   Ref added = path ? path_of(steps) : Ref();
   if (added) path = PyTuple_GET_SIZE(path.get()) ? joined(path.get(), added.get()) : added;
   if (!added || !path) return nullptr;
-  Ref value = source.value;
-  for (const Step& step : steps) {
-    value = value_of_step(step, value.get(), state);
-    if (!value) return nullptr;
-  }
-  Ref view(wrapped(value.get()));
+  Ref value = value_after(source, steps, state);
+  Ref view(value ? wrapped(value.get()) : nullptr);
   if (!view || !attach(view.get(), base.get(), path.get(), grad ? Py_True : Py_False)) return nullptr;
   return view.release();
 }

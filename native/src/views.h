@@ -27,6 +27,14 @@ struct Steps {
   const Step* end() const { return steps + count; }
 };
 
+// Index tensors: their values, and the dim that each takes, counted after the steps.
+struct Indices {
+  static constexpr Py_ssize_t kMost = 8;
+  Ref values[kMost];
+  Py_ssize_t dims[kMost];
+  Py_ssize_t count = 0;
+};
+
 // A plain tensor with its value, and the tensor that owns its elements.
 struct Source {
   PyObject* tensor = nullptr;  // borrowed
@@ -47,11 +55,15 @@ struct Source {
 // The facts of a tensor, as an object of its own, borrowed; null with an exception.
 PyObject* own_facts(PyObject* tensor);
 
-// The steps of an index of ints, slices, `...` and None; false, without an error, for any other and for a wrong one.
-bool steps_of(const Source& source, PyObject* index, Steps& steps);
+// The steps of an index of ints, slices, `...` and None, and its tensors where there may be any. False for any other
+// and for a wrong one, or with an exception.
+bool steps_of(const Source& source, PyObject* index, Steps& steps, Indices* indices = nullptr);
 
 // The type of what steps lead to, borrowed; null, without an error, if it is not known. Finds their signatures.
 PyObject* type_after(const Source& source, Steps& steps);
+
+// The value that steps whose signatures have been found lead to; null with an exception.
+Ref value_after(const Source& source, Steps& steps, PyObject* state);
 
 // Steps as they stand in the path of a view.
 Ref path_of(const Steps& steps);

@@ -17,6 +17,8 @@ from weft._tensor.state import NO_FACTS
 
 pytestmark = pytest.mark.skipif(native is None, reason="the extension is not built, or turned off")
 
+AT, SHORT_AT, PENDING_AT = torch.tensor([1, 0, -1]), torch.tensor([1, 0]), torch.tensor([1, 0, 0]) * 1
+MASK, PENDING_MASK = torch.tensor([[True, False, True], [False, False, True]]), torch.tensor([1.0, -1, 1]) > 0
 VIEWS = {
     "x.t": lambda x: x[0].t(),
     "T": lambda x: x[0].T,
@@ -54,6 +56,18 @@ VIEWS = {
     "nothing": lambda x: x[:],
     "no items": lambda x: x[()],
     "true": lambda x: x[True],
+    "an index tensor": lambda x: x[AT],
+    "a pending index tensor": lambda x: x[PENDING_AT],
+    "index tensors": lambda x: x[:, AT, AT],
+    "index tensors apart": lambda x: x[SHORT_AT, :, SHORT_AT],
+    "of type int32": lambda x: x[AT.int()],
+    "two dims of an index": lambda x: x[:, AT.reshape(3, 1)],
+    "an index tensor and others": lambda x: x[1, None, AT, 1:],
+    "a pending position": lambda x: x[PENDING_AT[0] + 0],
+    "a list": lambda x: x[[0, 1]],
+    "a mask": lambda x: x[MASK],
+    "a mask of one dim": lambda x: x[:, PENDING_MASK],
+    "a mask and an int": lambda x: x[1, PENDING_MASK, 1:],
     "unbind": lambda x: x.unbind(1)[2],
     "split": lambda x: x.split(2, 1)[1],
     "split of sizes": lambda x: x.split([1, 2], dim=1)[1],
@@ -99,10 +113,19 @@ def operators(value):
     return value.origin.signature.name, *map(operators, value.inputs)
 
 
+def doubt_about(value):
+    """The check on which a value depends: what it reads, and whether it has passed."""
+    if value.origin is None or value.origin.signature.requirement is None:
+        return None
+    check = value.doubt.check
+    assert check.doubt() is value.doubt
+    return check.passed, operators(check.code), check.signature, check.failure, check.reported, bool(check.site)
+
+
 def description(view, x):
     alias = view._alias
     value = view._read()
-    described = [value.aval, type(value.role), operators(value), type(view)]
+    described = [value.aval, type(value.role), operators(value), type(view), doubt_about(value)]
     if alias is None:
         return described
     steps = [(call, [other.number for other in others]) for call, others in alias.steps]
@@ -139,7 +162,8 @@ def test_parts_of_what_is_in_memory_are_shown(name, monkeypatch):
         assert result.tolist() == expected
 
 
-COPIES = ("reshape of a copy", "a view of a copy", "true")
+COPIES = ("reshape of a copy", "a view of a copy", "true", "a list", "a mask", "a mask of one dim", "a mask and an int")
+COPIES = (*COPIES, *[name for name in VIEWS if "index" in name or "int32" in name])
 
 
 @pytest.mark.parametrize("name", [name for name in VIEWS if name not in COPIES])
@@ -206,6 +230,14 @@ def test_arguments_that_only_look_equal_are_not_confused():
         (lambda x: x.unbind(3), IndexError),
         (lambda x: x.mT.view(-1), RuntimeError),
         (lambda x: list(x.sum()), TypeError),
+        (lambda x: x[torch.tensor([2])], IndexError),
+        (lambda x: x[torch.tensor(2)], IndexError),
+        (lambda x: x[:, torch.tensor([-4])], IndexError),
+        (lambda x: x[torch.tensor([1.0])], IndexError),
+        (lambda x: x[torch.tensor([True])], IndexError),
+        (lambda x: x[AT, AT, AT, AT], IndexError),
+        (lambda x: x[AT, SHORT_AT], IndexError),
+        (lambda x: x[PENDING_AT + 5].tolist(), IndexError),
     ],
 )
 def test_what_python_refuses_is_refused(call, error):
@@ -213,6 +245,13 @@ def test_what_python_refuses_is_refused(call, error):
     for _ in range(2):
         with pytest.raises(error):
             call(x)
+
+
+def test_a_position_that_is_known_is_a_number():
+    x = source("pending")
+    view = x[torch.tensor(-1)]
+    assert operators(view._read())[0] == "select"
+    assert view.tolist() == x[1].tolist()
 
 
 def test_a_slice_is_made_when_it_is_its_turn():

@@ -87,6 +87,10 @@ def aval_of(shape: tuple[int, ...], dtype: DType, *, weak: bool = False, device:
     return aval if aval is not None else _avals.setdefault(key, Aval(*key))
 
 
+if native is not None:
+    native.bind(aval_of=aval_of)
+
+
 def marked(aval: Aval, inference: bool) -> Aval:
     """The type for values that were made in inference mode, or not."""
     return aval if aval.inference is inference else _with(aval, inference, aval.names, aval.owner, aval.external)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft._base.types import Arg, Result
+from weft._lazy.native import native
 from weft.errors import WeftError
 
 
@@ -46,3 +47,7 @@ class Precondition:
         self.templates = templates
         self.on_host = on_host
         self.waits = waits
+
+
+if native is not None:
+    native.bind(Precondition=Precondition)

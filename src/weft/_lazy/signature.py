@@ -217,7 +217,7 @@ class Signature:
 
 
 if native is not None:
-    native.bind(Output=Output, Signature=Signature, Execution=Execution)
+    native.bind(Output=Output, Signature=Signature, Execution=Execution, Requirement=Requirement)
 
 
 def operators_of(signatures: Iterable[Signature]) -> tuple[int, int]:

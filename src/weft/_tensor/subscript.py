@@ -8,15 +8,16 @@ from math import inf
 import numpy as np
 
 from weft._base.device import CPU
-from weft._base.dtype import BOOL, COMPLEX, INTEGER, bool_, uint8
+from weft._base.dtype import BOOL, COMPLEX, INTEGER, bool_, int32, int64, uint8
 from weft._base.limits import limits
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user, warn_user
 from weft._base.state import ambient
 from weft._base.types import Arg
 from weft._dispatch import apply
+from weft._lazy.aligned import copied
 from weft._lazy.aval import Aval
-from weft._lazy.call import ONE
+from weft._lazy.call import ONE, many
 from weft._lazy.infer import Call, call_of, signature_of
 from weft._lazy.native import native
 from weft._tensor.alias import owner_of, spreads
@@ -106,6 +107,8 @@ def getitem(x: Tensor, index: object) -> Tensor:
         plan = _plan(x, index)
         view = _walked(x, plan)
         if plan.indices:
+            if len(_index_calls) < _MOST_FILLS and plan.spec not in _index_calls:
+                _index_calls[plan.spec] = call_of(TABLE["index"], (ONE, many(len(plan.spec)), plan.spec))
             return op.index(view, indices=plan.indices, spec=plan.spec)
         return view if plan.steps else op.alias(x)
     except Overridden as signal:
@@ -216,8 +219,11 @@ def _note_fill(aval: Aval, fill: Call) -> None:
 _fills: dict[Aval, tuple[Call, float, float, bool]] = {}
 _MOST_FILLS = 4096
 
+# no cell: a cache, keyed by all that its entries depend on
+_index_calls: dict[tuple[int, ...], Call] = {}
+
 if native is not None:
-    native.bind(fills=_fills)
+    native.bind(fills=_fills, index_calls=_index_calls, copied_array=copied, bool_=bool_, int32=int32, int64=int64)
 
 
 def as_filling(x: Tensor, masks: Sequence[Tensor], indices: int, values: Tensor) -> Tensor:
