@@ -176,7 +176,8 @@ struct Objects {
   PyObject* finish_view = nullptr;
   PyObject* slice_at = nullptr;
   PyObject* detach_call = nullptr;
-  PyObject* index_calls = nullptr;   // dims -> the `Call` that takes the elements at index tensors for these
+  PyObject* masked_fill_call = nullptr;
+  PyObject* index_calls = nullptr;  // dims -> the calls that take the elements at index tensors for these, and put them
   PyObject* copied_array = nullptr;  // array -> a copy where XLA can read it
   PyObject* aval_of = nullptr;
   PyObject* bool_ = nullptr;  // element types

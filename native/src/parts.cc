@@ -180,6 +180,16 @@ Py_ssize_t dims_taken(const Source& source, PyObject* item) {
 
 }  // namespace
 
+Ref Indices::key() const {
+  Ref key(PyTuple_New(count));
+  for (Py_ssize_t at = 0; key && at < count; ++at) {
+    PyObject* dim = PyLong_FromSsize_t(dims[at]);
+    if (!dim) return Ref();
+    PyTuple_SET_ITEM(key.get(), at, dim);
+  }
+  return key;
+}
+
 bool steps_of(const Source& source, PyObject* index, Steps& steps, Indices* indices) {
   const bool is_tuple = PyTuple_CheckExact(index);
   PyObject* const* items = is_tuple ? reinterpret_cast<PyTupleObject*>(index)->ob_item : &index;
@@ -189,7 +199,7 @@ bool steps_of(const Source& source, PyObject* index, Steps& steps, Indices* indi
     if (PyLong_CheckExact(items[at]) || PySlice_Check(items[at])) {
       ++taken;
     } else if (items[at] != Py_None && items[at] != Py_Ellipsis) {
-      const Py_ssize_t dims = indices ? dims_taken(source, items[at]) : 0;
+      const Py_ssize_t dims = dims_taken(source, items[at]);
       if (!dims) return false;
       taken += dims;
     }
@@ -218,14 +228,9 @@ namespace {
 
 // The elements at index tensors, of what some steps lead to. Null if Python has to record it, or with an exception.
 PyObject* taken_at(const Source& source, Steps& steps, const Indices& indices, PyObject* state) {
-  Ref dims(PyTuple_New(indices.count));
-  for (Py_ssize_t at = 0; dims && at < indices.count; ++at) {
-    PyObject* dim = PyLong_FromSsize_t(indices.dims[at]);
-    if (!dim) return nullptr;
-    PyTuple_SET_ITEM(dims.get(), at, dim);
-  }
-  const Ref call = dims ? Ref::to(PyDict_GetItemWithError(objects.index_calls, dims.get())) : Ref();
-  if (!call || !type_after(source, steps)) return nullptr;
+  const Ref dims = indices.key();
+  const Ref calls = dims ? Ref::to(PyDict_GetItemWithError(objects.index_calls, dims.get())) : Ref();
+  if (!calls || !type_after(source, steps)) return nullptr;
   const Ref value = value_after(source, steps, state);
   Ref inputs(value ? PyTuple_New(1 + indices.count) : nullptr);
   if (!inputs) return nullptr;
@@ -233,7 +238,7 @@ PyObject* taken_at(const Source& source, Steps& steps, const Indices& indices, P
   for (Py_ssize_t at = 0; at < indices.count; ++at) {
     PyTuple_SET_ITEM(inputs.get(), 1 + at, Py_NewRef(indices.values[at].get()));
   }
-  const Ref values = try_apply(call.get(), inputs.get());
+  const Ref values = try_apply(PyTuple_GET_ITEM(calls.get(), 0), inputs.get());
   return values ? wrapped(PyTuple_GET_ITEM(values.get(), 0)) : nullptr;
 }
 

@@ -33,6 +33,8 @@ struct Indices {
   Ref values[kMost];
   Py_ssize_t dims[kMost];
   Py_ssize_t count = 0;
+
+  Ref key() const;  // the dims, in a tuple
 };
 
 // A plain tensor with its value, and the tensor that owns its elements.
@@ -46,6 +48,9 @@ struct Source {
   PyObject* aval() const { return objects.value.aval.get(value.get()); }
   bool is_view() const { return alias.get() != Py_None; }
   Py_ssize_t ndim() const { return PyTuple_GET_SIZE(sizes()); }
+  bool has_size_of(const Source& other) const {
+    return sizes() == other.sizes() || PyObject_RichCompareBool(sizes(), other.sizes(), Py_EQ) == 1;
+  }
   Py_ssize_t size(Py_ssize_t dim) const { return PyLong_AsSsize_t(PyTuple_GET_ITEM(sizes(), dim)); }
 
  private:
@@ -57,7 +62,7 @@ PyObject* own_facts(PyObject* tensor);
 
 // The steps of an index of ints, slices, `...` and None, and its tensors where there may be any. False for any other
 // and for a wrong one, or with an exception.
-bool steps_of(const Source& source, PyObject* index, Steps& steps, Indices* indices = nullptr);
+bool steps_of(const Source& source, PyObject* index, Steps& steps, Indices* indices);
 
 // The type of what steps lead to, borrowed; null, without an error, if it is not known. Finds their signatures.
 PyObject* type_after(const Source& source, Steps& steps);

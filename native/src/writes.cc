@@ -150,25 +150,70 @@ bool write_to(PyObject* tensor, PyObject* new_value) {
 
 // --- parts --------------------------------------------------------------------------------------------------------
 
-// A value of a part's type that has this number everywhere; null if Python has to make it, or with an exception.
-Ref filled(PyObject* aval, PyObject* x) {
-  const Ref held = Ref::to(PyDict_GetItemWithError(objects.fills, aval));
-  PyObject* fill = held.get();  // (call, least, most, whether it takes fractions)
-  Ref operand = fill ? number(x) : Ref();
-  if (!operand || PyComplex_CheckExact(x)) return Ref();
+// What fills a type with a number: (call, least, most, whether it takes fractions), if the number fits the type; null
+// if Python has to look, or with an exception.
+Ref fill_of(PyObject* aval, PyObject* x) {
+  Ref fill = Ref::to(PyDict_GetItemWithError(objects.fills, aval));
+  const bool is_float = PyFloat_CheckExact(x);
+  if (!fill || !(is_float || PyLong_CheckExact(x) || PyBool_Check(x))) return Ref();
   const double size = PyFloat_AsDouble(x), exact = 9007199254740992;  // 2 ** 53
-  if (size == -1 && PyErr_Occurred()) return Ref();
-  if (PyFloat_CheckExact(x)) {
-    if (PyTuple_GET_ITEM(fill, 3) != Py_True) return Ref();
-  } else if (std::fabs(size) > exact) {
+  if (size == -1 && PyErr_Occurred()) {
+    PyErr_Clear();
     return Ref();
   }
-  const double least = PyFloat_AS_DOUBLE(PyTuple_GET_ITEM(fill, 1)),
-               most = PyFloat_AS_DOUBLE(PyTuple_GET_ITEM(fill, 2));
-  if (std::isfinite(size) && !(least <= size && size <= most)) return Ref();
-  Ref inputs(PyTuple_Pack(1, operand.get()));
-  Ref values = inputs ? try_apply(PyTuple_GET_ITEM(fill, 0), inputs.get()) : Ref();
-  return values ? Ref::to(PyTuple_GET_ITEM(values.get(), 0)) : Ref();
+  if (is_float ? PyTuple_GET_ITEM(fill.get(), 3) != Py_True : std::fabs(size) > exact) return Ref();
+  const double least = PyFloat_AS_DOUBLE(PyTuple_GET_ITEM(fill.get(), 1));
+  const double most = PyFloat_AS_DOUBLE(PyTuple_GET_ITEM(fill.get(), 2));
+  return std::isfinite(size) && !(least <= size && size <= most) ? Ref() : fill;
+}
+
+Ref first_of(Ref values) { return values ? Ref::to(PyTuple_GET_ITEM(values.get(), 0)) : Ref(); }
+
+// A value of a type that has this number everywhere; null if Python has to make it, or with an exception.
+Ref filled(PyObject* aval, PyObject* x) {
+  const Ref fill = fill_of(aval, x);
+  const Ref operand = fill ? number(x) : Ref();
+  const Ref inputs(operand ? PyTuple_Pack(1, operand.get()) : nullptr);
+  return inputs ? first_of(try_apply(PyTuple_GET_ITEM(fill.get(), 0), inputs.get())) : Ref();
+}
+
+// Write a number where a mask of the tensor's size is true. False if Python has to do it, or with an exception.
+bool fill_masked(const Source& target, const Source& mask, PyObject* x) {
+  const Ref value = fill_of(target.aval(), x) ? number(x) : Ref();
+  const Ref inputs(value ? PyTuple_Pack(3, target.value.get(), mask.value.get(), value.get()) : nullptr);
+  const Ref result = inputs ? first_of(try_apply(objects.masked_fill_call, inputs.get())) : Ref();
+  return result && write_to(target.tensor, result.get());
+}
+
+// Write at index tensors for some dims. False if Python has to do it, or with an exception.
+bool put_at(const Source& target, const Indices& indices, PyObject* values) {
+  // Index tensors may share elements with a tensor of integers.
+  const AvalClass& a = objects.aval;
+  PyObject* type = a.dtype.get(target.aval());
+  if (type == objects.int64 || type == objects.int32) return false;
+  const Ref dims = indices.key();
+  const Ref entry = dims ? Ref::to(PyDict_GetItemWithError(objects.index_calls, dims.get())) : Ref();
+  if (!entry) return false;
+  Ref value;
+  Source source;
+  if (source.find(values)) {
+    const bool is_stretched = source.ndim() && source.size(0) == 1;  // of which Python drops dims
+    if (is_stretched || !a.dtype.is(source.aval(), type) || source.owner.get() == target.owner.get()) return false;
+    if (!a.names.is(source.aval(), Py_None) || !a.device.is(source.aval(), objects.cpu)) return false;
+    value = source.value;
+  } else {
+    const Ref aval(PyObject_CallFunction(objects.aval_of, "()O", type));
+    value = aval ? filled(aval.get(), values) : Ref();
+  }
+  Ref inputs(value ? PyTuple_New(2 + indices.count) : nullptr);
+  if (!inputs) return false;
+  PyTuple_SET_ITEM(inputs.get(), 0, Py_NewRef(target.value.get()));
+  for (Py_ssize_t at = 0; at < indices.count; ++at) {
+    PyTuple_SET_ITEM(inputs.get(), 1 + at, Py_NewRef(indices.values[at].get()));
+  }
+  PyTuple_SET_ITEM(inputs.get(), 1 + indices.count, Py_NewRef(value.get()));
+  const Ref result = first_of(try_apply(PyTuple_GET_ITEM(entry.get(), 1), inputs.get()));
+  return result && write_to(target.tensor, result.get());
 }
 
 // Write to the part of a tensor at an index. False if Python has to do it, or with an exception.
@@ -176,12 +221,20 @@ bool assign(PyObject* x, PyObject* index, PyObject* values) {
   Source target, base;
   const Ref state = writing_state();
   if (!state || !target.find(x)) return false;
+  Source mask;
+  if (mask.find(index) && mask.has_size_of(target) && objects.aval.dtype.is(mask.aval(), objects.bool_)) {
+    const bool are_here =
+        objects.aval.device.is(mask.aval(), objects.cpu) && objects.aval.device.is(target.aval(), objects.cpu);
+    return are_here && fill_masked(target, mask, values);
+  }
+  Steps steps;
+  Indices indices;
+  if (!steps_of(target, index, steps, &indices)) return false;
+  if (indices.count) return !steps.count && put_at(target, indices, values);
   Ref path = target.is_view() ? Ref::to(objects.alias.steps.get(target.alias.get())) : Ref::to(objects.empty);
   if (target.is_view() && !objects.alias.base.is(target.alias.get(), target.owner.get())) return false;
   if (!base.find(target.owner.get()) || role_of(base.value) != Py_None || !is_one_to_one(path.get())) return false;
   if (!objects.aval.names.is(base.aval(), Py_None)) return false;
-  Steps steps;
-  if (!steps_of(target, index, steps)) return false;
   PyObject* aval = type_after(target, steps);
   if (!aval) return false;
   Ref value;

@@ -29,6 +29,8 @@ def written_in_python():
 
 ROW = torch.arange(4.0)
 WHOLE = torch.arange(24.0).reshape(2, 3, 4) + 0.5
+AT, MASK, BIG_MASK = torch.tensor([1, 0]), torch.tensor([True, False]), torch.arange(24).reshape(2, 3, 4) % 3 == 0
+BIG_MASK.tolist()
 
 
 def iadd(x):
@@ -64,6 +66,19 @@ WRITES = {
     "a new dim": lambda x: x.__setitem__((0, None), 2.0),
     "its own part": lambda x: x.__setitem__(0, x[1]),
     "a mask": lambda x: x.__setitem__(WHOLE > 5, 0.0),
+    "a mask that is in memory": lambda x: x.__setitem__(BIG_MASK, 2),
+    "a mask of a tensor": lambda x: x.__setitem__(BIG_MASK, ROW[0]),
+    "a mask of one dim": lambda x: x.__setitem__(MASK, -1.0),
+    "a mask of several values": lambda x: x.__setitem__(MASK, ROW),
+    "index tensors": lambda x: x.__setitem__((AT, AT), 4.0),
+    "an index tensor of a row": lambda x: x.__setitem__((slice(None), AT), ROW),
+    "repeated places": lambda x: x.__setitem__((slice(None), AT * 0), WHOLE[0, 0]),
+    "values of another type": lambda x: x.__setitem__(AT, 3),
+    "a tensor of another type": lambda x: x.__setitem__(AT, ROW.long()),
+    "values with a dim of one": lambda x: x.__setitem__(AT, WHOLE[:1, 0]),
+    "an index tensor in a part": lambda x: x.__setitem__((0, AT), 5.0),
+    "an index tensor through a view": lambda x: x[1].__setitem__(AT, 5.0),
+    "what does not fit": lambda x: x.__setitem__((slice(None), AT), WHOLE),
     "through a view": lambda x: x[0].add_(1),
     "through two views": lambda x: x.transpose(0, 1)[1, 1:].mul_(2),
     "through expand": lambda x: x[:, :1].expand(2, 3, 4).zero_(),
@@ -88,7 +103,7 @@ def run(write, kind, grad):
     try:
         with using(grad=grad):
             result = write(x)
-    except RuntimeError as error:
+    except (RuntimeError, IndexError) as error:
         return str(error)
     states = [state_of(tensor) for tensor in (seen, x, owner)]
     return [result is x or result is None, *states, x.tolist(), seen.tolist(), owner.tolist()]
