@@ -126,6 +126,7 @@ bool bind_one(const char* name, PyObject* value) {
       {"slice_at", &o.slice_at},
       {"detach_call", &o.detach_call},
       {"masked_fill_call", &o.masked_fill_call},
+      {"copy_call", &o.copy_call},
       {"index_calls", &o.index_calls},
       {"copied_array", &o.copied_array},
       {"aval_of", &o.aval_of},

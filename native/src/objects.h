@@ -177,6 +177,7 @@ struct Objects {
   PyObject* slice_at = nullptr;
   PyObject* detach_call = nullptr;
   PyObject* masked_fill_call = nullptr;
+  PyObject* copy_call = nullptr;
   PyObject* index_calls = nullptr;  // dims -> the calls that take the elements at index tensors for these, and put them
   PyObject* copied_array = nullptr;  // array -> a copy where XLA can read it
   PyObject* aval_of = nullptr;

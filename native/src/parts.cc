@@ -421,11 +421,7 @@ PyTypeObject slices_type = {
     .tp_iternext = slices_next,
 };
 
-// slices(x, dim, count)
-PyObject* slices(PyObject*, PyObject* args) {
-  PyObject* tensor;
-  Py_ssize_t dim, count;
-  if (!PyArg_ParseTuple(args, "Onn", &tensor, &dim, &count)) return nullptr;
+PyObject* new_slices(PyObject* tensor, Py_ssize_t dim, Py_ssize_t count) {
   Slices* self = PyObject_GC_New(Slices, &slices_type);
   if (!self) return nullptr;
   self->tensor = Py_NewRef(tensor);
@@ -434,6 +430,21 @@ PyObject* slices(PyObject*, PyObject* args) {
   self->count = count;
   PyObject_GC_Track(self);
   return reinterpret_cast<PyObject*>(self);
+}
+
+// slices(x, dim, count)
+PyObject* slices(PyObject*, PyObject* args) {
+  PyObject* tensor;
+  Py_ssize_t dim, count;
+  if (!PyArg_ParseTuple(args, "Onn", &tensor, &dim, &count)) return nullptr;
+  return new_slices(tensor, dim, count);
+}
+
+// iterate(x): the slices along the first dim; None if Python has to look at it
+PyObject* iterate(PyObject*, PyObject* x) {
+  Source source;
+  if (!source.find(x) || !source.ndim() || !simple_state()) return none();
+  return new_slices(x, 0, source.size(0));
 }
 
 #define FAST(name) {#name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(name)), METH_FASTCALL, nullptr}
@@ -446,6 +457,7 @@ PyMethodDef functions[] = {
     FAST(chunk),
     FAST(split),
     {"slices", slices, METH_VARARGS, nullptr},
+    {"iterate", iterate, METH_O, nullptr},
     {},
 };
 

@@ -290,6 +290,20 @@ PyObject* replace_value(PyObject*, PyObject* const* args, size_t nargsf, PyObjec
   return PyObject_Vectorcall(objects.replace_value, args, nargsf, names);
 }
 
+// copy_(input, src, non_blocking): the input, or None if Python has to do it
+PyObject* copy_(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  Source target, source;
+  const AvalClass& a = objects.aval;
+  if (count != 3 || !target.find(args[0]) || !source.find(args[1]) || !source.has_size_of(target) ||
+      source.owner.get() == target.owner.get() || a.device.get(source.aval()) != a.device.get(target.aval()) ||
+      !a.names.is(source.aval(), Py_None) || !a.names.is(target.aval(), Py_None) || !writing_state()) {
+    return none();
+  }
+  const Ref inputs(PyTuple_Pack(2, target.value.get(), source.value.get()));
+  const Ref result = inputs ? first_of(try_apply(objects.copy_call, inputs.get())) : Ref();
+  return result && write_to(target.tensor, result.get()) ? Py_NewRef(args[0]) : none();
+}
+
 // setitem(x, index, values): whether it is done
 PyObject* setitem(PyObject*, PyObject* const* args, Py_ssize_t count) {
   if (count == 3 && assign(args[0], args[1], args[2])) Py_RETURN_TRUE;
@@ -303,6 +317,7 @@ PyMethodDef functions[] = {
     FAST(write, METH_FASTCALL | METH_KEYWORDS),
     FAST(replace_value, METH_FASTCALL | METH_KEYWORDS),
     FAST(write_result, METH_FASTCALL),
+    FAST(copy_, METH_FASTCALL),
     FAST(setitem, METH_FASTCALL),
     {},
 };

@@ -18,6 +18,7 @@ from weft._tensor.state import NO_FACTS
 pytestmark = pytest.mark.skipif(native is None, reason="the extension is not built, or turned off")
 
 AT, SHORT_AT, PENDING_AT = torch.tensor([1, 0, -1]), torch.tensor([1, 0]), torch.tensor([1, 0, 0]) * 1
+POSITION = torch.tensor(1)
 MASK, PENDING_MASK = torch.tensor([[True, False, True], [False, False, True]]), torch.tensor([1.0, -1, 1]) > 0
 VIEWS = {
     "x.t": lambda x: x[0].t(),
@@ -63,7 +64,7 @@ VIEWS = {
     "of type int32": lambda x: x[AT.int()],
     "two dims of an index": lambda x: x[:, AT.reshape(3, 1)],
     "an index tensor and others": lambda x: x[1, None, AT, 1:],
-    "a pending position": lambda x: x[PENDING_AT[0] + 0],
+    "a pending position": lambda x: x[POSITION + 0],
     "a list": lambda x: x[[0, 1]],
     "a mask": lambda x: x[MASK],
     "a mask of one dim": lambda x: x[:, PENDING_MASK],

@@ -57,7 +57,9 @@ def inplace_of(function: AnyCallable, name: str, *, uniform: bool = False, separ
                 raise refusal(input, "input", name, "Tensor")
             facts = input._facts
             if facts is not NO_FACTS and (facts.alias is not None or facts.views is not None):
-                check_overlap(input, [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)])
+                others = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
+                if others:
+                    check_overlap(input, others)
             if apart_from is not None:
                 check_overlap(input, apart_from((input, *args), kwargs), wholly=True)
             try:

@@ -20,6 +20,8 @@ from weft.ops._table import TABLE
 
 def iterate(x: Tensor) -> Iterator[Tensor]:
     """Go through the slices along the first dim. Each is made when it is its turn."""
+    if native is not None and (rows := native.iterate(x)) is not None:
+        return rows
     if not x.dim():
         raise ArgumentError("iteration over a 0-d tensor")
     if ambient().overrides.mode is not None or is_overriding(type(x)):

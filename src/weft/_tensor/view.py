@@ -149,6 +149,7 @@ def own(value: Value) -> Value:
 
 
 _DETACH = call_of(TABLE["detach"], (ONE,))
+_COPY = call_of(TABLE["copy"], (ONE, ONE))
 
 
 def entered(value: Value) -> Value:
@@ -253,7 +254,7 @@ def put(base: TensorBase, value: Value, grad: bool) -> None:
     if old.role is not None and not grad:
         value = placed(old, value)
     elif old.role is not None and value.role is None:  # the gradient of what was there before is zero
-        value = apply(call_of(TABLE["copy"], (ONE, ONE)), (old, value))[0]
+        value = apply(_COPY, (old, value))[0]
     alias = base._alias
     capture = ambient().capture
     if alias is None:
@@ -391,7 +392,8 @@ def _replace_value(target: TensorBase, value: Value) -> None:
 write, replace_value = _write, _replace_value
 """`_write` and `_replace_value`, or their twins in the extension."""
 if native is not None:
-    native.bind(write=_write, replace_value=_replace_value, mark_views_stale=mark_views_stale, detach_call=_DETACH)
+    native.bind(write=_write, replace_value=_replace_value, mark_views_stale=mark_views_stale)
+    native.bind(detach_call=_DETACH, copy_call=_COPY)
     write, replace_value = native.write, native.replace_value
 
 

@@ -13,6 +13,7 @@ from weft._base.dtype import DTYPES, DType, as_dtype
 from weft._base.layout import preserve_format
 from weft._base.state import ambient, default_dtype
 from weft._base.types import Arg
+from weft._lazy.native import native
 from weft._tensor.alias import layout_of, owner_of, shows_changed
 from weft._tensor.codegen import op
 from weft._tensor.composite.create import sizes_of
@@ -177,7 +178,7 @@ def pin_memory(input: Tensor) -> Tensor:
 # ---- writes
 
 
-@composite("copy_", public=NO_FUNCTION)
+@composite("copy_", public=NO_FUNCTION, twin=native and native.copy_)
 def copy_(input: Tensor, src: object, non_blocking: bool = False) -> Tensor:
     """Write `src`, cast and expanded to this tensor's type, size and device."""
     del non_blocking
