@@ -183,17 +183,16 @@ bool attach(PyObject* view, PyObject* base, PyObject* steps, PyObject* tracked) 
   facts = own_facts(base);
   Ref reference(facts ? PyWeakref_NewRef(view, nullptr) : nullptr);
   if (!reference) return false;
-  PyObject* views = objects.facts.views.get(facts);
-  if (views == Py_None) {
-    Ref list(PyList_New(1));
+  const Slot& slot = objects.facts.views;
+  if (slot.is(facts, Py_None)) {
+    Ref list(PyList_New(0));
     if (!list) return false;
-    PyList_SET_ITEM(list.get(), 0, reference.release());
-    objects.facts.views.set(facts, list.get());
-    return true;
+    if (slot.is(facts, Py_None)) slot.set(facts, list.get());  // a finalizer may have made another view
   }
-  const Py_ssize_t count = PyList_GET_SIZE(views);
-  if (count >= 16 && !(count & (count - 1)) && !forget_dead(views)) return false;  // as in Python, at powers of two
-  return PyList_Append(views, reference.get()) == 0;
+  Ref views = Ref::to(slot.get(facts));
+  const Py_ssize_t count = PyList_GET_SIZE(views.get());
+  if (PyList_Append(views.get(), reference.get()) < 0) return false;
+  return count < 16 || count & (count - 1) || forget_dead(views.get());  // as in Python, at powers of two
 }
 
 Ref joined(PyObject* first, PyObject* second) { return Ref(PySequence_Concat(first, second)); }
