@@ -26,25 +26,22 @@ struct HashOfStatic {
   }
 };
 
-// no bound of its own would be kept: the key has the sizes of dims alone
-std::unordered_map<StaticPart, PyObject*, HashOfStatic>* step_calls;
+// The calls of steps by what they are, which no tensor is a part of. It is never destroyed, since Python may have ended
+// by then, and is emptied when it has `kMostCalls` entries.
+std::unordered_map<StaticPart, Ref, HashOfStatic>* step_calls;
 constexpr size_t kMostCalls = 65536;
 
-// The `Call` of a step, borrowed; null with an exception.
-PyObject* call_of_step(const Step& s) {
+// The `Call` of a step; null with an exception.
+Ref call_of_step(const Step& s) {
   const StaticPart key{s.row, s.dim, s.row == Row::kSlice ? s.length : 0, s.step};
   const auto found = step_calls->find(key);
   if (found != step_calls->end()) return found->second;
   const char* name = kNames[static_cast<int>(s.row)];
-  PyObject* call = s.row == Row::kSlice
-                       ? PyObject_CallFunction(objects.step_call, "snnn", name, s.dim, s.length, s.step)
-                   : s.row == Row::kAlias ? PyObject_CallFunction(objects.step_call, "s", name)
-                                          : PyObject_CallFunction(objects.step_call, "sn", name, s.dim);
-  if (!call) return nullptr;
-  if (step_calls->size() >= kMostCalls) {
-    for (const auto& entry : *step_calls) Py_DECREF(entry.second);
-    step_calls->clear();
-  }
+  Ref call(s.row == Row::kSlice   ? PyObject_CallFunction(objects.step_call, "snnn", name, s.dim, s.length, s.step)
+           : s.row == Row::kAlias ? PyObject_CallFunction(objects.step_call, "s", name)
+                                  : PyObject_CallFunction(objects.step_call, "sn", name, s.dim));
+  if (!call) return call;
+  if (step_calls->size() >= kMostCalls) step_calls->clear();
   step_calls->emplace(key, call);
   return call;
 }
@@ -59,7 +56,7 @@ bool add(Steps& steps, Row row, Py_ssize_t dim, Py_ssize_t start = 0, Py_ssize_t
   step.start = start;
   step.length = length;
   step.step = by;
-  step.call = Ref::to(call_of_step(step));
+  step.call = call_of_step(step);
   if (!step.call) return false;
   if (row == Row::kSelect || row == Row::kSlice) {
     Ref position(PyLong_FromSsize_t(start));
@@ -464,7 +461,7 @@ PyMethodDef functions[] = {
 }  // namespace
 
 bool init_parts(PyObject* module) {
-  step_calls = new std::unordered_map<StaticPart, PyObject*, HashOfStatic>;
+  step_calls = new std::unordered_map<StaticPart, Ref, HashOfStatic>;
   return PyType_Ready(&slices_type) == 0 && PyModule_AddFunctions(module, functions) == 0;
 }
 
