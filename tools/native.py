@@ -33,7 +33,8 @@ SOURCES = ROOT / "native" / "src"
 EXTENSION = ROOT / "src" / "weft" / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
 OBJECTS = ROOT / "build" / "native"
 PYTHON = (
-    *("module", "objects", "record", "calls", "leaves", "modules", "checks", "flush", "reading", "backward"),
+    *("module", "objects", "record", "calls", "leaves", "modules", "checks", "views", "parts", "writes"),
+    *("flush", "reading", "backward"),
     *("machine", "describe", "plan", "space", "chain", "loops", "casts", "lines", "threefry", "arrays"),
 )
 KERNELS = ("product", "conv", "conv_weight", "channels", "rows", "extremes", "attention", "recurrent", "optimizer")

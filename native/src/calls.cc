@@ -81,8 +81,8 @@ Ref sizes_of(PyObject* x) {
 
 // The marker of several inputs.
 Ref many(Py_ssize_t count) {
-  const Ref number(PyLong_FromSsize_t(count));
-  return number ? Ref(PyObject_CallOneArg(objects.many, number.get())) : Ref();
+  const Ref size(PyLong_FromSsize_t(count));
+  return size ? Ref(PyObject_CallOneArg(objects.many, size.get())) : Ref();
 }
 
 bool is_constant(PyObject* x) {
@@ -100,7 +100,7 @@ bool add_number(Sorted& sorted, const Parameter& parameter, PyObject* x, bool fi
     sorted.entries.push_back(parameter.value);
     return true;
   }
-  Ref value = fits ? number_value(x) : Ref();
+  Ref value = fits ? number(x) : Ref();
   if (!value) return false;
   sorted.inputs.push_back(std::move(value));
   sorted.entries.push_back(Ref::to(objects.one));
@@ -225,7 +225,7 @@ bool draw(Sorted& sorted) {
   const Ref drawn(PyObject_CallNoArgs(objects.draw));
   for (Py_ssize_t at = 0; drawn && at < 2; ++at) {
     Ref& input = sorted.inputs[static_cast<size_t>(sorted.draw + at)];
-    input = number_value(PyTuple_GET_ITEM(drawn.get(), at));
+    input = number(PyTuple_GET_ITEM(drawn.get(), at));
     if (!input) return false;
   }
   return static_cast<bool>(drawn);

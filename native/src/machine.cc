@@ -411,8 +411,6 @@ bool run(PyObject* machine, PyObject* const* inputs, PyObject** results) {
   return reinterpret_cast<MachineObject*>(machine)->machine->run(inputs, results);
 }
 
-bool is_machine(PyObject* object) { return Py_TYPE(object) == &machine_type; }
-
 bool init_machine(PyObject* module) {
   if (!add_fragment_type(module) || PyModule_AddType(module, &machine_type) < 0) return false;
   return PyModule_AddFunctions(module, functions) == 0;

@@ -172,7 +172,6 @@ void run_chain(const Chain& chain, char* const* bases, char* arena);
 
 // The results for inputs that are arrays of the right types, or numbers; false with an exception of Python's set.
 bool run(PyObject* machine, PyObject* const* inputs, PyObject** results);
-bool is_machine(PyObject* object);
 bool init_machine(PyObject* module);
 
 }  // namespace weft

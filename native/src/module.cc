@@ -23,6 +23,7 @@ PyMODINIT_FUNC PyInit__native() {
   weft::Ref module(PyModule_Create(&definition));
   if (!module || !weft::init_machine(module.get()) || !weft::init_recorder(module.get()) ||
       !weft::init_calls(module.get()) || !weft::init_leaves(module.get()) || !weft::init_modules(module.get()) ||
+      !weft::init_views(module.get()) || !weft::init_parts(module.get()) || !weft::init_writes(module.get()) ||
       !weft::init_flush(module.get()) || !weft::init_reading(module.get()) || !weft::init_backward(module.get()) ||
       PyModule_AddIntConstant(module.get(), "version", kVersion) < 0) {
     return nullptr;

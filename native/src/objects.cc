@@ -46,28 +46,41 @@ bool bind_one(const char* name, PyObject* value) {
     SignatureClass& c = o.signature;
     return find_all(c.type, value, c.outputs, c.requirement, c.main, c.execution);
   }
-  if (is("Aval")) return find_all(o.aval.type, value, o.aval.inference, o.aval.owner, o.aval.weak, o.aval.device);
-  if (is("Call")) return find_all(o.call.type, value, o.call.signatures);
+  if (is("Aval"))
+    return find_all(o.aval.type, value, o.aval.inference, o.aval.owner, o.aval.weak, o.aval.device, o.aval.external,
+                    o.aval.names, o.aval.dtype, o.aval.size);
+  if (is("Call")) {
+    CallClass& c = o.call;
+    return find_all(c.type, value, c.signatures, c.derives, c.by_layout, c.write, c.spreads);
+  }
   if (is("Ambient")) {
     AmbientClass& c = o.ambient;
-    return find_all(c.type, value, c.pending, c.grad, c.simple, c.capture);
+    return find_all(c.type, value, c.pending, c.grad, c.simple, c.capture, c.context);
   }
   if (is("Pending")) {
     PendingClass& c = o.pending;
-    return find_all(c.type, value, c.limit, c.checks, c.unread, c.watches, c.branch);
+    return find_all(c.type, value, c.limit, c.checks, c.unread, c.watches, c.branch, c.room);
   }
   if (is("Tensor")) return find_all(o.tensor.type, value, o.tensor.value, o.tensor.facts);
+  if (is("Facts")) {
+    FactsClass& c = o.facts;
+    return find_all(c.type, value, c.address, c.alias, c.overwritten, c.resized, c.role, c.storage, c.views, c.writes);
+  }
+  if (is("Alias")) {
+    AliasClass& c = o.alias;
+    return find_all(c.type, value, c.base, c.steps, c.tracked, c.hidden, c.place, c.layout);
+  }
+  if (is("Execution")) return find_all(o.execution.type, value, o.execution.host, o.execution.run);
+  if (is("Requirement")) {
+    return find_all(o.requirement.type, value, o.requirement.check, o.requirement.precondition);
+  }
+  if (is("Precondition")) {
+    return find_all(o.precondition.type, value, o.precondition.on_host, o.precondition.waits);
+  }
   if (is("Doubt")) return find_all(o.doubt.type, value, o.doubt.check);
   if (is("RecordedCheck")) {
     CheckClass& c = o.check;
     return find_all(c.type, value, c.passed, c.code, c.failure, c.reported, c.signature, c.site, c.doubt);
-  }
-  if (is("Execution")) return find_all(o.execution.type, value, o.execution.run);
-  if (is("Requirement")) {
-    return find_all(o.requirement.type, value, o.requirement.precondition, o.requirement.check);
-  }
-  if (is("Precondition")) {
-    return find_all(o.precondition.type, value, o.precondition.on_host, o.precondition.waits);
   }
   if (is("Program")) return find_all(o.program.type, value, o.program.spent, o.program.runs);
   if (is("Executed")) {
@@ -77,9 +90,10 @@ bool bind_one(const char* name, PyObject* value) {
   if (is("Leaf")) return find_all(o.leaf, value);
   if (is("Interior")) return find_all(o.interior, value);
   if (is("Freed")) return find_all(o.freed, value);
+  if (is("StandIn")) return find_all(o.stand_in, value);
+  if (is("Size")) return find_all(o.size, value);
   if (is("ndarray")) return find_all(o.ndarray, value);
   if (is("Parameter")) return find_all(o.parameter, value);
-  if (is("Size")) return find_all(o.size, value);
   if (is("Shared")) return find_all(o.shared, value);
   const std::pair<const char*, PyObject**> constants[] = {
       {"PENDING", &o.not_computed},
@@ -106,8 +120,6 @@ bool bind_one(const char* name, PyObject* value) {
       {"call_of", &o.call_of},
       {"default_device", &o.default_device},
       {"default_dtype", &o.default_dtype},
-      {"int64", &o.int64},
-      {"bool_", &o.bool_},
       {"avals", &o.avals},
       {"draw", &o.draw},
       {"at_limit", &o.at_limit},
@@ -122,12 +134,31 @@ bool bind_one(const char* name, PyObject* value) {
       {"module_hooks", &o.module_hooks},
       {"host", &o.host},
       {"item", &o.item},
+      {"user_site", &o.user_site},
       {"record", &o.record},
       {"apply", &o.apply},
       {"operand", &o.operand},
       {"finish", &o.finish},
       {"tuple_of", &o.tuple_of},
       {"wrap", &o.wrap},
+      {"copied", &o.copied},
+      {"step_call", &o.step_call},
+      {"finish_view", &o.finish_view},
+      {"slice_at", &o.slice_at},
+      {"detach_call", &o.detach_call},
+      {"masked_fill_call", &o.masked_fill_call},
+      {"copy_call", &o.copy_call},
+      {"index_calls", &o.index_calls},
+      {"copied_array", &o.copied_array},
+      {"aval_of", &o.aval_of},
+      {"bool_", &o.bool_},
+      {"int32", &o.int32},
+      {"int64", &o.int64},
+      {"write", &o.write},
+      {"replace_value", &o.replace_value},
+      {"mark_views_stale", &o.mark_views_stale},
+      {"NO_CONTEXT", &o.no_context},
+      {"fills", &o.fills},
   };
   for (const auto& [other, place] : constants) {
     if (is(other)) {

@@ -57,31 +57,20 @@ struct SignatureClass {
 };
 struct AvalClass {
   PyTypeObject* type = nullptr;
-  Slot inference{"inference"}, owner{"owner"}, weak{"weak"}, device{"device"};
+  Slot inference{"inference"}, owner{"owner"}, weak{"weak"}, device{"device"}, external{"external"}, names{"names"},
+      dtype{"dtype"}, size{"size"};
 };
 struct CallClass {
   PyTypeObject* type = nullptr;
-  Slot signatures{"signatures"};
+  Slot signatures{"signatures"}, derives{"derives"}, by_layout{"by_layout"}, write{"write"}, spreads{"spreads"};
 };
 struct AmbientClass {
   PyTypeObject* type = nullptr;
-  Slot pending{"pending"}, grad{"grad"}, simple{"simple"}, capture{"capture"};
+  Slot pending{"pending"}, grad{"grad"}, simple{"simple"}, capture{"capture"}, context{"context"};
 };
 struct PendingClass {
   PyTypeObject* type = nullptr;
-  Slot limit{"limit"}, checks{"checks"}, unread{"unread"}, watches{"_watches"}, branch{"branch"};
-};
-struct ExecutionClass {
-  PyTypeObject* type = nullptr;
-  Slot run{"run"};
-};
-struct RequirementClass {
-  PyTypeObject* type = nullptr;
-  Slot precondition{"precondition"}, check{"check"};
-};
-struct PreconditionClass {
-  PyTypeObject* type = nullptr;
-  Slot on_host{"on_host"}, waits{"waits"};
+  Slot limit{"limit"}, room{"room"}, checks{"checks"}, unread{"unread"}, watches{"_watches"}, branch{"branch"};
 };
 struct DoubtClass {
   PyTypeObject* type = nullptr;
@@ -105,6 +94,27 @@ struct TensorClass {
   PyTypeObject* type = nullptr;
   Slot value{"_value"}, facts{"_facts"};
 };
+struct FactsClass {
+  PyTypeObject* type = nullptr;
+  Slot address{"address"}, alias{"alias"}, overwritten{"overwritten"}, resized{"resized"}, role{"role"},
+      storage{"storage"}, views{"views"}, writes{"writes"};
+};
+struct AliasClass {
+  PyTypeObject* type = nullptr;
+  Slot base{"base"}, steps{"steps"}, tracked{"tracked"}, hidden{"hidden"}, place{"place"}, layout{"layout"};
+};
+struct ExecutionClass {
+  PyTypeObject* type = nullptr;
+  Slot host{"host"}, run{"run"};
+};
+struct RequirementClass {
+  PyTypeObject* type = nullptr;
+  Slot check{"check"}, precondition{"precondition"};
+};
+struct PreconditionClass {
+  PyTypeObject* type = nullptr;
+  Slot on_host{"on_host"}, waits{"waits"};
+};
 
 // What `bind` has been told. Constants are kept for ever, as the modules that define them are.
 struct Objects {
@@ -123,6 +133,8 @@ struct Objects {
   ProgramClass program;
   ExecutedClass executed;
   TensorClass tensor;
+  FactsClass facts;
+  AliasClass alias;
   PyTypeObject* parameter = nullptr;
   PyTypeObject* shared = nullptr;
   PyTypeObject* size = nullptr;
@@ -130,6 +142,7 @@ struct Objects {
   PyTypeObject* freed = nullptr;
   PyTypeObject* leaf = nullptr;
   PyTypeObject* ndarray = nullptr;
+  PyTypeObject* stand_in = nullptr;
   PyObject* not_computed = nullptr;  // `PENDING`
   PyObject* no_facts = nullptr;
   PyObject* interior_role = nullptr;  // `INTERIOR`
@@ -147,8 +160,6 @@ struct Objects {
   PyObject* call_of = nullptr;  // (operator, static arguments) -> its `Call`
   PyObject* default_device = nullptr;
   PyObject* default_dtype = nullptr;
-  PyObject* int64 = nullptr;
-  PyObject* bool_ = nullptr;
   PyObject* avals = nullptr;  // (shape, dtype, weak, device) -> `Aval`
   PyObject* draw = nullptr;   // of the default generator
   PyObject* at_limit = nullptr;
@@ -169,7 +180,8 @@ struct Objects {
   PyObject* leaf_array = nullptr;        // value -> its NumPy array or None
   PyObject* has_passed = nullptr;        // (check, its codes or None) -> whether it has passed
   PyObject* program_of = nullptr;        // a graph -> its program, and what it costs
-  PyObject* record = nullptr;            // the twins in Python, which take every call
+  PyObject* user_site = nullptr;
+  PyObject* record = nullptr;  // the twins in Python, which take every call
   PyObject* apply = nullptr;
   PyObject* derivative_of = nullptr;
   PyObject* add_values = nullptr;
@@ -178,6 +190,25 @@ struct Objects {
   PyObject* finish = nullptr;
   PyObject* wrap = nullptr;
   PyObject* tuple_of = nullptr;
+  PyObject* copied = nullptr;     // (type of a storage, calls of a path) -> whether the last call's result is a copy
+  PyObject* step_call = nullptr;  // (row, static numbers) -> `Call`
+  PyObject* finish_view = nullptr;
+  PyObject* slice_at = nullptr;
+  PyObject* detach_call = nullptr;
+  PyObject* masked_fill_call = nullptr;
+  PyObject* copy_call = nullptr;
+  PyObject* index_calls = nullptr;  // dims -> the calls that take the elements at index tensors for these, and put them
+  PyObject* copied_array = nullptr;  // array -> a copy where XLA can read it
+  PyObject* aval_of = nullptr;
+  PyObject* bool_ = nullptr;  // element types
+  PyObject* int32 = nullptr;
+  PyObject* int64 = nullptr;
+  PyObject* write = nullptr;
+  PyObject* replace_value = nullptr;
+  PyObject* mark_views_stale = nullptr;
+  PyObject* no_context = nullptr;  // `NO_CONTEXT`
+  PyObject* fills =
+      nullptr;  // type -> (call that fills it with a number, the least, the most, whether it takes fractions)
 };
 extern Objects objects;
 
@@ -187,6 +218,9 @@ bool init_recorder(PyObject* module);
 bool init_calls(PyObject* module);
 bool init_leaves(PyObject* module);
 bool init_modules(PyObject* module);
+bool init_views(PyObject* module);
+bool init_parts(PyObject* module);
+bool init_writes(PyObject* module);
 bool init_flush(PyObject* module);
 bool init_reading(PyObject* module);
 bool init_backward(PyObject* module);

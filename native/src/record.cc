@@ -4,16 +4,36 @@
 // A function here looks whether a call is one of the common ones (plain tensors and numbers, a known signature, no mode
 // but grad), and hands all others to its twin. So nothing is decided here that is not decided there.
 
-#include "checks.h"
 #include "objects.h"
 #include "record.h"
 
 namespace weft {
-namespace {
 
-PyObject* minus_one;
-PyObject* zero;
-long long recordings = 0;
+static PyObject* minus_one;
+static PyObject* zero;
+static long long recordings = 0;
+
+long long next_time() { return ++recordings; }
+
+Ref readable_state() {
+  PyObject* state = nullptr;
+  if (PyContextVar_Get(objects.context, nullptr, &state) < 0) PyErr_Clear();
+  Ref result(state);
+  // Of `OverriddenAmbient`, even reading is a signal, so its fields are not for this code.
+  return state && Py_TYPE(state) == objects.ambient.type ? std::move(result) : Ref();
+}
+
+Ref simple_state() {
+  Ref state = readable_state();
+  return state && objects.ambient.simple.is(state.get(), Py_True) ? std::move(state) : Ref();
+}
+
+PyObject* value_of(PyObject* x) {
+  const PyTypeObject* type = Py_TYPE(x);
+  if (type != objects.tensor.type && type != objects.parameter) return nullptr;
+  PyObject* value = objects.tensor.value.get(x);
+  return value == Py_None ? nullptr : value;
+}
 
 Ref new_value(PyObject* origin, PyObject* inputs, PyObject* aval, PyObject* content, PyObject* role, long long time) {
   const ValueClass& c = objects.value;
@@ -32,8 +52,22 @@ Ref new_value(PyObject* origin, PyObject* inputs, PyObject* aval, PyObject* cont
   return number ? std::move(value) : Ref();
 }
 
+Ref number(PyObject* x) {
+  if (!PyFloat_CheckExact(x) && !PyLong_CheckExact(x) && !PyBool_Check(x) && !PyComplex_CheckExact(x)) return Ref();
+  if (PyLong_CheckExact(x)) {
+    int overflow = 0;
+    PyLong_AsLongLongAndOverflow(x, &overflow);
+    if (overflow) return Ref();
+  }
+  PyObject* aval = PyDict_GetItem(objects.weak, reinterpret_cast<PyObject*>(Py_TYPE(x)));
+  if (!aval) return Ref();
+  Ref value = new_value(Py_None, objects.empty, aval, x, Py_None, 0);
+  if (value) objects.value.owner.init(value.get(), Py_None);
+  return value;
+}
+
 // Whether gradients flow through an application to one of these inputs.
-bool has_role(PyObject* inputs) {
+static bool has_role(PyObject* inputs) {
   for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(inputs); ++at) {
     if (!objects.value.role.is(PyTuple_GET_ITEM(inputs, at), Py_None)) return true;
   }
@@ -41,15 +75,14 @@ bool has_role(PyObject* inputs) {
 }
 
 // Whether one of these was made in inference mode.
-bool is_any_marked(PyObject* inputs) {
+static bool is_any_marked(PyObject* inputs) {
   for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(inputs); ++at) {
     if (objects.aval.inference.is(objects.value.aval.get(PyTuple_GET_ITEM(inputs, at)), Py_True)) return true;
   }
   return false;
 }
 
-// Append a new value of an output to the list of pending values.
-Ref append(PyObject* output, PyObject* inputs, bool taped, PyObject* pending) {
+Ref appended(PyObject* output, PyObject* inputs, bool taped, PyObject* pending) {
   const OutputClass& o = objects.output;
   PyObject* role = taped ? o.taped.get(output) : Py_None;
   Ref value = new_value(output, inputs, o.aval.get(output), objects.not_computed, role, ++recordings);
@@ -58,37 +91,21 @@ Ref append(PyObject* output, PyObject* inputs, bool taped, PyObject* pending) {
 }
 
 // Make room in the list of pending values, or show what it holds, if it is longer than its limit.
-bool keep_limit(PyObject* pending) {
+static bool keep_limit(PyObject* pending) {
   PyObject* limit = objects.pending.limit.get(pending);
   if (PyList_GET_SIZE(pending) <= PyLong_AsSsize_t(limit)) return !PyErr_Occurred();
   return static_cast<bool>(Ref(PyObject_CallOneArg(objects.at_limit, pending)));
 }
 
-void set_doubt(PyObject* value, PyObject* doubt) {
-  objects.value.doubt.set(value, doubt);
-  PyObject* extras = objects.value.extras.get(value);
-  for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(extras); ++at) {
-    objects.value.doubt.set(PyTuple_GET_ITEM(extras, at), doubt);
-  }
-}
-
-// The values of an application in a simple state; null, without an error, if its twin has more to do.
-Ref try_record(PyObject* signature, PyObject* inputs, PyObject* state) {
+Ref record_outputs(PyObject* signature, PyObject* inputs, PyObject* state) {
   if (objects.ambient.grad.is(state, Py_True) && is_any_marked(inputs)) return Ref();
-  Ref doubt;
-  if (!objects.signature.requirement.is(signature, Py_None)) {
-    doubt = passed_doubt(signature, inputs, state);
-    if (!doubt) return Ref();
-  }
-  Ref values = recorded_outputs(signature, inputs, state);
-  for (Py_ssize_t at = 0; doubt && values && at < PyTuple_GET_SIZE(values.get()); ++at) {
-    set_doubt(PyTuple_GET_ITEM(values.get(), at), doubt.get());
-  }
+  const bool is_checked = !objects.signature.requirement.is(signature, Py_None);
+  Ref values = (is_checked ? checked_outputs : recorded_outputs)(signature, inputs, state);
   return values && keep_limit(objects.ambient.pending.get(state)) ? std::move(values) : Ref();
 }
 
 // The signature of a call on inputs of these types, borrowed; null, without an error, if it is not known.
-PyObject* signature_of(PyObject* call, PyObject* inputs) {
+static PyObject* signature_of(PyObject* call, PyObject* inputs) {
   const Py_ssize_t count = PyTuple_GET_SIZE(inputs);
   Ref avals(PyTuple_New(count));
   if (!avals) {
@@ -100,6 +117,44 @@ PyObject* signature_of(PyObject* call, PyObject* inputs) {
   }
   return PyDict_GetItem(objects.call.signatures.get(call), avals.get());
 }
+
+Ref try_apply(PyObject* call, PyObject* inputs) {
+  Ref state = simple_state();
+  if (!state) return Ref();
+  Ref signature = Ref::to(signature_of(call, inputs));
+  return signature ? record_outputs(signature.get(), inputs, state.get()) : Ref();
+}
+
+PyObject* wrapped(PyObject* value) {
+  if (!objects.aval.owner.is(objects.value.aval.get(value), Py_None)) return PyObject_CallOneArg(objects.wrap, value);
+  const TensorClass& c = objects.tensor;
+  PyObject* tensor = c.type->tp_alloc(c.type, 0);
+  if (!tensor) return nullptr;
+  c.facts.init(tensor, objects.no_facts);
+  c.value.init(tensor, value);
+  return tensor;
+}
+
+PyObject* tensors_of(PyObject* op, PyObject* outputs, PyObject* values) {
+  if (PyTuple_GET_SIZE(values) == 1 && PyObject_Not(outputs)) return wrapped(PyTuple_GET_ITEM(values, 0));
+  Ref kind(PyObject_CallOneArg(objects.tuple_of, op));
+  Ref tensors(PyTuple_New(PyTuple_GET_SIZE(values)));
+  if (!kind || !tensors) return nullptr;
+  for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(values); ++at) {
+    PyObject* tensor = wrapped(PyTuple_GET_ITEM(values, at));
+    if (!tensor) return nullptr;
+    PyTuple_SET_ITEM(tensors.get(), at, tensor);
+  }
+  return PyObject_CallObject(kind.get(), tensors.get());
+}
+
+Ref leaf_value(PyObject* aval, PyObject* array) {
+  Ref value = new_value(Py_None, objects.empty, aval, array, Py_None, next_time());
+  if (value) objects.value.owner.init(value.get(), Py_None);
+  return value;
+}
+
+namespace {
 
 // --- functions of the module --------------------------------------------------------------------------------------
 
@@ -116,7 +171,7 @@ PyObject* record(PyObject*, PyObject* const* args, size_t nargsf, PyObject* name
   const Py_ssize_t count = PyVectorcall_NARGS(nargsf);
   if (count == 3 && !names && Py_TYPE(args[0]) == objects.signature.type && Py_TYPE(args[2]) == objects.ambient.type &&
       objects.ambient.simple.is(args[2], Py_True) && are_values(args[1])) {
-    if (Ref values = try_record(args[0], args[1], args[2])) return values.release();
+    if (Ref values = record_outputs(args[0], args[1], args[2])) return values.release();
     if (PyErr_Occurred()) return nullptr;
   }
   return PyObject_Vectorcall(objects.record, args, nargsf, names);
@@ -191,7 +246,7 @@ PyObject* recorder_call(PyObject* self, PyObject* const* args, size_t nargsf, Py
   PyTuple_SET_ITEM(inputs.get(), 0, Py_NewRef(first));
   if (count == 2) {
     PyObject* second = Py_XNewRef(value_of(args[1]));
-    if (!second && recorder.takes_number) second = number_value(args[1]).release();
+    if (!second && recorder.takes_number) second = number(args[1]).release();
     if (!second) {
       if (PyErr_Occurred()) return nullptr;
       Py_RETURN_NONE;
@@ -254,81 +309,6 @@ PyMethodDef functions[] = {
 
 }  // namespace
 
-Ref leaf_value(PyObject* aval, PyObject* array) {
-  Ref value = new_value(Py_None, objects.empty, aval, array, Py_None, ++recordings);
-  if (value) objects.value.owner.init(value.get(), Py_None);
-  return value;
-}
-
-PyObject* wrapped(PyObject* value) {
-  if (!objects.aval.owner.is(objects.value.aval.get(value), Py_None)) return PyObject_CallOneArg(objects.wrap, value);
-  const TensorClass& c = objects.tensor;
-  PyObject* tensor = c.type->tp_alloc(c.type, 0);
-  if (!tensor) return nullptr;
-  c.facts.init(tensor, objects.no_facts);
-  c.value.init(tensor, value);
-  return tensor;
-}
-
-Ref number_value(PyObject* x) {
-  if (!PyFloat_CheckExact(x) && !PyLong_CheckExact(x) && !PyBool_Check(x) && !PyComplex_CheckExact(x)) return Ref();
-  if (PyLong_CheckExact(x)) {
-    int overflow = 0;
-    PyLong_AsLongLongAndOverflow(x, &overflow);
-    if (overflow) return Ref();
-  }
-  PyObject* aval = PyDict_GetItem(objects.weak, reinterpret_cast<PyObject*>(Py_TYPE(x)));
-  if (!aval) return Ref();
-  Ref value = new_value(Py_None, objects.empty, aval, x, Py_None, 0);
-  if (value) objects.value.owner.init(value.get(), Py_None);
-  return value;
-}
-
-Ref try_apply(PyObject* call, PyObject* inputs) {
-  Ref state = simple_state();
-  if (!state) return Ref();
-  Ref signature = Ref::to(signature_of(call, inputs));
-  return signature ? try_record(signature.get(), inputs, state.get()) : Ref();
-}
-
-PyObject* tensors_of(PyObject* op, PyObject* outputs, PyObject* values) {
-  if (PyTuple_GET_SIZE(values) == 1 && PyObject_Not(outputs)) return wrapped(PyTuple_GET_ITEM(values, 0));
-  Ref kind(PyObject_CallOneArg(objects.tuple_of, op));
-  Ref tensors(PyTuple_New(PyTuple_GET_SIZE(values)));
-  if (!kind || !tensors) return nullptr;
-  for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(values); ++at) {
-    PyObject* tensor = wrapped(PyTuple_GET_ITEM(values, at));
-    if (!tensor) return nullptr;
-    PyTuple_SET_ITEM(tensors.get(), at, tensor);
-  }
-  return PyObject_CallObject(kind.get(), tensors.get());
-}
-
-Ref readable_state() {
-  PyObject* state = nullptr;
-  if (PyContextVar_Get(objects.context, nullptr, &state) < 0) PyErr_Clear();
-  Ref result(state);
-  // Of `OverriddenAmbient`, even reading is a signal, so its fields are not for this code.
-  return state && Py_TYPE(state) == objects.ambient.type ? std::move(result) : Ref();
-}
-
-Ref simple_state() {
-  Ref state = readable_state();
-  return state && objects.ambient.simple.is(state.get(), Py_True) ? std::move(state) : Ref();
-}
-
-PyObject* value_of(PyObject* x) {
-  const PyTypeObject* type = Py_TYPE(x);
-  if (type != objects.tensor.type && type != objects.parameter) return nullptr;
-  PyObject* value = objects.tensor.value.get(x);
-  return value == Py_None ? nullptr : value;
-}
-
-Ref recorded_output(PyObject* output, PyObject* inputs, PyObject* state) {
-  const bool taped = objects.ambient.grad.is(state, Py_True) && has_role(inputs);
-  return append(output, inputs, taped, objects.ambient.pending.get(state));
-}
-
 Ref recorded_outputs(PyObject* signature, PyObject* inputs, PyObject* state) {
   const SignatureClass& s = objects.signature;
   PyObject* outputs = s.outputs.get(signature);
@@ -343,7 +323,7 @@ Ref recorded_outputs(PyObject* signature, PyObject* inputs, PyObject* state) {
   Ref values(PyTuple_New(count));
   if (!values) return Ref();
   for (Py_ssize_t at = 0; at < count; ++at) {
-    Ref value = append(PyTuple_GET_ITEM(outputs, at), held.get(), taped, pending);
+    Ref value = appended(PyTuple_GET_ITEM(outputs, at), held.get(), taped, pending);
     if (!value) return Ref();
     PyTuple_SET_ITEM(values.get(), at, value.release());
   }

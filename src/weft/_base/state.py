@@ -62,7 +62,7 @@ class Context:
     debug_info: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-_NO_OVERRIDES, _NO_WATCHERS, _NO_CONTEXT = Overrides(), Watchers(), Context()
+_NO_OVERRIDES, _NO_WATCHERS, NO_CONTEXT = Overrides(), Watchers(), Context()
 
 
 class Ambient:
@@ -104,7 +104,7 @@ class Ambient:
         autocast: Autocast = NO_AUTOCAST,
         overrides: Overrides = _NO_OVERRIDES,
         watchers: Watchers = _NO_WATCHERS,
-        context: Context = _NO_CONTEXT,
+        context: Context = NO_CONTEXT,
     ) -> None:
         self.pending = pending
         self.grad = grad = grad and not inference

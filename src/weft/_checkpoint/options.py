@@ -17,13 +17,13 @@ class LoadEndianness(Enum):
     BIG = 3
 
 
-# no cell: no program depends on it
 @dataclass
 class _Options:
     endianness: LoadEndianness | None = None
     mapping: int = mmap.MAP_PRIVATE
 
 
+# no cell: no program depends on it
 _options = _Options()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from weft._base.device import CPU, META, device
 from weft._base.dtype import DType
-from weft._base.size import size_of
+from weft._base.size import Size, size_of
 from weft._base.types import Arg
 from weft._lazy.native import native
 from weft._lazy.owner import Distributed, Owner
@@ -70,7 +70,7 @@ class Aval:
 
 
 if native is not None:
-    native.bind(Aval=Aval)
+    native.bind(Aval=Aval, Size=Size)
 
 # no cell: a cache, keyed by all that its entries depend on
 _devices = {CPU: CPU, META: META}
@@ -87,6 +87,10 @@ def aval_of(shape: tuple[int, ...], dtype: DType, *, weak: bool = False, device:
     key = (shape, dtype, weak, device)
     aval = _avals.get(key)
     return aval if aval is not None else _avals.setdefault(key, Aval(*key))
+
+
+if native is not None:
+    native.bind(aval_of=aval_of)
 
 
 def marked(aval: Aval, inference: bool) -> Aval:

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from weft._base.pending import Pending
+from weft._base.site import user_site
 from weft._base.state import Ambient
 from weft._base.types import Arg
 from weft._lazy.general import with_letters
@@ -45,6 +46,10 @@ def begin(signature: Signature, inputs: tuple[Value, ...], ambient: Ambient) -> 
     doubt = Doubt(check)
     check.doubt = weakref.ref(doubt)
     return doubt
+
+
+if native is not None:
+    native.bind(user_site=user_site)
 
 
 class _Recipe(NamedTuple):

@@ -46,14 +46,23 @@ class Call(BoundOp):
 
     Signatures that warn, and those without names of rows that give names, are in `uncached`, where the fast path finds
     none, so every such call goes through `signature_of`.
+
+    derives    whether it has a derivative
+    by_layout  whether it is a view only for some layouts (`View.by_layout`)
+    spreads    whether it shows an element in several places (`View.spreads`)
+    write      of a view, the call that writes through it, once somebody has asked
     """
 
-    __slots__ = ("signatures", "uncached")
+    __slots__ = ("by_layout", "derives", "signatures", "spreads", "uncached", "write")
 
     def __init__(self, op: OpDef, static: Args, device: device | None) -> None:
         super().__init__(op, static, device)
         self.signatures: dict[tuple[Aval, ...], Signature] = {}
         self.uncached: dict[tuple[Aval, ...], Signature] = {}
+        self.derives = op.derivative.exists
+        self.by_layout = op.view is not None and op.view.by_layout
+        self.spreads = op.view is not None and op.view.spreads
+        self.write: Call | None = None
 
 
 # no cell: a cache, keyed by all that its entries depend on; another default type clears it

@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft._base.device import META
 from weft._base.pending import Pending
 from weft._base.site import Noting, user_site
-from weft._base.state import VARIABLE, Ambient
+from weft._base.state import NO_CONTEXT, VARIABLE, Ambient
 from weft._lazy import checks, flushing, sites
 from weft._lazy.aval import marked
 from weft._lazy.native import native
@@ -60,7 +60,7 @@ record = _record
 """`_record`, or its twin in the extension, which records where there is neither a mode nor a precondition."""
 if native is not None:
     # `_base` does not know the extension, which loads NumPy: what only moves bytes does without it.
-    native.bind(Ambient=Ambient, Pending=Pending, context=VARIABLE)
+    native.bind(Ambient=Ambient, Pending=Pending, context=VARIABLE, NO_CONTEXT=NO_CONTEXT)
     native.bind(record=_record, at_limit=flushing.at_limit)
     record = native.record
 

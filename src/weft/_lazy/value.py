@@ -304,7 +304,7 @@ class Value:
 
 
 if native is not None:
-    native.bind(Value=Value, Shared=Shared, Executed=Executed, PENDING=PENDING)
+    native.bind(Value=Value, Shared=Shared, Executed=Executed, StandIn=StandIn, PENDING=PENDING)
 
 
 def is_taped(value: Value) -> bool:

@@ -13,6 +13,7 @@ from weft._lazy.call import ONE
 from weft._lazy.external import taken_in
 from weft._lazy.infer import Call, call_of
 from weft._lazy.layouts import layout_after
+from weft._lazy.native import native
 from weft._lazy.value import Value
 from weft._tensor.base import Path, PathStep, TensorBase
 from weft.errors import ShapeError
@@ -61,13 +62,41 @@ def layout_of(tensor: TensorBase, *, exact: bool = False) -> Layout:
 
 
 def spreads(tensor: TensorBase) -> bool:
-    """Whether a view may show an element in several places. It is known from the path, without the layout."""
+    """Whether a view may show an element in several places. It is result from the path, without the layout."""
     while (alias := tensor._alias) is not None:
         for call, _ in alias.steps:
-            if call.op.view is not None and call.op.view.spreads:
+            if call.spreads:
                 return True
         tensor = alias.base
     return False
+
+
+def is_copied(source: TensorBase, call: Call, others: tuple[Value, ...]) -> bool:
+    """Whether a view operator's result is a copy, since no strides give it; raises for what PyTorch refuses.
+
+    Where elements lie, but for the first, follows from the storage's type and the calls of the path.
+    """
+    if not call.by_layout or source._alias is None:
+        return False
+    key = (owner_of(source)._read().aval, *[step for step, _ in path_of(source)], call)
+    result = _copied.get(key)
+    if result is None:
+        old = layout_of(source)
+        new = layout_after(old, call, others)
+        result = new is None
+        if new is None or new.dtype is old.dtype:  # other types may be refused because of where the first element is
+            if len(_copied) >= _MOST_COPIED:
+                _copied.clear()
+            _copied[key] = result
+    return result
+
+
+# no cell: a cache, keyed by all that its entries depend on
+_copied: dict[tuple[object, ...], bool] = {}
+_MOST_COPIED = 65_536
+
+if native is not None:
+    native.bind(copied=_copied)
 
 
 def shows_changed(tensor: TensorBase) -> bool:

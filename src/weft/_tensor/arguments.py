@@ -354,7 +354,7 @@ def operand_or_number(x: object, name: str, op: str) -> Value:
 
 def filling(x: Arg, name: str, op: str, input: Tensor) -> Value:
     """The value of a tensor, or of a Python number that fits the element type of `input`."""
-    if not isinstance(x, Tensor) and isinstance(x, _SCALARS):
+    if type(x) in _NUMBERS or (not isinstance(x, Tensor) and isinstance(x, _SCALARS)):
         x = fitting(x, input.dtype)
     return operand_or_number(x, name, op)
 

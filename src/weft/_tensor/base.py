@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from weft._lazy.infer import Call
+from weft._lazy.native import native
 from weft._lazy.value import Value
 from weft._tensor.state import NO_FACTS
 from weft._tensor.state import TensorBase as TensorBase
@@ -37,6 +38,9 @@ class Alias:
         self.place: Value | None = None
         self.layout: Layout | None = None
 
+
+if native is not None:
+    native.bind(Alias=Alias)
 
 T = TypeVar("T", bound=TensorBase)
 VALUE_SLOT = vars(TensorBase)["_value"]

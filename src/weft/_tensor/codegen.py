@@ -17,11 +17,10 @@ from weft._dispatch import apply
 from weft._lazy.autocast import cast_inputs
 from weft._lazy.call import ONE, Exact, many, part_of_draw
 from weft._lazy.infer import call_of
-from weft._lazy.layouts import layout_after
 from weft._lazy.native import native
 from weft._lazy.value import Value
 from weft._tensor import arguments, fast_path
-from weft._tensor.alias import layout_of
+from weft._tensor.alias import is_copied
 from weft._tensor.autocast import not_cast
 from weft._tensor.convert import existing
 from weft._tensor.generator import Generator, PartOfDraws, default_generator, own_generator
@@ -81,14 +80,14 @@ def _finish_view(op: OpDef, static: tuple[object, ...], values: list[Value], sou
             return wrap(apply(call, inputs)[0])
     others = tuple(values[1:])
     result = wrap(shown_in_memory(call, values[0], others) or apply(call, tuple(values))[0])
-    if (
-        op.view is not None
-        and op.view.by_layout
-        and source._alias is not None
-        and layout_after(layout_of(source), call, others) is None
-    ):
-        return result
-    return make_view(result, source, call, others)
+    return result if is_copied(source, call, others) else make_view(result, source, call, others)
+
+
+finish_view = _finish_view
+"""`_finish_view`, or its twin in the extension."""
+if native is not None:
+    native.bind(finish_view=_finish_view)
+    finish_view = native.finish_view
 
 
 _NOT_CAST = Cast.NONE  # looking up members of enumerations is slow
@@ -120,7 +119,8 @@ _SCOPE: dict[str, object] = {
     "_device": _device,
     "_draw": _draw,
     "_finish": finish,
-    "_finish_view": _finish_view,
+    "_finish_view": finish_view,
+    "_call_of": call_of,
     "_write_out": write_out,
     "_type_of_out": type_of_out,
     "_not_cast": not_cast,
@@ -244,6 +244,9 @@ def _source(op: OpDef, name: str, recorded: bool) -> str:
         lines.append("if dtype is None and out is not None: dtype = _type_of_out(out)")
     if recorded:
         lines += _recording_lines(op, variadic)
+    if fast_path.is_learnt(op):
+        unless = f"if {variadic} is None: " if variadic else ""
+        lines += ["_view = None", f"{unless}_view = _known({_parameters(op)})", "if _view is not None: return _view"]
     lines.append("_inputs = []")
     for param in op.params:
         lines += _lines(param, op, name, param.name == variadic)
@@ -252,7 +255,7 @@ def _source(op: OpDef, name: str, recorded: bool) -> str:
         lines.append(f"_within(_op, {scalars})")
     static = "".join(f"s_{p.name}, " for p in op.params)
     if op.view:
-        lines.append(f"return _finish_view(_op, ({static}), _inputs, {op.params[0].name})")
+        lines += _end_of_view(op, static)
     else:
         made_on = ", _device(device)" if op.public.factory else ""
         result = f"_finish(_op, ({static}), _inputs{made_on})"
@@ -270,6 +273,23 @@ def _source(op: OpDef, name: str, recorded: bool) -> str:
         scalars = ", ".join(p.name for p in op.params if p.keyword_only)
         lines.insert(0, f"if _more: return {name}(**_older(_op, ({places}, *_more), ({scalars},)), out=out)")
     return f"def {name}({head}):\n    try:\n" + "".join(f"        {line}\n" for line in lines) + HANDLER
+
+
+def _parameters(op: OpDef) -> str:
+    """Source of the arguments of a view row, as `ViewRecorder` takes them."""
+    variadic = _variadic(op)
+    return ", ".join(["v_" * (p.name == variadic) + p.name for p in op.params])
+
+
+def _end_of_view(op: OpDef, static: str) -> list[str]:
+    """Source that records the call of a view row; the next one with these arguments needs not be sorted again."""
+    variadic, first = _variadic(op), op.params[0].name
+    lines = [f"_static = ({static})", f"_view = _finish_view(_op, _static, _inputs, {first})"]
+    if fast_path.is_learnt(op):
+        unless = f"if {variadic} is None: " if variadic else ""
+        rest = _parameters(op).removeprefix(first).removeprefix(", ")
+        lines.append(f"{unless}_known.learn(_call_of(_op, _static), {rest})")
+    return [*lines, "return _view"]
 
 
 HANDLER = (
@@ -292,6 +312,7 @@ def _compiled(op: OpDef, name: str) -> AnyCallable:
         **_SCOPE,
         "_op": op,
         "_record": recorder,
+        "_known": fast_path.known_views(op) if fast_path.is_learnt(op) else None,
         **{f"d_{p.name}": p.default for p in op.params if p.default is not REQUIRED},
     }
     execute(_source(op, name, recorder is not None), f"op.{op.name}", scope)

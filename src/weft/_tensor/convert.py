@@ -51,7 +51,8 @@ from weft._tensor.kind_names import advice, kind_and_advice
 from weft._tensor.leaf import leaf
 from weft._tensor.overriding import dispatched, require_not_overridden
 from weft._tensor.tensor import Tensor, operand, wrap
-from weft._tensor.view import attach, check_names, own
+from weft._tensor.view import attach, own
+from weft._tensor.write_checks import check_names
 from weft.errors import ArgumentError, DTypeError, IntegerRangeError, ValueRangeError
 from weft.ops._dims import Names
 from weft.ops._strides import Layout, row_major
@@ -151,7 +152,7 @@ def _no_new_tensor(data: object, dtype: DType | None) -> Tensor | None:
 
 new_tensor = _no_new_tensor
 if native is not None:
-    native.bind(default_dtype=default_dtype, int64=int64, bool_=bool_)
+    native.bind(default_dtype=default_dtype)
     new_tensor = native.new_tensor
 
 

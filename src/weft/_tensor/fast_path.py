@@ -7,6 +7,7 @@ view, since neither of these has a value with a type.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING
 
 from weft._base.overriding import Overridden
@@ -22,9 +23,11 @@ from weft._tensor.overriding import dispatched
 from weft._tensor.scalar import number
 from weft._tensor.state import NO_FACTS
 from weft._tensor.tensor import Results, Tensor, operand, wrap
+from weft.ops._kinds import Kind
+from weft.ops._table import OpDef
 
 if TYPE_CHECKING:
-    from weft._native import Recorder
+    from weft._native import Recorder, ViewRecorder
 
 _new = object.__new__
 _NO_VALUE = (AttributeError, Overridden)
@@ -41,6 +44,22 @@ def binary(call: Call, general: AnyCallable, takes_number: bool) -> Callable[[Ar
     if native is None:
         return _binary(call, general, takes_number)
     return _recorded_binary(native.Recorder(call, 2, takes_number), general)
+
+
+def is_learnt(op: OpDef) -> bool:
+    """Whether the extension learns which arguments of a row are which call: of a view whose first alone is an input."""
+    return native is not None and op.view is not None and not any(p.kind in _INPUTS for p in op.params[1:])
+
+
+_INPUTS = (Kind.ARRAY, Kind.OPERAND, Kind.SCALAR, Kind.ARRAYS, Kind.KEY)
+
+
+@cache
+def known_views(op: OpDef) -> ViewRecorder:
+    """What records calls of a view row with arguments that it has learnt."""
+    assert native is not None, "only called where it is there"
+    positional = [p for p in op.params[1:] if not p.keyword_only]
+    return native.ViewRecorder(len(op.params) == 2 and positional[-1].kind is Kind.SHAPE)
 
 
 def _recorded_unary(record: Recorder, general: AnyCallable) -> Callable[[Arg], Results]:

@@ -60,6 +60,7 @@ def _bound(
     separate: Sequence[str],
     cast: CastClass | PerDevice | None,
     rest: Callable[[Args], Args] | None,
+    twin: AnyCallable | None = None,
 ) -> AnyCallable:
     """The public form of a composite; its arguments are converted according to its annotations, as for rows."""
     scope: Kwargs = {
@@ -69,6 +70,7 @@ def _bound(
         "_not_cast": not_cast,
         "_text": out,
         "_rest": rest,
+        "_twin": twin,
     }
     kinds = arguments.OF_FUNCTIONAL if module == "nn.functional" else arguments.BY_ANNOTATION
     head: list[str] = []
@@ -102,6 +104,9 @@ def _bound(
     if rest is not None:
         (star,) = [p.name for p in of_body if p.kind is p.VAR_POSITIONAL]
         call = f"{star} = _rest({star})\n            {call}"
+    if twin is not None:
+        parameters = ", ".join([p.name for p in of_body])
+        call = f"_result = _twin({parameters})\n            if _result is not None: return _result\n            {call}"
     for ours, theirs in (numpy_names_of(of_body) if module in WITH_NUMPY_NAMES else {}).items():
         head += [f"{theirs}=None"] if has_star or "*" in head else ["*", f"{theirs}=None"]
         call = f"if {theirs} is not None: {ours}, {theirs} = {theirs}, None\n            {call}"
@@ -130,12 +135,14 @@ def composite(
     public: Public = PLAIN,
     cast: CastClass | PerDevice | None = None,
     rest: Callable[[Args], Args] | None = None,
+    twin: AnyCallable | None = None,
 ) -> Callable[[AnyCallable], AnyCallable]:
     """Make the decorated function, which is composed of rows, public in the forms that `public` says.
 
     `name` and `doc` are for functions that are created within another one. With `cast`, an autocast class, tensors are
     cast before the call and not within it; without, by the rows that it calls. `rest` changes the arguments of `*args`
-    first, also those that `__torch_function__` gets.
+    first, also those that `__torch_function__` gets. `twin` is a function of the extension for the common calls: it
+    gets all arguments in order, and returns None for a call that it does not take.
     """
 
     def make(body: AnyCallable) -> AnyCallable:
@@ -143,7 +150,7 @@ def composite(
         if name and "<locals>" in body.__qualname__:
             documented(body, name, doc or body.__doc__ or "")
         forms = public.named(own, body.__code__.co_varnames[: body.__code__.co_argcount])
-        bound = _bound(body, forms.method or own, forms.module, forms.out, forms.separate, cast, rest)
+        bound = _bound(body, forms.method or own, forms.module, forms.out, forms.separate, cast, rest, twin)
         _register(PublicFunction(own, bound, forms))
         return body
 

@@ -14,11 +14,13 @@ from weft._base.limits import INT64
 from weft._base.state import ambient
 from weft._base.types import Arg, Kwargs
 from weft._lazy.call import ONE
-from weft._lazy.infer import call_of
+from weft._lazy.infer import Call, call_of
+from weft._lazy.native import native
 from weft._tensor.arguments import scalar_value
 from weft._tensor.base import PathStep
 from weft._tensor.overriding import require_not_overridden
 from weft.errors import ArgumentError, IndexRangeError, IntegerRangeError, ValueRangeError
+from weft.ops._kinds import Kind
 from weft.ops._table import TABLE
 
 if TYPE_CHECKING:
@@ -47,6 +49,17 @@ class ViewStep:
         row = TABLE[self.row]
         call = call_of(row, (ONE, *[self.static.get(param.name, ONE) for param in row.params[1:]]))
         return call, tuple([scalar_value(x, name, self.row) for name, x in self.scalars.items()])
+
+
+def step_call(row: str, *static: int) -> Call:
+    """The call of a view row with these static arguments, in their order; its scalars are inputs."""
+    rest = iter(static)
+    params = TABLE[row].params[1:]
+    return call_of(TABLE[row], (ONE, *[ONE if p.kind is Kind.SCALAR else next(rest) for p in params]))
+
+
+if native is not None:
+    native.bind(step_call=step_call)
 
 
 @dataclass(slots=True)

@@ -12,13 +12,16 @@ from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user
 from weft._base.state import ambient
 from weft._base.types import AnyCallable, Arg, Kwargs
+from weft._lazy.native import native
 from weft._tensor.arguments import refusal
 from weft._tensor.autocast import not_cast
 from weft._tensor.dim_names import take_names
 from weft._tensor.overriding import dispatched
 from weft._tensor.sharing import rebind
+from weft._tensor.state import NO_FACTS
 from weft._tensor.tensor import Tensor
-from weft._tensor.view import check_overlap, check_writable, is_view_of, write
+from weft._tensor.view import is_view_of, write
+from weft._tensor.write_checks import check_overlap, check_writable
 from weft.errors import WeftError
 from weft.ops._rows import documented
 
@@ -52,8 +55,11 @@ def inplace_of(function: AnyCallable, name: str, *, uniform: bool = False, separ
         try:
             if not isinstance(input, Tensor):
                 raise refusal(input, "input", name, "Tensor")
-            if input._alias is not None or input._views is not None:
-                check_overlap(input, [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)])
+            facts = input._facts
+            if facts is not NO_FACTS and (facts.alias is not None or facts.views is not None):
+                others = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
+                if others:
+                    check_overlap(input, others)
             if apart_from is not None:
                 check_overlap(input, apart_from((input, *args), kwargs), wholly=True)
             try:
@@ -65,6 +71,8 @@ def inplace_of(function: AnyCallable, name: str, *, uniform: bool = False, separ
             except WeftError:
                 check_writable(input, ambient().grad)  # what PyTorch would have said first
                 raise
+            if native is not None and native.write_result(input, result):
+                return input
             if result is NotImplemented:
                 return result
             if is_view_of(result, input):

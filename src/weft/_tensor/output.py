@@ -12,7 +12,8 @@ from weft._base.types import Arg
 from weft._tensor.dim_names import names_of, take_names
 from weft._tensor.kind_names import kind_and_advice
 from weft._tensor.tensor import Results, Tensor
-from weft._tensor.view import check_cast, check_names, check_overlap, write
+from weft._tensor.view import write
+from weft._tensor.write_checks import check_cast, check_names, check_overlap
 from weft.errors import ArgumentError, DTypeError, GradientError
 from weft.ops._type_names import c_name, scalar_name
 

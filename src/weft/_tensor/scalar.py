@@ -71,6 +71,8 @@ def fitting(x: Scalar, dtype: DType) -> Scalar:
 
     `RuntimeError` if this would lose anything else. In unsigned types, negative numbers wrap around.
     """
+    if type(x) is float and dtype.is_floating_point and abs(x) <= limits(dtype)[1]:  # at once, as most are
+        return x
     if not _fits(x, dtype):
         word = f"{dtype.name}_t" if dtype.category == INTEGER else c_name(dtype)
         raise DTypeError(f"value cannot be converted to type {word} without overflow")

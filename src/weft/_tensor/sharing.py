@@ -17,7 +17,8 @@ from weft._lazy.value import Absent, Value
 from weft._tensor.alias import current, layout_of, owner_of, path_of, strided_step
 from weft._tensor.base import VALUE_SLOT, Alias, PathStep, TensorBase, new_handle
 from weft._tensor.handover import hand_over, move_storage, repoint
-from weft._tensor.view import attach, check_writable, external_memory_of, own, placed, set_value
+from weft._tensor.view import attach, external_memory_of, own, placed, set_value
+from weft._tensor.write_checks import check_writable
 from weft.errors import GradientError, ShapeError
 from weft.ops._strides import row_major
 from weft.ops._table import TABLE

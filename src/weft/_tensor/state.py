@@ -21,7 +21,8 @@ from weft._lazy.role import Leaf
 from weft._lazy.value import Value
 from weft._tensor.derived import Derived
 from weft._tensor.memory import Memory
-from weft.ops._kinds import Array
+from weft.errors import ConversionError
+from weft.ops._kinds import Array, Scalar
 
 
 class Facts:
@@ -37,14 +38,16 @@ class Facts:
     resized      whether this is all of a storage that was resized, in one dim; no user holds it
     """
 
-    alias: object = None
-    views: list[weakref.ref[TensorBase]] | None = None
-    role: Leaf | None = None
-    writes: int = 0
-    overwritten: int = 0
-    address: Memory | None = None
-    storage: weakref.ref[object] | None = None
-    resized: bool = False
+    __slots__ = ("address", "alias", "overwritten", "resized", "role", "storage", "views", "writes")
+
+    def __init__(self) -> None:
+        self.alias: object = None
+        self.views: list[weakref.ref[TensorBase]] | None = None
+        self.role: Leaf | None = None
+        self.writes = self.overwritten = 0
+        self.address: Memory | None = None
+        self.storage: weakref.ref[object] | None = None
+        self.resized = False
 
 
 NO_FACTS = Facts()
@@ -131,8 +134,15 @@ def _host_of(tensor: Arg, decides: bool = False) -> np.ndarray:
     return array
 
 
-host = _host_of
-"""`_host_of`, or its twin in the extension."""
+def _item_of(tensor: Arg, decides: bool = False) -> Scalar:
+    """The only element of a tensor; `decides` is for control flow."""
+    if tensor.numel() != 1:
+        raise ConversionError(f"a Tensor with {tensor.numel()} elements cannot be converted to Scalar")
+    return tensor._host(decides=decides).reshape(()).item()
+
+
+host, item = _host_of, _item_of
+"""`_host_of` and `_item_of`, or their twins in the extension."""
 if native is not None:
-    native.bind(host=_host_of)
-    host = native.host
+    native.bind(host=_host_of, item=_item_of)
+    host, item = native.host, native.item

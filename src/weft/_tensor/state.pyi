@@ -12,6 +12,7 @@ from weft._tensor.base import Alias
 from weft._tensor.derived import Derived
 from weft._tensor.memory import Memory
 from weft._tensor.storage import UntypedStorage
+from weft.ops._kinds import Scalar
 
 class Facts:
     alias: Alias | None
@@ -46,3 +47,5 @@ class TensorBase(Derived):
     def _host(self, *, decides: bool = False) -> np.ndarray: ...
     def _require_grad(self, requires_grad: object, refusal: str = "") -> Self: ...
     def _set_requires_grad(self, requires_grad: object, refusal: str) -> Self: ...
+
+def item(tensor: TensorBase, decides: bool = False, /) -> Scalar: ...

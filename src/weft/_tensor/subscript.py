@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 import numpy as np
 
 from weft._base.device import CPU
-from weft._base.dtype import bool_, uint8
+from weft._base.dtype import BOOL, COMPLEX, INTEGER, bool_, int32, int64, uint8
+from weft._base.limits import limits
 from weft._base.overriding import Overridden
 from weft._base.site import UNTIL_USER, end_at_user, warn_user
 from weft._base.state import ambient
 from weft._base.types import Arg
 from weft._dispatch import apply
-from weft._lazy.call import ONE
-from weft._lazy.infer import call_of, signature_of
+from weft._lazy.aligned import copied
+from weft._lazy.aval import Aval, aval_of
+from weft._lazy.call import ONE, many
+from weft._lazy.infer import Call, call_of, signature_of
+from weft._lazy.native import native
+from weft._lazy.value import Value
 from weft._tensor.alias import owner_of, spreads
 from weft._tensor.codegen import op
 from weft._tensor.convert import from_host, moved, tensor
@@ -22,10 +28,11 @@ from weft._tensor.dim_names import label_of, names_of, set_names
 from weft._tensor.indexing import IndexPlan, normalise_index
 from weft._tensor.kind_names import advice, kind_of
 from weft._tensor.overriding import dispatched, require_not_overridden
-from weft._tensor.pieces import first_slice_at
+from weft._tensor.pieces import slice_at
 from weft._tensor.scalar import fitting, number
-from weft._tensor.tensor import Tensor, placed_with
-from weft._tensor.view import check_overlap, check_writable, put, write, written
+from weft._tensor.tensor import Tensor, placed_with, wrap
+from weft._tensor.view import put, write, written
+from weft._tensor.write_checks import check_overlap, check_writable
 from weft.errors import ArgumentError, DimNameError, DTypeError
 from weft.ops._table import TABLE
 from weft.ops._type_names import c_name, scalar_name
@@ -90,13 +97,18 @@ _DATA: tuple[type, ...] = (np.ndarray, list, tuple)
 def getitem(x: Tensor, index: object) -> Tensor:
     """`x[index]`: a view for ints, slices, `...` and None; a new tensor if the index has tensors or lists."""
     try:
+        if native is not None:
+            view = native.getitem(x, index)
+            if view is not None:
+                return view
         if type(index) is int:  # the most common case; the plan refuses indices out of range
             sizes = x._read().aval.size
             if sizes and -sizes[0] <= index < sizes[0]:
-                return first_slice_at(x, index % sizes[0])
+                return slice_at(x, 0, index % sizes[0])
         plan = _plan(x, index)
         view = _walked(x, plan)
         if plan.indices:
+            _note_indices(plan.spec)
             return op.index(view, indices=plan.indices, spec=plan.spec)
         return view if plan.steps else op.alias(x)
     except Overridden as signal:
@@ -109,6 +121,8 @@ def getitem(x: Tensor, index: object) -> Tensor:
 def setitem(x: Tensor, index: Arg, values: Arg) -> None:
     """Write `values`, a tensor or a number that broadcasts to the shape of `x[index]`."""
     try:
+        if native is not None and native.setitem(x, index, values):
+            return
         if index is False:
             return
         if index is True:
@@ -121,6 +135,7 @@ def setitem(x: Tensor, index: Arg, values: Arg) -> None:
                 )
             values = placed_with(x, tensor(values, dtype=x.dtype, device=x.device))
         if isinstance(index, Tensor) and index.dtype is bool_ and index.shape == x.shape and _is_single(values):
+            _fill_call(x._read().aval)
             write(x, op.masked_fill(x, placed_index(x, index), values)._read())
             return
         plan = _plan(x, index)
@@ -135,13 +150,14 @@ def setitem(x: Tensor, index: Arg, values: Arg) -> None:
             return
         source: Arg = values
         if not isinstance(values, Tensor):
-            source = tensor(fitting(values, x.dtype), dtype=x.dtype, device=x.device)
+            source = placed_with(x, _number_like(x, values))
         source = as_filling(x, plan.masks, len(plan.indices), source)
         if not source.ndim:
             source = placed_index(x, source)
         while source.ndim and source.shape[0] == 1:  # as in PyTorch, leading dims of size one are dropped
             source = op.squeeze(source, 0)
         check_overlap(target, [source, *plan.indices], wholly=True)
+        _note_indices(plan.spec)
         write(target, op.index_put(target, indices=plan.indices, values=source, spec=plan.spec)._read())
     except Overridden as signal:
         return dispatched(signal)
@@ -181,10 +197,55 @@ def _assigned(x: Tensor, plan: IndexPlan, values: object) -> bool:
         if value.aval is not aval or value.role is not None or owner_of(values) is owner_of(x):
             return False
     else:
-        fill = call_of(TABLE["full"], (tuple(aval.shape), ONE, aval.dtype), aval.device)
-        (value,) = apply(fill, (number(fitting(values, aval.dtype)),))
+        value = _filling_value(aval, values)
     put(base, written(steps, old, value), state.grad)
     return True
+
+
+def _number_like(x: Tensor, number: Arg) -> Tensor:
+    """A number in the type of a tensor, on its device."""
+    return wrap(_filling_value(aval_of((), x.dtype, device=x.device), number))
+
+
+def _filling_value(aval: Aval, x: Arg) -> Value:
+    """A value of a type that is a number everywhere."""
+    return apply(_fill_call(aval), (number(fitting(x, aval.dtype)),))[0]
+
+
+def _fill_call(aval: Aval) -> Call:
+    """The call that fills a type with a number. It is noted for the extension, with the range of numbers that fit."""
+    fill = call_of(TABLE["full"], (tuple(aval.shape), ONE, aval.dtype), aval.device)
+    dtype = aval.dtype
+    if dtype.category != COMPLEX and aval not in _fills:
+        if len(_fills) >= _MOST_FILLS:
+            _fills.clear()
+        least, most = (-inf, inf) if dtype.category == BOOL else map(float, limits(dtype))
+        if dtype.category == INTEGER and not least:
+            least = -most  # negative numbers wrap around
+        _fills[aval] = fill, least, most, dtype.is_floating_point
+    return fill
+
+
+# no cell: a cache, keyed by all that its entries depend on
+_fills: dict[Aval, tuple[Call, float, float, bool]] = {}
+_MOST_FILLS = 4096
+
+
+def _note_indices(dims: tuple[int, ...]) -> None:
+    """Note the calls for index tensors of these dims, for the extension."""
+    if dims not in _index_calls and len(_index_calls) < _MOST_FILLS:
+        indices = many(len(dims))
+        get = call_of(TABLE["index"], (ONE, indices, dims))
+        put = call_of(TABLE["index_put"], (ONE, indices, ONE, dims, False))
+        _index_calls[dims] = get, put
+
+
+# no cell: a cache, keyed by all that its entries depend on
+_index_calls: dict[tuple[int, ...], tuple[Call, Call]] = {}
+
+if native is not None:
+    native.bind(fills=_fills, index_calls=_index_calls, copied_array=copied, bool_=bool_, int32=int32, int64=int64)
+    native.bind(masked_fill_call=call_of(TABLE["masked_fill"], (ONE, ONE, ONE)))
 
 
 def as_filling(x: Tensor, masks: Sequence[Tensor], indices: int, values: Tensor) -> Tensor:

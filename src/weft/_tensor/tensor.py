@@ -35,7 +35,7 @@ from weft._tensor.dim_names import position, set_names
 from weft._tensor.external import array_over
 from weft._tensor.kind_names import advice, kind_and_advice, kind_of
 from weft._tensor.overriding import become_overriding, dispatched, require_not_overridden
-from weft._tensor.state import NO_FACTS
+from weft._tensor.state import NO_FACTS, Facts, item
 from weft._tensor.view import own
 from weft.errors import (
     ArgumentError,
@@ -297,6 +297,10 @@ class Tensor(TensorBase):
     def detach(self) -> Tensor:
         """A view of the same elements through which no gradient flows."""
         try:
+            if native is not None:
+                detached = native.detach(self)
+                if detached is not None:
+                    return detached
             return view.make_detached_view(wrap(own(operand(self))), self)
         except Overridden as signal:
             return dispatched(signal)
@@ -473,13 +477,6 @@ def placed_with(x: Tensor, new: Tensor) -> Tensor:
     return _wrap(distributed.whole(value, new.shape))
 
 
-def _item(tensor: Tensor, decides: bool = False) -> Scalar:
-    """The only element of a tensor; `decides` is for control flow."""
-    if tensor.numel() != 1:
-        raise ConversionError(f"a Tensor with {tensor.numel()} elements cannot be converted to Scalar")
-    return tensor._host(decides=decides).reshape(()).item()
-
-
 def _operand(x: Arg, *, name: str = "", op: str = "") -> Value:
     """The value of a tensor; `TypeError` for anything else."""
     if isinstance(x, Tensor):
@@ -493,8 +490,8 @@ def _operand(x: Arg, *, name: str = "", op: str = "") -> Value:
     raise ArgumentError(f"{op}(): argument '{name}' must be Tensor, not {kind_and_advice(x)}")
 
 
-wrap, operand, item = _wrap, _operand, _item
-"""`_wrap`, `_operand` and `_item`, or their twins in the extension."""
+wrap, operand = _wrap, _operand
+"""`_wrap` and `_operand`, or their twins in the extension."""
 if native is not None:
-    native.bind(Tensor=Tensor, NO_FACTS=NO_FACTS, wrap=_wrap, operand=_operand, item=_item)
-    wrap, operand, item = native.wrap, native.operand, native.item
+    native.bind(Tensor=Tensor, Facts=Facts, NO_FACTS=NO_FACTS, wrap=_wrap, operand=_operand)
+    wrap, operand = native.wrap, native.operand

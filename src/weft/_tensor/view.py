@@ -11,28 +11,27 @@ elements, but has its own place in the graph, which it keeps when other aliases 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
 from typing import TypeVar
 
 from weft._autograd.graph import hooks_of
-from weft._base.dtype import DType, can_cast
 from weft._base.state import ambient, using
 from weft._dispatch import apply
 from weft._lazy.aval import Aval, in_memory, marked
 from weft._lazy.call import ONE
 from weft._lazy.external import External, ExternalMemory, external_value, taken_in
 from weft._lazy.infer import Call, call_of
+from weft._lazy.native import native
 from weft._lazy.role import Freed, Interior, Leaf, Retained, Role
 from weft._lazy.value import PENDING, Value
 from weft._tensor.alias import current, layout_of, owner_of, path_of, path_to, spreads
 from weft._tensor.base import Alias, Path, TensorBase, new_handle
 from weft._tensor.handover import move_storage
 from weft._tensor.state import own_facts
+from weft._tensor.write_checks import check_cast, check_names, check_shape, check_writable
 from weft._tensor.writing import writing
-from weft.errors import DimNameError, DTypeError, InPlaceError, ShapeError
-from weft.ops._dims import Names, Sizes, broadcast_shapes
+from weft.errors import InPlaceError
+from weft.ops._dims import Names
 from weft.ops._table import TABLE
-from weft.ops._type_names import scalar_name
 
 T = TypeVar("T", bound=TensorBase)
 
@@ -45,7 +44,7 @@ def make_view(result: T, source: TensorBase, call: Call, others: tuple[Value, ..
     _copy_inference_mark(value, source._read())
     alias = source._alias
     step = (call, others)
-    if not (ambient().grad and call.op.derivative.exists):
+    if not (ambient().grad and call.derives):
         attach(result, Alias(owner_of(source), (*path_of(source), step), False))
     elif alias is None or not alias.tracked:
         attach(result, Alias(source, (step,), True))
@@ -146,7 +145,11 @@ def replayed(alias: Alias) -> Value:
 def own(value: Value) -> Value:
     """A separate value with the same contents, outside the tape."""
     result = None if ambient().capture is not None else value.leaf()
-    return apply(call_of(TABLE["detach"], (ONE,)), (value,))[0] if result is None else result
+    return apply(_DETACH, (value,))[0] if result is None else result
+
+
+_DETACH = call_of(TABLE["detach"], (ONE,))
+_COPY = call_of(TABLE["copy"], (ONE, ONE))
 
 
 def entered(value: Value) -> Value:
@@ -166,7 +169,7 @@ def is_view_of(result: TensorBase, source: TensorBase) -> bool:
 # --- writing ----------------------------------------------------------------------------------------------------
 
 
-def write(target: T, value: Value, *, uniform: bool = False) -> T:
+def _write(target: T, value: Value, *, uniform: bool = False) -> T:
     """Make a freshly recorded value the contents of `target`, and so of all its aliases.
 
     The value is cast and expanded to the target's type and shape. `RuntimeError` for a leaf that requires a gradient in
@@ -251,7 +254,7 @@ def put(base: TensorBase, value: Value, grad: bool) -> None:
     if old.role is not None and not grad:
         value = placed(old, value)
     elif old.role is not None and value.role is None:  # the gradient of what was there before is zero
-        value = apply(call_of(TABLE["copy"], (ONE, ONE)), (old, value))[0]
+        value = apply(_COPY, (old, value))[0]
     alias = base._alias
     capture = ambient().capture
     if alias is None:
@@ -345,9 +348,13 @@ def set_apart(base: TensorBase, place: Value) -> None:
 
 def mark_views_stale(base: TensorBase) -> None:
     """Let the views of a tensor be computed anew, after a write to it."""
+    living = False
     for ref in base._views or ():
         view = ref()
-        if view is None or (old := view._value) is None:
+        if view is None:
+            continue
+        living = True
+        if (old := view._value) is None:
             continue
         alias = view._alias
         if alias is None or alias.base is not base:  # it is a view of another base now
@@ -365,9 +372,11 @@ def mark_views_stale(base: TensorBase) -> None:
         view._value = None
         if view._views is not None:
             mark_views_stale(view)
+    if not living:  # a tensor that is alone is written to without a look at what else it may overlap
+        base._views = None
 
 
-def replace_value(target: TensorBase, value: Value) -> None:
+def _replace_value(target: TensorBase, value: Value) -> None:
     """`write` outside the tape; a shortcut if the target owns its storage and the type stays."""
     old = target._value
     if target._alias is None and old is not None and old.aval is value.aval and ambient().capture is None:
@@ -377,81 +386,15 @@ def replace_value(target: TensorBase, value: Value) -> None:
             set_value(target, value)
             return
     with using(grad=False):
-        write(target, value)
+        _write(target, value)
 
 
-def check_writable(target: TensorBase, grad: bool) -> None:
-    """Raise `RuntimeError` for a leaf that requires a gradient, a view of one, and a tensor made in inference mode.
-
-    So for a tensor that is older than a function whose derivatives are taken.
-    """
-    state = ambient()
-    if state.context.transform is not None and owner_of(target)._read().time < state.context.transform.start:
-        raise InPlaceError(
-            "During a grad (vjp, jvp, grad, etc) transform, the function provided attempted to call in-place operation "
-            "that would mutate a captured Tensor. This is not supported; please rewrite the function being transformed "
-            "to explicitly accept the mutated Tensor(s) as inputs."
-        )
-    if grad:
-        _check_leaf(target)
-    if target._read().aval.inference and not state.inference:
-        raise InPlaceError(
-            "Inplace update to inference tensor outside InferenceMode is not allowed.You can make a clone to get a "
-            "normal tensor before doing inplace update."
-        )
-
-
-def _check_leaf(target: TensorBase) -> None:
-    role = target._read().role
-    if isinstance(role, Leaf):
-        raise InPlaceError(
-            "a leaf Variable that requires grad is being used in an in-place operation. "
-            "Write inside torch.no_grad(), or to a clone()"
-        )
-    alias = target._alias
-    if alias is not None and alias.tracked:
-        root = alias.base._read().role
-        if isinstance(root, Leaf):
-            raise InPlaceError(
-                "a view of a leaf Variable that requires grad is being used in an in-place operation. "
-                "Write inside torch.no_grad(), or to a view of a clone()"
-            )
-
-
-def check_overlap(target: TensorBase, sources: Iterable[TensorBase], *, wholly: bool = False) -> None:
-    """Raise `RuntimeError` if a tensor that is read overlaps the written one without being exactly the same elements.
-
-    With `wholly`, exactly the same elements are refused, too.
-    """
-    alone = target._alias is None and target._views is None
-    for source in sources:
-        if source is target:
-            overlaps = wholly
-        else:
-            overlaps = not alone and owner_of(source) is owner_of(target) and _overlap(target, source, wholly)
-        if overlaps:
-            raise InPlaceError(
-                "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
-                "memory location. Please clone() the tensor before performing the operation."
-            )
-
-
-def _overlap(target: TensorBase, source: TensorBase, wholly: bool) -> bool:
-    return layout_of(target).overlaps(layout_of(source), wholly=wholly)
-
-
-def check_cast(have: DType, want: DType) -> None:
-    """Raise `RuntimeError` if results of type `have` cannot be written to a tensor of type `want`."""
-    if not can_cast(have, want):
-        raise DTypeError(
-            f"result type {scalar_name(have)} can't be cast to the desired output type {scalar_name(want)}"
-        )
-
-
-def check_shape(have: Sizes, want: Sizes) -> None:
-    """Raise `RuntimeError` if results of shape `have` do not broadcast to `want`, the shape of the written tensor."""
-    if have != want and (both := broadcast_shapes(want, have)) != want:
-        raise ShapeError(f"output with shape {list(want)} doesn't match the broadcast shape {list(both)}")
+write, replace_value = _write, _replace_value
+"""`_write` and `_replace_value`, or their twins in the extension."""
+if native is not None:
+    native.bind(write=_write, replace_value=_replace_value, mark_views_stale=mark_views_stale)
+    native.bind(detach_call=_DETACH, copy_call=_COPY)
+    write, replace_value = native.write, native.replace_value
 
 
 def _fitted(target: TensorBase, value: Value) -> Value:
@@ -467,15 +410,6 @@ def _fitted(target: TensorBase, value: Value) -> Value:
     if have.names != want.names:
         value = renamed(value, want.names)
     return _owned_as(want, value)
-
-
-def check_names(own: Names | None, computed: Names | None) -> None:
-    """Raise `RuntimeError` where results with other names go into a tensor whose dims have names."""
-    if own is not None and computed is not None and own != computed:
-        raise DimNameError(
-            f"Name mismatch: specified out tensor with names {list(own)} are not the same as the computed output names "
-            f"{list(computed)}. Please rename the out tensor's dims with `Tensor.rename`."
-        )
 
 
 def renamed(value: Value, names: Names | None) -> Value:

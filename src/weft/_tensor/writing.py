@@ -21,10 +21,11 @@ from weft.ops._kinds import Kind, Param
 from weft.ops._table import Derivative, OpDef, Types
 
 
-@lru_cache(maxsize=512)
 def writing(call: Call) -> Call:
     """The call that writes through a view call: (base, value, the view's other inputs) -> new base."""
-    return call_of(_write_row(call.op), (ONE, ONE, *call.static[1:]))
+    if call.write is None:
+        call.write = call_of(_write_row(call.op), (ONE, ONE, *call.static[1:]))
+    return call.write
 
 
 @lru_cache(maxsize=256)

@@ -16,7 +16,6 @@ from weft._base.site import end_at_user
 from weft._base.state import ambient, peek
 from weft._base.types import AnyCallable, Arg, AttributeValue, PyTree, Result, SavedState
 from weft._base.usage import log_api_usage_once
-from weft._lazy.native import native
 from weft._tensor.compile import compile
 from weft._tensor.composite.create import empty_like, order_by_name
 from weft._tensor.gradients import clear_grad
@@ -24,6 +23,7 @@ from weft._tensor.kind_names import advice
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ModuleError, ValueRangeError
 from weft.nn import _hooks, _state_dict
+from weft.nn._attributes import bind_base, find_in_tables, table_of
 from weft.nn._hooks import GLOBAL_HOOKS, AttributeHook
 from weft.nn._lazy_parameter import is_lazy
 from weft.nn._lookup import Lookup, assignable, name_of_type, require_name, surplus
@@ -53,7 +53,7 @@ class Module(Lookup):
 
     def __init_subclass__(cls, **kwargs: Arg) -> None:
         super().__init_subclass__(**kwargs)
-        _let_be_looked_up(cls)
+        find_in_tables(cls, Module.__getattr__)
 
     def __init__(self, *args: Arg, **kwargs: Arg) -> None:
         log_api_usage_once("python.nn_module")
@@ -205,7 +205,7 @@ class Module(Lookup):
 
     def __setattr__(self, name: str, value: AttributeValue) -> None:
         own = self.__dict__
-        kind = _kind_of(value)
+        kind = table_of(value)
         if kind:
             self._forget(name, kind)
         else:
@@ -496,18 +496,4 @@ class Module(Lookup):
         return Handle(self._load_state_dict_post_hooks, hook)
 
 
-def _kind_of(value: object) -> str:
-    """The table in which a value is registered when it is assigned to an attribute, or ""."""
-    return "_parameters" if isinstance(value, Parameter) else "_modules" if isinstance(value, Module) else ""
-
-
-def _let_be_looked_up(cls: type[Module]) -> None:
-    """Let the extension find attributes of a class's instances, unless the class finds them in a way of its own."""
-    is_common = cls.__getattr__ is Module.__getattr__ and cls.__getattribute__ is object.__getattribute__
-    if native is not None and is_common:
-        native.look_up(cls)
-
-
-if native is not None:
-    native.bind(module_attribute=Module.__getattr__, module_hooks=GLOBAL_HOOKS)
-_let_be_looked_up(Module)
+bind_base(Module)

@@ -12,7 +12,8 @@ from weft._lazy import lowered
 from weft._lazy.infer import call_of
 from weft._lazy.value import Value
 from weft._tensor.tensor import Tensor, operand
-from weft._tensor.view import check_writable, write
+from weft._tensor.view import write
+from weft._tensor.write_checks import check_writable
 from weft.errors import ArgumentError
 from weft.ops._kinds import Many
 from weft.ops._table import TABLE

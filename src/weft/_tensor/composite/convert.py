@@ -13,6 +13,7 @@ from weft._base.dtype import DTYPES, DType, as_dtype
 from weft._base.layout import preserve_format
 from weft._base.state import ambient, default_dtype
 from weft._base.types import Arg
+from weft._lazy.native import native
 from weft._tensor.alias import layout_of, owner_of, shows_changed
 from weft._tensor.codegen import op
 from weft._tensor.composite.create import sizes_of
@@ -24,7 +25,8 @@ from weft._tensor.sharing import require_resizable
 from weft._tensor.storage import storage_of
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Results, Tensor
-from weft._tensor.view import check_names, check_overlap, check_shape, check_writable, write
+from weft._tensor.view import write
+from weft._tensor.write_checks import check_names, check_overlap, check_shape, check_writable
 from weft.errors import DimNameError, DTypeError, GradientError, OutOfRangeError, ValueRangeError
 from weft.ops._memory import require_addressable
 from weft.ops._strides import row_major
@@ -176,7 +178,7 @@ def pin_memory(input: Tensor) -> Tensor:
 # ---- writes
 
 
-@composite("copy_", public=NO_FUNCTION)
+@composite("copy_", public=NO_FUNCTION, twin=native and native.copy_)
 def copy_(input: Tensor, src: object, non_blocking: bool = False) -> Tensor:
     """Write `src`, cast and expanded to this tensor's type, size and device."""
     del non_blocking

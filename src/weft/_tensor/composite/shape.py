@@ -11,11 +11,13 @@ from weft._base.numpy_guards import NUMPY_NUMBER
 from weft._base.site import warn_user
 from weft._base.state import default_dtype
 from weft._base.types import Arg
+from weft._lazy.native import native
 from weft._tensor.arguments import Dim, Dims, all_tensors, combination, integer, one_or_more_ints
 from weft._tensor.codegen import op
 from weft._tensor.dim_names import names_of, unnamed, with_names
+from weft._tensor.fast_path import known_views
 from weft._tensor.functions import composite
-from weft._tensor.pieces import slices_along
+from weft._tensor.pieces import slices
 from weft._tensor.tensor import Results, Tensor
 from weft.errors import (
     ArgumentError,
@@ -27,7 +29,7 @@ from weft.errors import (
     UnsupportedDTypeError,
 )
 from weft.ops._dims import broadcast_shapes, wrap_dim
-from weft.ops._table import NO_FUNCTION, OTHER_OUT, Public
+from weft.ops._table import NO_FUNCTION, OTHER_OUT, TABLE, Public
 from weft.ops._type_names import scalar_name
 
 Tensors = tuple[Tensor, ...]
@@ -77,7 +79,7 @@ def kthvalue(input: Tensor, k: int, dim: Dim = -1, keepdim: bool = False) -> Res
 # --- parts of one tensor ---
 
 
-@composite()
+@composite(twin=native and native.select)
 def select(input: Tensor, dim: Dim, index: int) -> Tensor:
     """The slice at `index` along `dim`, without that dim."""
     if input.ndim == 0:
@@ -91,7 +93,7 @@ def select(input: Tensor, dim: Dim, index: int) -> Tensor:
     return op.select(input, at, index + size * (index < 0))
 
 
-@composite()
+@composite(twin=native and native.narrow)
 def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
     """`length` slices along `dim` from `start` on, which may be a tensor of one integer."""
     if input.ndim == 0:
@@ -110,13 +112,13 @@ def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
     return op.slice_dim(input, at, first, length)
 
 
-@composite()
+@composite(twin=native and native.unbind)
 def unbind(input: Tensor, dim: Dim = 0) -> Tensors:
     """All slices along `dim`, without that dim."""
     if input.ndim == 0:
         raise DimError("Dimension specified as 0 but tensor has no dimensions")
     at = wrap_dim(dim, input.ndim)
-    return tuple(slices_along(input, at, input.shape[at]))
+    return tuple(slices(input, at, input.shape[at]))
 
 
 def _pieces(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensors:
@@ -129,7 +131,7 @@ def _even_sizes(size: int, step: int) -> list[int]:
     return [min(step, size - i) for i in range(0, size, step)] if size else [0]
 
 
-@composite()
+@composite(twin=native and native.split)
 def split(
     input: Tensor,
     split_size_or_sections: int | Sequence[int] | None = None,
@@ -174,7 +176,7 @@ def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: Dim = 0) ->
     return _pieces(input, at, sizes)
 
 
-@composite()
+@composite(twin=native and native.chunk)
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> Tensors:
     """At most `chunks` pieces along `dim`, of one size except for the last."""
     if input.ndim == 0:
@@ -265,7 +267,7 @@ _named_split("dsplit", 3, lambda ndim: 2)
 # --- other shapes ---
 
 
-@composite(public=NO_FUNCTION)
+@composite(public=NO_FUNCTION, twin=native and known_views(TABLE["view"]))
 def view(input: Tensor, *shape: object, size: object = None, dtype: object = None) -> Tensor:
     """The elements in the same order in another shape, in which one size may be -1; or the bytes as another type.
 

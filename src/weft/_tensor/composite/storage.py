@@ -28,7 +28,8 @@ from weft._tensor.sharing import of_class, set_data
 from weft._tensor.storage import TypedStorage, UntypedStorage, elements_of, memory_of, storage_class, storage_of
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor, wrap
-from weft._tensor.view import check_writable, external_memory_of, write
+from weft._tensor.view import external_memory_of, write
+from weft._tensor.write_checks import check_writable
 from weft.errors import ArgumentError, DeviceError, DTypeError, GradientError, OutOfRangeError, ShapeError
 from weft.ops._kinds import Scalar
 from weft.ops._strides import Layout, row_major
