@@ -34,7 +34,7 @@ EXTENSION = ROOT / "src" / "weft" / f"_native{sysconfig.get_config_var('EXT_SUFF
 OBJECTS = ROOT / "build" / "native"
 PYTHON = (
     *("module", "objects", "record", "flush", "backward"),
-    *("machine", "describe", "plan", "space", "chain", "loops", "casts", "lines", "threefry", "arrays"),
+    *("machine", "describe", "plan", "space", "chain", "loops", "casts", "lines", "sorting", "threefry", "arrays"),
 )
 KERNELS = ("product", "conv", "conv_weight", "channels", "rows", "extremes", "attention", "recurrent", "optimizer")
 BF16_KERNELS = ("product_bf16",)

@@ -31,8 +31,17 @@ Found search_of(PyArray_Descr* type, bool largest, npy_intp length);
 // is so many bytes to the next element.
 Found accumulation_of(PyUFuncObject* ufunc, PyArray_Descr* type, npy_intp length, npy_intp in, npy_intp out);
 
-// The loop (first element of an array, number of a row) -> the first element of a copy, for rows of so many bytes.
-Found take_of(npy_intp bytes);
+// The loop (first element of an array, number of a row) -> the first element of a copy, for rows of so many bytes,
+// whose first elements are `step` bytes apart.
+Found take_of(npy_intp bytes, npy_intp step);
+
+// The loop (number of a row, whether it is one, first element of a line) -> the first element of an array. A row of
+// `length` elements is combined with the line by a ufunc, or overwritten if that is null, one after the other.
+Found scatter_of(PyUFuncObject* ufunc, PyArray_Descr* type, npy_intp length, npy_intp step);
+
+// The loop (first element of a line) -> the first element of the line in a stable order, or of the positions of its
+// elements in that, for lines without gaps.
+Found sort_of(PyArray_Descr* type, bool positions, npy_intp length);
 
 // The loop (key) -> numbers of this size that it draws, without gaps.
 Found draw_of(npy_intp itemsize);

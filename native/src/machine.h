@@ -30,14 +30,33 @@ struct Register {
   bool contiguous() const;
 };
 
-enum class Kind : int { loop, copy, select, reduce, product, call, search, accumulate, draw, hash, take, chain };
+enum class Kind : int {
+  loop,
+  copy,
+  select,
+  reduce,
+  product,
+  call,
+  search,
+  accumulate,
+  draw,
+  hash,
+  take,
+  scatter,
+  sort,
+  read,
+  write,
+  chain
+};
 
 struct Step {
   Kind kind = Kind::loop;
   // A loop's ufunc, (ufunc, axes, start or None) of a reduction, a call's function, (whether for the largest, length)
-  // of a search, (ufunc, length, strides of the line) of an accumulation, the bytes of a row that is taken.
+  // of a search, (ufunc, length, strides of the line) of an accumulation, (bytes of a row, to the next row) of a take,
+  // (ufunc or None, length of a row, bytes to the next row) of a scatter, whether a sort is for positions,
+  // (largest start, bytes) for each dim in which what is read or written begins at a computed place.
   Ref payload;
-  int flags = 0;
+  int flags = 0;               // of a call what its function is like; else for how many elements one of the loop stands
   std::vector<int> outs, ins;  // registers
 };
 
@@ -78,6 +97,14 @@ struct Operand {
   npy_intp row = 0;  // how far it is to the next row, in a chain
 };
 
+// A number in memory, by which an operand's first element is moved.
+struct Start {
+  int buffer;
+  npy_intp offset;  // of the number
+  npy_intp most;    // it is taken to be from 0 to this
+  npy_intp bytes;   // how far a step of 1 is
+};
+
 // A loop over an iteration space. Its function goes over the last dim.
 struct Loop {
   Found found;
@@ -85,6 +112,8 @@ struct Loop {
   std::vector<Operand> operands;
   Sizes dims;                  // the others
   std::vector<Sizes> strides;  // for each of these, those of the operands
+  std::vector<Start> starts;   // they move the operand `moved`
+  std::size_t moved = 0;
 };
 
 struct Reduction {

@@ -84,6 +84,10 @@ void each(const Loop& loop, char* const* bases, const Body& body) {
   char* at[kMostOperands];
   const std::size_t count = loop.operands.size();
   for (std::size_t i = 0; i < count; ++i) at[i] = bases[loop.operands[i].buffer] + loop.operands[i].offset;
+  for (const Start& start : loop.starts) {
+    const npy_intp number = *reinterpret_cast<const npy_intp*>(bases[start.buffer] + start.offset);
+    at[loop.moved] += std::clamp<npy_intp>(number, 0, start.most) * start.bytes;
+  }
   const std::size_t dims = loop.dims.size();
   if (dims == 0) {
     body(at, nullptr);
@@ -112,6 +116,19 @@ void call(const Loop& loop, char* const* at, npy_intp n, const npy_intp* strides
   loop.found.function(args, &n, strides, loop.found.data);
 }
 
+// Where the part that a step reads or writes begins.
+std::vector<Start> starts_of(const std::vector<Register>& registers, const Step& step) {
+  std::vector<Start> starts;
+  for (std::size_t i = 1; i < step.ins.size(); ++i) {
+    PyObject* along = PyTuple_GetItem(step.payload.get(), static_cast<Py_ssize_t>(i) - 1);
+    const Register& number = registers[step.ins[i]];
+    Start start{.buffer = number.buffer, .offset = number.offset};
+    if (!along || !PyArg_ParseTuple(along, "nn", &start.most, &start.bytes)) throw PythonError();
+    starts.push_back(start);
+  }
+  return starts;
+}
+
 void inner_strides(const Loop& loop, npy_intp* strides) {
   for (std::size_t i = 0; i < loop.operands.size(); ++i) strides[i] = loop.operands[i].stride;
 }
@@ -138,7 +155,9 @@ Found found_for(const std::vector<Register>& registers, const Step& step) {
   for (const int number : step.outs) types.push_back(registers[number].descr());
   switch (step.kind) {
     case Kind::copy:
-      return copy_of(types[0], types[1]);
+    case Kind::read:
+    case Kind::write:
+      return copy_of(types.front(), types.back());
     case Kind::select:
       return select_of(registers[step.outs[0]].itemsize());
     case Kind::search: {
@@ -155,10 +174,19 @@ Found found_for(const std::vector<Register>& registers, const Step& step) {
       return accumulation_of(reinterpret_cast<PyUFuncObject*>(ufunc), types[0], length, in, out);
     }
     case Kind::take: {
-      const npy_intp bytes = PyLong_AsSsize_t(step.payload.get());
-      if (bytes == -1 && PyErr_Occurred()) throw PythonError();
-      return take_of(bytes);
+      npy_intp bytes, to_next;
+      if (!PyArg_ParseTuple(step.payload.get(), "nn", &bytes, &to_next)) throw PythonError();
+      return take_of(bytes, to_next);
     }
+    case Kind::scatter: {
+      PyObject* ufunc;
+      npy_intp length, to_next;
+      if (!PyArg_ParseTuple(step.payload.get(), "Onn", &ufunc, &length, &to_next)) throw PythonError();
+      const bool combines = PyObject_TypeCheck(ufunc, &PyUFunc_Type);
+      return scatter_of(combines ? reinterpret_cast<PyUFuncObject*>(ufunc) : nullptr, types[3], length, to_next);
+    }
+    case Kind::sort:
+      return sort_of(types[0], step.payload.get() == Py_True, step.flags);
     case Kind::hash:
       return hash_found();
     case Kind::draw:
@@ -173,10 +201,12 @@ Found found_for(const std::vector<Register>& registers, const Step& step) {
 
 Loop loop_of_step(const std::vector<Register>& registers, const Step& step) {
   const Register& out = registers[step.outs[0]];
+  const bool moves = step.kind == Kind::read || step.kind == Kind::write;
   std::vector<const Register*> operands;
   std::vector<Sizes> strides;
   for (const auto* numbers : {&step.ins, &step.outs}) {
     for (const int number : *numbers) {
+      if (moves && numbers == &step.ins && !operands.empty()) break;  // what follows says where
       operands.push_back(&registers[number]);
       strides.push_back(strides_in(registers[number], out.shape));
     }
@@ -187,6 +217,10 @@ Loop loop_of_step(const std::vector<Register>& registers, const Step& step) {
                    [&](std::size_t a, std::size_t b) { return out.strides[a] > out.strides[b]; });
   Loop loop = loop_over(space_of(out.shape, strides, order), operands);
   loop.found = found_for(registers, step);
+  if (moves) {
+    loop.moved = step.kind == Kind::read ? 0 : 1;
+    loop.starts = starts_of(registers, step);
+  }
   return loop;
 }
 

@@ -50,8 +50,7 @@ _STEP = _CALL if native is None else 0.15e-6  # for each equation, whatever it c
 _VIEW = 0.7e-6 if native is None else 0.0  # for each equation that only makes a view
 _TILED = 1.0 if native is None else 0.5  # of the time for elements
 _CALLED = {
-    "sort", "top_k", "scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max", "gather",
-    "dynamic_slice", "dynamic_update_slice", "pad", "reduce", "reduce_precision", "while", "scan", "cond", "fft",
+    "reduce", "reduce_precision", "while", "scan", "cond", "fft",
     "conv_general_dilated", "reduce_window", "reduce_window_sum", "reduce_window_max", "reduce_window_min",
     "select_and_scatter_add", "select_and_gather_add", "lu", "qr", "eigh", "svd", "cholesky", "triangular_solve",
     "lgamma", "digamma",

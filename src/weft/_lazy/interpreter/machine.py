@@ -13,6 +13,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from weft._base.types import Arg
+from weft._lazy.interpreter import traced as traced  # which fills probe's table
 from weft._lazy.interpreter.evaluate import Bound, Interpreted, interpreted
 from weft._lazy.interpreter.flatten import FlatTrace
 from weft._lazy.interpreter.layout import Layout, dense_layout
@@ -74,7 +75,7 @@ def _traced_or_called(tracing: Tracing, flat: FlatTrace, bound: Bound, ins: list
     try:
         results = _traced(tracing, entry, bound, ins)
         if [result.dtype for result in results] == [t.dtype for t in types]:
-            lies_as_computed = entry.view or entry.broadcasts
+            lies_as_computed = not entry.dynamic and (entry.view or entry.broadcasts)
             return results if lies_as_computed else [x if x.is_dense else x.copy() for x in results]
     except (Opaque, TypeError, ValueError, AttributeError, IndexError, MemoryError):  # what is no array lacks something
         pass
@@ -89,12 +90,10 @@ def _traced_or_called(tracing: Tracing, flat: FlatTrace, bound: Bound, ins: list
 
 def _traced(tracing: Tracing, entry: Primitive, bound: Bound, ins: list[Probe]) -> Sequence[Probe]:
     function, several = bound.bound, bound.equation.several
-    if entry.dynamic:
-        raise Opaque(bound.equation.name)
     value: Arg
     if isinstance(function, np.ufunc):
         value = tracing.loop(function, ins)
-    elif not entry.view:
+    elif entry.dynamic or not entry.view:
         value = function(*ins)
     else:
         (x,) = ins

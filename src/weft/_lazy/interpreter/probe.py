@@ -8,7 +8,6 @@ for these is refused (`Opaque`), and the machine calls it with arrays.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 from math import prod
 from operator import attrgetter
 from typing import Any, cast
@@ -17,15 +16,19 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from weft._base.types import Arg
+from weft._lazy.interpreter.inner import kind_of, resolved
 from weft._lazy.interpreter.layout import Layout, Shadow, Shape, dense, extent, is_dense
 from weft._lazy.interpreter.table import Opaque
 from weft._lazy.native import native
 
-LOOP, COPY, SELECT, REDUCE, PRODUCT, CALL, SEARCH, ACCUMULATE, DRAW, HASH, TAKE = range(11)
+LOOP, COPY, SELECT, REDUCE, PRODUCT, CALL, SEARCH, ACCUMULATE, DRAW, HASH, TAKE, SCATTER, SORT, READ, WRITE = range(15)
 SEVERAL, OVERWRITES = 1, 2
 
 Step = tuple[int, object, int, Sequence[int], Sequence[int]]
+"""(kind, payload, flags of a call or how many elements one of the loop stands for, results, operands): `machine.h`."""
 
+FUNCTIONS: dict[Arg, Callable[..., Arg]] = {}
+"""What NumPy's functions do to probes (`traced.py`): (tracing, *arguments) -> what they return."""
 
 _MOST_KEPT = 1 << 20  # bytes of a constant that functions make at every call of theirs
 
@@ -101,7 +104,7 @@ class Tracing:
 
     def loop(self, ufunc: np.ufunc, operands: Sequence[Arg]) -> Probe | tuple[Probe, ...]:
         """A ufunc applied element by element."""
-        ins, outs = resolved(ufunc, tuple([_kind_of(x) for x in operands]))
+        ins, outs = resolved(ufunc, tuple([kind_of(x) for x in operands]))
         probes = [self.converted(x, dtype) for x, dtype in zip(operands, ins, strict=True)]
         results = self.results(probes, outs)
         self.steps.append((LOOP, ufunc, 0, [r.number for r in results], [x.number for x in probes]))
@@ -171,11 +174,24 @@ class Tracing:
 
     def search(self, x: Probe, axis: int, *, largest: bool) -> Probe:
         """The positions of the largest or the smallest elements along an axis."""
-        if axis != x.ndim - 1 or not x.is_dense or not x.size or x.dtype.kind == "V":
+        if not x.size or x.dtype.kind == "V":
             raise Opaque("argmax")
+        x = x.lines(axis)
         result = self.new(x.shape[:-1], np.dtype(np.intp))
-        self.steps.append((SEARCH, (largest, x.shape[axis]), 0, [result.number], [x[..., 0].number]))
+        length = x.shape[-1]
+        self.steps.append((SEARCH, (largest, length), length, [result.number], [x[..., 0].number]))
         return result
+
+    def sort(self, x: Probe, axis: int, *, positions: bool) -> Probe:
+        """The elements along an axis in a stable order, NaN last, or their positions."""
+        if x.dtype.kind not in "biuf" or x.dtype.itemsize > 8 or x.dtype == np.float16:
+            raise Opaque("sort")
+        x = x.lines(axis)
+        result = self.new(x.shape, np.dtype(np.intp) if positions else x.dtype)
+        if x.size:
+            self.steps.append((SORT, positions, x.shape[-1], [result[..., 0].number], [x[..., 0].number]))
+        order = list(range(x.ndim - 1))
+        return result.transpose(*order[:axis], x.ndim - 1, *order[axis:])
 
     def accumulation(self, ufunc: np.ufunc, x: Probe, axis: int, dtype: np.dtype) -> Probe:
         """What is combined so far, at each place along an axis."""
@@ -184,7 +200,7 @@ class Tracing:
         result = self.new(x.shape, dtype)
         first = (*[slice(None)] * axis, 0)
         payload = ufunc, x.shape[axis], x.strides[axis], result.strides[axis]
-        self.steps.append((ACCUMULATE, payload, 0, [result[first].number], [x[first].number]))
+        self.steps.append((ACCUMULATE, payload, x.shape[axis], [result[first].number], [x[first].number]))
         return result
 
     def call(
@@ -204,41 +220,6 @@ def _descends(x: Probe) -> bool:
     """Whether the strides of matrices descend, so that a result lies row after row."""
     strides = [stride for size, stride in zip(x.shape[:-2], x.strides[:-2], strict=True) if size > 1 and stride]
     return all(stride > 0 for stride in strides) and strides == sorted(strides, reverse=True)
-
-
-_NUMBERS = (bool, int, float, complex)
-
-
-def _kind_of(x: Arg) -> object:
-    """What an operand's type says in promotion: a dtype, or the type of a Python number."""
-    if type(x) in _NUMBERS:
-        return type(x)  # pyright: ignore[reportUnknownVariableType]
-    if isinstance(x, Probe):
-        return x.dtype
-    kind: object = getattr(x, "dtype", None)
-    if kind is None:
-        raise Opaque(type(x).__name__)
-    return kind
-
-
-@lru_cache(maxsize=4096)  # key: ufunc, types of the operands
-def _resolved(ufunc: np.ufunc, kinds: tuple[Arg, ...]) -> tuple[tuple[np.dtype, ...], tuple[np.dtype, ...]] | None:
-    if getattr(np, ufunc.__name__, None) is not ufunc or ufunc.signature is not None:
-        return None
-    if ufunc is np.power and any(getattr(kind, "kind", "") in "iu" for kind in kinds):
-        return None  # its loop may raise
-    if bool in kinds:
-        kinds = tuple([np.dtype(bool) if kind is bool else kind for kind in kinds])
-    types = ufunc.resolve_dtypes((*kinds, *[None] * ufunc.nout))
-    return (types[: ufunc.nin], types[ufunc.nin :]) if _native().has_loop(ufunc, types) else None
-
-
-def resolved(ufunc: np.ufunc, kinds: tuple[Arg, ...]) -> tuple[tuple[np.dtype, ...], tuple[np.dtype, ...]]:
-    """The types of a ufunc's loop for these operands, and of its results; refused if there is no such loop."""
-    types = _resolved(ufunc, kinds)
-    if types is None:
-        raise Opaque(ufunc.__name__)
-    return types
 
 
 _REAL: Callable[[np.ndarray], Arg] = attrgetter("real")
@@ -343,16 +324,97 @@ class Probe(NDArrayOperatorsMixin):
         self.tracing.copy(self, result)
         return result
 
-    def take(self, rows: Probe, axis: int) -> Probe:
-        """Copies of rows, by their numbers, which are all within bounds."""
-        if axis or not (self.is_dense and self.size and rows.is_dense and rows.dtype == np.intp):
-            raise Opaque("take")
-        result = self.tracing.new((*rows.shape, *self.shape[1:]), self.dtype)
+    def lines(self, axis: int) -> Probe:
+        """The same elements with an axis moved to the end, along which they follow each other."""
+        order = [at for at in range(self.ndim) if at != axis]
+        moved = self if axis == self.ndim - 1 else self.transpose(*order, axis)
+        return moved if moved.is_dense else moved.copy()
+
+    def take(self, rows: Arg, axis: int) -> Probe:
+        """Copies of rows along an axis, by their numbers, which are all within bounds."""
+        numbers = self.tracing.converted(rows, np.dtype(np.intp))
+        x = self if is_dense(self.shape[axis + 1 :], self.strides[axis + 1 :], self.dtype.itemsize) else self.copy()
+        before, row = x.shape[:axis], x.shape[axis + 1 :]
+        result = self.tracing.new((*before, *numbers.shape, *row), x.dtype)
         if result.size:
-            first = (0,) * (self.ndim - 1)
-            outs, ins = [result[(..., *first)].number], [self[(0, *first)].number, rows.number]
-            self.tracing.steps.append((TAKE, self.strides[0], 0, outs, ins))
+            first = x[(*[slice(None)] * axis, *[0] * (x.ndim - axis))]
+            starts = result[(..., *[0] * len(row))]
+            across = first.reshape(*before, *[1] * numbers.ndim) if before else first
+            self._take(across, numbers, starts, x.strides[axis], prod(row))
         return result
+
+    def take_along(self, positions: Probe, axis: int) -> Probe:
+        """The elements at these positions along an axis, which are all within bounds."""
+        result = self.tracing.new(positions.shape, self.dtype)
+        if result.size:
+            first = self[(*[slice(None)] * axis, slice(0, 1))]
+            self._take(first, positions, result, self.strides[axis], 1)
+        return result
+
+    def take_lines(self, positions: Arg, length: int) -> Probe:
+        """Copies of so many elements from each of these positions on, in an array of one dim."""
+        numbers = self.tracing.converted(positions, np.dtype(np.intp))
+        x = self if self.is_dense else self.copy()
+        result = self.tracing.new((*numbers.shape, length), x.dtype)
+        if result.size:
+            self._take(x[0], numbers, result[..., 0], x.dtype.itemsize, length)
+        return result
+
+    def _take(self, first: Probe, rows: Probe, out: Probe, step: int, length: int) -> None:
+        if not first.size:
+            raise Opaque("rows of nothing")
+        numbers = [first.number, rows.number]
+        self.tracing.steps.append((TAKE, (length * self.dtype.itemsize, step), length, [out.number], numbers))
+
+    def scatter(self, combine: np.ufunc | None, positions: Arg, inside: Arg, lines: Probe) -> None:
+        """Write lines to this array of one dim, from these positions on, one after the other, where they are inside.
+
+        What is there is combined with them by a ufunc, if one is given.
+        """
+        tracing = self.tracing
+        if combine is not None and not _native().has_loop(combine, (self.dtype,) * 3):
+            raise Opaque(combine.__name__)
+        if combine is np.multiply and self.dtype.kind == "c":
+            raise Opaque("complex products")  # which are rounded otherwise where `ufunc.at` computes them
+        numbers = tracing.converted(positions, np.dtype(np.intp))
+        wanted = tracing.converted(inside, np.dtype(bool))
+        length = lines.shape[-1]
+        if length > 1 and lines.strides[-1] != self.dtype.itemsize:
+            lines = lines.copy()
+        if lines.size and self.size:
+            places = self.register_of(np.broadcast_to(self.shadow[0:1].reshape(()), lines.shape[:-1]))
+            operands = [numbers.number, wanted.number, lines[..., 0].number]
+            payload = combine, length, self.dtype.itemsize
+            tracing.steps.append((SCATTER, payload, length, [places.number], operands))
+
+    def read(self, starts: Sequence[Arg], most: Sequence[int], sizes: Sequence[int]) -> Probe:
+        """A copy of the part with these sizes that begins at computed places; these are clamped to 0 … `most`."""
+        result = self.tracing.new(tuple(sizes), self.dtype)
+        if result.size:
+            part = self[tuple([slice(0, size) for size in sizes])]
+            payload, numbers = self._moved(starts, most)
+            self.tracing.steps.append((READ, payload, 0, [result.number], [part.number, *numbers]))
+        return result
+
+    def write(self, part: Probe, starts: Sequence[Arg], most: Sequence[int]) -> None:
+        """Overwrite the part that begins at computed places."""
+        if part.size:
+            place = self[tuple([slice(0, size) for size in part.shape])]
+            payload, numbers = self._moved(starts, most)
+            self.tracing.steps.append((WRITE, payload, 0, [place.number], [part.number, *numbers]))
+
+    def _moved(self, starts: Sequence[Arg], most: Sequence[int]) -> tuple[Sequence[Shape], list[int]]:
+        """The payload of a step that reads or writes a part, and the registers of where this begins."""
+        if not _native().has_copy(self.dtype, self.dtype) or any(start.dtype == np.uint64 for start in starts):
+            raise Opaque("a part")
+        moving = [at for at, limit in enumerate(most) if limit]
+        numbers = [self.tracing.converted(starts[at], np.dtype(np.intp)).number for at in moving]
+        return tuple([(most[at], self.strides[at]) for at in moving]), numbers
+
+    def argsort(self, axis: int, kind: str) -> Probe:
+        if kind != "stable":
+            raise Opaque("argsort")
+        return self.tracing.sort(self, axis, positions=True)
 
     def astype(self, dtype: Arg, copy: bool = True) -> Probe:
         dtype = np.dtype(dtype)
@@ -415,7 +477,7 @@ class Probe(NDArrayOperatorsMixin):
         return result
 
     def __array_function__(self, function: Arg, types: Arg, args: Arg, kwargs: Arg) -> Arg:
-        trace = _FUNCTIONS.get(function)
+        trace = FUNCTIONS.get(function)
         if trace is None:
             raise Opaque(function.__name__)
         return trace(self.tracing, *args, **kwargs)
@@ -427,63 +489,3 @@ def _basic(key: Arg) -> Arg:
     if not all(part is None or part is ... or isinstance(part, (int, slice)) for part in parts):
         raise Opaque("elements")
     return parts if ... in parts else (*parts, ...)
-
-
-def _concatenate(tracing: Tracing, arrays: Sequence[Arg], axis: int = 0) -> Probe:
-    """Copies into the parts of a new array, which lies as its elements follow each other."""
-    first = arrays[0]
-    if not all(isinstance(x, Probe) and x.dtype == first.dtype and x.is_dense for x in arrays):
-        raise Opaque("concatenate")
-    total = sum([x.shape[axis] for x in arrays])
-    result = tracing.new((*first.shape[:axis], total, *first.shape[axis + 1 :]), first.dtype)
-    start = 0
-    for x in arrays:
-        end = start + x.shape[axis]
-        if end > start:
-            tracing.copy(x, result[(*[slice(None)] * axis, slice(start, end))])
-        start = end
-    return result
-
-
-def _empty_like(tracing: Tracing, like: Probe, dtype: Arg = None, shape: Shape | None = None) -> Probe:
-    return tracing.new(like.shape if shape is None else shape, like.dtype if dtype is None else np.dtype(dtype))
-
-
-def _zeros_like(tracing: Tracing, like: Probe) -> Probe:
-    result = tracing.new(like.shape, like.dtype)
-    tracing.copy(tracing.constant(0, like.dtype), result)
-    return result
-
-
-def _argmax(tracing: Tracing, x: Probe, axis: int) -> Probe:
-    return tracing.search(x, axis, largest=True)
-
-
-def _argmin(tracing: Tracing, x: Probe, axis: int) -> Probe:
-    return tracing.search(x, axis, largest=False)
-
-
-def _moveaxis(tracing: Tracing, x: Probe, source: int, target: int) -> Probe:
-    return x.register_of(np.moveaxis(x.shadow, source, target))
-
-
-def _broadcast_to(tracing: Tracing, x: Probe, shape: Shape) -> Probe:
-    return x.register_of(np.broadcast_to(x.shadow, shape))
-
-
-def _real(tracing: Tracing, x: Probe) -> Probe:
-    return x.real
-
-
-# What NumPy's functions do to probes.
-_FUNCTIONS: dict[Arg, Callable[..., Arg]] = {
-    np.where: Tracing.select,
-    np.argmax: _argmax,
-    np.argmin: _argmin,
-    np.concatenate: _concatenate,
-    np.empty_like: _empty_like,
-    np.zeros_like: _zeros_like,
-    np.real: _real,
-    np.moveaxis: _moveaxis,
-    np.broadcast_to: _broadcast_to,
-}
