@@ -36,7 +36,10 @@ PYTHON = (
     *("module", "objects", "record", "flush", "backward"),
     *("machine", "describe", "plan", "space", "chain", "loops", "casts", "lines", "sorting", "threefry", "arrays"),
 )
-KERNELS = ("product", "conv", "conv_weight", "channels", "rows", "extremes", "attention", "recurrent", "optimizer")
+KERNELS = (
+    *("product", "conv", "conv_weight", "channels", "rows", "extremes", "elements"),
+    *("attention", "recurrent", "optimizer"),
+)
 BF16_KERNELS = ("product_bf16",)
 AVX2 = ("-mavx2", "-mfma")
 AVX512 = (*AVX2, "-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mprefer-vector-width=512")

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "elements.h"
 #include "python.h"
 
 namespace weft {
@@ -13,6 +14,13 @@ struct Found {
   LoopFunction function = nullptr;
   void* data = nullptr;
   std::shared_ptr<void> owner = nullptr;  // of `data`, where no ufunc is
+  // The same for many rows at once, or null: only for elements that follow each other, or operands of one element.
+  // False if NumPy's loop has to decide.
+  bool (*rows)(Arithmetic, const Sheet&) = nullptr;
+  Arithmetic which = Arithmetic::add;
+  // The largest or the least of rows, or false.
+  bool (*extremes)(bool least, const Sheet&) = nullptr;
+  bool least = false;
 };
 
 // The loop of a ufunc for operands of exactly these types; its function is null if there is none.

@@ -94,7 +94,7 @@ struct Operand {
   int buffer;
   npy_intp offset;
   npy_intp stride;
-  npy_intp row = 0;  // how far it is to the next row, in a chain
+  npy_intp row = 0;  // how far it is to the next row, in a chain or where many rows are computed at once
 };
 
 // A number in memory, by which an operand's first element is moved.
@@ -109,6 +109,7 @@ struct Start {
 struct Loop {
   Found found;
   npy_intp inner = 1;  // the size of the last dim
+  npy_intp rows = 1;   // that of the dim before it, where the loop has a function for many rows
   std::vector<Operand> operands;
   Sizes dims;                  // the others
   std::vector<Sizes> strides;  // for each of these, those of the operands
@@ -119,6 +120,7 @@ struct Loop {
 struct Reduction {
   Loop loop;                  // over (result, what is reduced, result)
   std::vector<bool> reduced;  // for each dim of the loop, the last included
+  Loop rows;                  // the same by the function for the extremes of many rows, if that serves it
   Ref start;                  // an array of one element to start from; if null, the first ones are copied
   Found copy;
   npy_intp results;
@@ -185,6 +187,9 @@ Machine joined(std::vector<Register> inputs, const std::vector<Part>& parts, con
 
 // space.cc: steps as loops, and the running of these
 Loop loop_of_step(const std::vector<Register>& registers, const Step& step);
+// Keeps the function for many rows only if it serves such operands.
+void check_rows(Loop& loop, npy_intp itemsize);
+void run_rows(const Loop& loop, char* const* at, npy_intp rows, npy_intp columns);
 Found found_for(const std::vector<Register>& registers, const Step& step);
 Reduction reduction_of(const std::vector<Register>& registers, const Step& step);
 Product product_of(const std::vector<Register>& registers, const Step& step);

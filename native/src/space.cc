@@ -116,6 +116,15 @@ void call(const Loop& loop, char* const* at, npy_intp n, const npy_intp* strides
   loop.found.function(args, &n, strides, loop.found.data);
 }
 
+// Makes the last of the outer dims that of the rows.
+void take_rows(Loop& loop) {
+  if (loop.dims.empty()) return;
+  loop.rows = loop.dims.back();
+  for (std::size_t i = 0; i < loop.operands.size(); ++i) loop.operands[i].row = loop.strides.back()[i];
+  loop.dims.pop_back();
+  loop.strides.pop_back();
+}
+
 // Where the part that a step reads or writes begins.
 std::vector<Start> starts_of(const std::vector<Register>& registers, const Step& step) {
   std::vector<Start> starts;
@@ -147,6 +156,25 @@ bool Register::contiguous() const {
     stride *= shape[d];
   }
   return true;
+}
+
+void check_rows(Loop& loop, npy_intp itemsize) {
+  for (const Operand& operand : loop.operands) {
+    const bool may_stay = &operand != &loop.operands.back();
+    const bool serves = operand.stride == itemsize || loop.inner == 1 || (may_stay && operand.stride == 0);
+    if (!serves) loop.found.rows = nullptr;
+  }
+}
+
+void run_rows(const Loop& loop, char* const* at, npy_intp rows, npy_intp columns) {
+  const Operand &x = loop.operands[0], &y = loop.operands[1], &out = loop.operands[2];
+  const Sheet sheet{rows, columns, at[0], at[1], at[2], x.row, y.row, out.row, x.stride != 0, y.stride != 0};
+  if (loop.found.rows(loop.found.which, sheet)) return;
+  const npy_intp strides[3] = {x.stride, y.stride, out.stride};
+  for (npy_intp row = 0; row < rows; ++row) {
+    char* const from[3] = {at[0] + row * x.row, at[1] + row * y.row, at[2] + row * out.row};
+    call(loop, from, columns, strides);
+  }
 }
 
 Found found_for(const std::vector<Register>& registers, const Step& step) {
@@ -217,6 +245,8 @@ Loop loop_of_step(const std::vector<Register>& registers, const Step& step) {
                    [&](std::size_t a, std::size_t b) { return out.strides[a] > out.strides[b]; });
   Loop loop = loop_over(space_of(out.shape, strides, order), operands);
   loop.found = found_for(registers, step);
+  check_rows(loop, out.itemsize());
+  if (loop.found.rows) take_rows(loop);
   if (moves) {
     loop.moved = step.kind == Kind::read ? 0 : 1;
     loop.starts = starts_of(registers, step);
@@ -244,6 +274,12 @@ Reduction reduction_of(const std::vector<Register>& registers, const Step& step)
   if (start != Py_None) result.start = Ref::to(start);
   result.copy = copy_of(in.descr(), out.descr());
   result.results = out.count();
+  const bool is_by_rows = std::count(result.reduced.begin(), result.reduced.end(), true) == 1 &&
+                          result.reduced.back() && result.loop.operands[1].stride == in.itemsize() && !result.start;
+  if (result.loop.found.extremes && is_by_rows) {
+    result.rows = result.loop;
+    take_rows(result.rows);
+  }
   return result;
 }
 
@@ -273,12 +309,32 @@ Product product_of(const std::vector<Register>& registers, const Step& step) {
 
 void run_loop(const Loop& loop, char* const* bases) {
   if (loop.inner == 0) return;
+  if (loop.found.rows) {
+    each(loop, bases, [&](char* const* at, const npy_intp*) { run_rows(loop, at, loop.rows, loop.inner); });
+    return;
+  }
   npy_intp strides[kMostOperands];
   inner_strides(loop, strides);
   each(loop, bases, [&](char* const* at, const npy_intp*) { call(loop, at, loop.inner, strides); });
 }
 
+namespace {
+
+// Whether the results are right: NumPy's loop decides which of two zeros is the larger one.
+bool run_extremes(const Loop& loop, char* const* bases) {
+  const Operand &out = loop.operands[0], &in = loop.operands[1];
+  bool is_sure = true;
+  each(loop, bases, [&](char* const* at, const npy_intp*) {
+    const Sheet sheet{loop.rows, loop.inner, at[1], nullptr, at[0], in.row, 0, out.row, true, false};
+    is_sure &= loop.found.extremes(loop.found.least, sheet);
+  });
+  return is_sure;
+}
+
+}  // namespace
+
 void run_reduction(const Reduction& reduction, char* const* bases) {
+  if (reduction.rows.found.extremes && run_extremes(reduction.rows, bases)) return;
   const Loop& loop = reduction.loop;
   const bool is_inner = reduction.reduced.back();
   npy_intp strides[kMostOperands];
