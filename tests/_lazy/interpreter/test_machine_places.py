@@ -199,3 +199,50 @@ def test_lines_in_order_along_any_axis(dtype):
         assert same(lambda x, a=axis: (x.argmax(a), x.argmin(a), x.T.argmax(a)), x) == []
         assert same(lambda x, a=axis: lax.sort((x, x + x), dimension=a, num_keys=1), x) == []
     same(lambda x: lax.sort((x, x + x), num_keys=2), x)
+
+
+# --- windows --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ((1, 1), "VALID", (1, 1), (1, 1)),
+        ((2, 1), ((1, 1), (0, 2)), (1, 1), (1, 2)),
+        ((1, 2), ((-1, 2), (1, -1)), (2, 1), (2, 1)),
+        ((1, 1), ((0, 0), (0, 0)), (1, 1), (5, 1)),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.dtype(np.float32), np.dtype(np.float64), bfloat16], ids=str)
+def test_convolutions_are_products_of_copied_windows(dtype, options):
+    def convolved(x, kernel):
+        return lax.conv_general_dilated(x, kernel, *options, feature_group_count=2)
+
+    x, kernel = numbers(dtype, 2, 4, 9, 7), numbers(dtype, 6, 2, 3, 2)
+    called = same(lambda x, k: convolved(x, k) * 2, x, kernel)
+    assert not called or 0 in convolved(x, kernel).shape
+    same(jax.grad(lambda x, k: (convolved(x, k) ** 2).sum(), argnums=(0, 1)), x, kernel)
+
+
+def test_large_convolutions_use_one_thread():
+    images, kernel = numbers(np.float32, 4, 3, 28, 28), numbers(np.float32, 8, 3, 5, 5)
+    assert same(lambda x, k: lax.conv(x, k, (1, 1), "SAME"), images, kernel) == ["_on_one_thread"]
+    assert same(lambda x: x @ x, numbers(np.float32, 128, 128)) == ["_on_one_thread"]
+
+
+@pytest.mark.parametrize(
+    "windows",
+    [
+        ((1, 1, 2, 2), (1, 1, 2, 2), "VALID"),
+        ((1, 1, 3, 2), (1, 1, 1, 3), ((0, 0), (0, 0), (1, 1), (0, 2))),
+        ((1, 1, 10, 2), (1, 1, 1, 1), "VALID"),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.dtype(np.float32), np.dtype(np.int32), bfloat16], ids=str)
+def test_windows_are_reduced(dtype, windows):
+    bounds = np.iinfo(dtype) if dtype.kind == "i" else np.finfo(np.float32)
+    x = numbers(dtype, 2, 3, 9, 8)
+    infinite = (-np.inf, np.inf) if dtype.kind != "i" else (bounds.min, bounds.max)
+    for how, start in zip((lax.add, lax.max, lax.min), (0, *infinite), strict=True):
+        called = same(lambda x, h=how, s=start: lax.reduce_window(x, dtype.type(s), h, *windows) + x[:1, :1, :1, :1], x)
+        assert not called or windows[0][2] == 10

@@ -50,10 +50,8 @@ _STEP = _CALL if native is None else 0.15e-6  # for each equation, whatever it c
 _VIEW = 0.7e-6 if native is None else 0.0  # for each equation that only makes a view
 _TILED = 1.0 if native is None else 0.5  # of the time for elements
 _CALLED = {
-    "reduce", "reduce_precision", "while", "scan", "cond", "fft",
-    "conv_general_dilated", "reduce_window", "reduce_window_sum", "reduce_window_max", "reduce_window_min",
-    "select_and_scatter_add", "select_and_gather_add", "lu", "qr", "eigh", "svd", "cholesky", "triangular_solve",
-    "lgamma", "digamma",
+    "reduce", "reduce_precision", "while", "scan", "cond", "fft", "reduce_window", "select_and_scatter_add",
+    "select_and_gather_add", "lu", "qr", "eigh", "svd", "cholesky", "triangular_solve", "lgamma", "digamma",
 }  # fmt: skip
 """Primitives that the machine leaves to functions in Python."""
 _NUMBER = {  # for each element of the equation's largest input or result

@@ -160,8 +160,8 @@ class Tracing:
         self.steps.append((REDUCE, (ufunc, axes, start), 0, [result.number], [x.number]))
         return result
 
-    def product(self, x: Probe, y: Probe) -> Probe:
-        """A product of matrices."""
+    def product(self, x: Probe, y: Probe, function: Callable[..., Any] | None = None) -> Probe:
+        """A product of matrices, by a call of a function if one is given."""
         operands, ndim = (x, y), max(x.ndim, y.ndim)
         if min(x.ndim, y.ndim) < 2 or not _native().has_loop(np.matmul, (x.dtype, y.dtype, x.dtype)):
             raise Opaque("matmul")
@@ -169,6 +169,8 @@ class Tracing:
             raise Opaque("matmul")  # NumPy lets its result lie otherwise
         shape = (*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1])
         result = self.new(shape, x.dtype)
+        if function is not None:
+            return self.call(function, 0, [x, y], [result])[0]
         self.steps.append((PRODUCT, np.matmul, 0, [result.number], [x.number, y.number]))
         return result
 
@@ -415,6 +417,10 @@ class Probe(NDArrayOperatorsMixin):
         if kind != "stable":
             raise Opaque("argsort")
         return self.tracing.sort(self, axis, positions=True)
+
+    def multiplied(self, other: Probe, function: Callable[..., Any]) -> Probe:
+        """The product with another probe's matrices, by a function."""
+        return self.tracing.product(self, other, function)
 
     def astype(self, dtype: Arg, copy: bool = True) -> Probe:
         dtype = np.dtype(dtype)
