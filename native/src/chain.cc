@@ -60,10 +60,9 @@ bool same_elements(const Register& a, const Register& b) {
 }  // namespace
 
 int chain_length(const std::vector<Register>& registers, const std::vector<Step>& steps, int first) {
-  if (!is_elementwise(steps[first])) return 1;
+  if (!is_elementwise(steps[first]) || registers[steps[first].outs[0]].count() < kLeastChained) return 1;
   Grid grid = grid_of(registers, steps[first]);
-  const npy_intp count = std::accumulate(grid.shape.begin(), grid.shape.end(), npy_intp{1}, std::multiplies<>());
-  if (count < kLeastChained || grid.breaks.size() > 1) return 1;
+  if (grid.breaks.size() > 1) return 1;
   std::map<int, const Register*> written;
   int at = first;
   for (; at < static_cast<int>(steps.size()); ++at) {

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from weft._base.types import Arg
 from weft._lazy.interpreter.flatten import Equation, FlatTrace, flattened
-from weft._lazy.interpreter.table import PRIMITIVES
+from weft._lazy.interpreter.table import PRIMITIVES, Type
 from weft._lazy.native import native
 
 
@@ -73,7 +73,19 @@ _ROUNDS = 8  # iterations that are assumed for a loop of unknown length
 
 def costs_of(flat: FlatTrace) -> Costs:
     """The estimated costs of all equations."""
-    return sum((_equation(flat, equation) for equation in flat.equations), NOTHING)
+    compiling = interpreting = 0.0
+    by_parameters: dict[tuple[str, int], tuple[list[Type], Costs]] = {}  # what is inlined several times shares them
+    for equation in flat.equations:
+        types = flat.types_of((*equation.ins, *equation.outs))
+        before = by_parameters.get((equation.name, id(equation.params)))
+        if before is not None and before[0] == types:
+            costs = before[1]
+        else:
+            costs = _equation(flat, equation)
+            by_parameters[equation.name, id(equation.params)] = types, costs
+        compiling += costs.compiling
+        interpreting += costs.interpreting
+    return Costs(compiling, interpreting)
 
 
 def running_of(flat: FlatTrace) -> float:
@@ -97,7 +109,8 @@ def _running(flat: FlatTrace, equation: Equation) -> float:
 
 def _size(flat: FlatTrace, equation: Equation) -> int:
     """The elements of an equation's largest input or result."""
-    return max(prod(flat.types[number].shape) for number in (*equation.ins, *equation.outs))
+    types = flat.types
+    return max([prod(types[number].shape) for number in (*equation.ins, *equation.outs)])
 
 
 def _equation(flat: FlatTrace, equation: Equation) -> Costs:

@@ -16,16 +16,34 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from weft._base.types import Arg
-from weft._lazy.interpreter.inner import kind_of, resolved
-from weft._lazy.interpreter.layout import Layout, Shadow, Shape, dense, extent, is_dense
+from weft._lazy.interpreter.inner import NUMBERS, kind_of, resolved
+from weft._lazy.interpreter.layout import (
+    Layout,
+    Shadow,
+    Shape,
+    broadcast,
+    dense,
+    extent,
+    is_dense,
+    strides_of_results,
+)
+from weft._lazy.interpreter.places import Places
+from weft._lazy.interpreter.steps import (
+    ACCUMULATE,
+    CALL,
+    COPY,
+    DRAW,
+    HASH,
+    LOOP,
+    PRODUCT,
+    REDUCE,
+    SEARCH,
+    SELECT,
+    SORT,
+    Step,
+    extension,
+)
 from weft._lazy.interpreter.table import Opaque
-from weft._lazy.native import native
-
-LOOP, COPY, SELECT, REDUCE, PRODUCT, CALL, SEARCH, ACCUMULATE, DRAW, HASH, TAKE, SCATTER, SORT, READ, WRITE = range(15)
-SEVERAL, OVERWRITES = 1, 2
-
-Step = tuple[int, object, int, Sequence[int], Sequence[int]]
-"""(kind, payload, flags of a call or how many elements one of the loop stands for, results, operands): `machine.h`."""
 
 FUNCTIONS: dict[Arg, Callable[..., Arg]] = {}
 """What NumPy's functions do to probes (`traced.py`): (tracing, *arguments) -> what they return."""
@@ -50,16 +68,22 @@ class Tracing:
 
     def probe(self, buffer: int, offset: int, shape: Shape, strides: Shape, dtype: np.dtype) -> Probe:
         """A register that shows a part of a buffer."""
-        self.registers.append((buffer, offset, shape, strides, dtype))
-        return Probe(self, len(self.registers) - 1)
+        return Probe(self, buffer, offset, shape, strides, dtype, is_dense(shape, strides, dtype.itemsize))
 
     def new(self, shape: Shape, dtype: np.dtype, strides: Shape | None = None) -> Probe:
         """A register with a buffer of its own."""
-        self.buffers.append(prod(shape) * dtype.itemsize)
-        return self.probe(len(self.buffers) - 1, 0, shape, strides or dense(shape, dtype.itemsize), dtype)
+        buffers, size = self.buffers, dtype.itemsize
+        buffers.append(prod(shape) * size)
+        if strides:
+            return self.probe(len(buffers) - 1, 0, shape, strides, dtype)
+        return Probe(self, len(buffers) - 1, 0, shape, dense(shape, size), dtype, True)
 
     def constant(self, value: Arg, dtype: np.dtype) -> Probe:
         """A register with a known value."""
+        number = (value, dtype) if type(value) in NUMBERS and value else None  # zeros of both signs are equal
+        probe = None if number is None else self._constants.get(number)
+        if probe is not None:
+            return probe
         array = np.asarray(value, dtype)
         if min(array.strides, default=0) < 0:
             array = array.copy()
@@ -68,6 +92,8 @@ class Tracing:
         if probe is None:
             self.buffers.append(array.view())  # which keeps what `id` was taken of
             probe = self._constants[key] = self.probe(len(self.buffers) - 1, 0, array.shape, array.strides, dtype)
+        if number is not None:
+            self._constants[number] = probe
         return probe
 
     def shadow(self, buffer: int) -> Shadow:
@@ -104,8 +130,14 @@ class Tracing:
 
     def loop(self, ufunc: np.ufunc, operands: Sequence[Arg]) -> Probe | tuple[Probe, ...]:
         """A ufunc applied element by element."""
-        ins, outs = resolved(ufunc, tuple([kind_of(x) for x in operands]))
-        probes = [self.converted(x, dtype) for x, dtype in zip(operands, ins, strict=True)]
+        types = resolved(ufunc, tuple([x.dtype if type(x) is Probe else kind_of(x) for x in operands]))
+        if types is None:
+            raise Opaque(ufunc.__name__)
+        ins, outs = types
+        probes = [
+            x if type(x) is Probe and x.dtype is dtype else self.converted(x, dtype)
+            for x, dtype in zip(operands, ins, strict=True)
+        ]
         results = self.results(probes, outs)
         self.steps.append((LOOP, ufunc, 0, [r.number for r in results], [x.number for x in probes]))
         return results[0] if len(results) == 1 else tuple(results)
@@ -113,15 +145,11 @@ class Tracing:
     def results(self, operands: Sequence[Probe], dtypes: Sequence[np.dtype]) -> list[Probe]:
         """New registers for what is computed element by element. They lie as NumPy's results do."""
         shapes = [x.shape for x in operands]
-        shape = shapes[0] if shapes.count(shapes[0]) == len(shapes) else np.broadcast_shapes(*shapes)
-        if all(x.is_dense for x in operands):
+        shape = shapes[0] if shapes.count(shapes[0]) == len(shapes) else broadcast(*shapes)
+        if False not in [x.is_dense for x in operands]:
             return [self.new(shape, dtype) for dtype in dtypes]
-        shadows = [x.shadow for x in operands]
-        flags: Arg = [*[["readonly"]] * len(shadows), *[["writeonly", "allocate"]] * len(dtypes)]
-        types: Arg = [*[None] * len(shadows), *dtypes]
-        iterator = np.nditer([*shadows, *[None] * len(dtypes)], ["zerosize_ok", "refs_ok"], flags, types)
-        arrays = iterator.operands[len(shadows) :]
-        return [self.new(shape, dtype, a.strides) for a, dtype in zip(arrays, dtypes, strict=True)]
+        strides = strides_of_results(tuple([(x.shape, x.strides, x.dtype) for x in operands]), tuple(dtypes))
+        return [self.new(shape, dtype, lies) for lies, dtype in zip(strides, dtypes, strict=True)]
 
     def converted(self, x: Arg, dtype: np.dtype) -> Probe:
         """An operand in an element type."""
@@ -133,7 +161,7 @@ class Tracing:
 
     def copy(self, source: Probe, target: Probe) -> None:
         """Write the elements of a register to another one, in that one's type."""
-        if not _native().has_copy(source.dtype, target.dtype):
+        if not extension().has_copy(source.dtype, target.dtype):
             raise Opaque(f"{source.dtype} to {target.dtype}")
         self.steps.append((COPY, None, 0, [target.number], [source.number]))
 
@@ -149,7 +177,7 @@ class Tracing:
 
     def reduction(self, ufunc: np.ufunc, x: Probe, axes: Shape, dtype: np.dtype, initial: object) -> Probe:
         """A reduction over these axes, in the element type `dtype`."""
-        if x.dtype != dtype or not x.is_dense or not _native().has_loop(ufunc, (dtype,) * 3):
+        if x.dtype != dtype or not x.is_dense or not extension().has_loop(ufunc, (dtype,) * 3):
             raise Opaque(f"{ufunc.__name__}.reduce")
         if initial is None and ufunc.identity is not None:
             initial = ufunc.identity
@@ -163,7 +191,7 @@ class Tracing:
     def product(self, x: Probe, y: Probe, function: Callable[..., Any] | None = None) -> Probe:
         """A product of matrices, by a call of a function if one is given."""
         operands, ndim = (x, y), max(x.ndim, y.ndim)
-        if min(x.ndim, y.ndim) < 2 or not _native().has_loop(np.matmul, (x.dtype, y.dtype, x.dtype)):
+        if min(x.ndim, y.ndim) < 2 or not extension().has_loop(np.matmul, (x.dtype, y.dtype, x.dtype)):
             raise Opaque("matmul")
         if ndim > 2 and not all(_descends(operand) for operand in operands):
             raise Opaque("matmul")  # NumPy lets its result lie otherwise
@@ -197,7 +225,7 @@ class Tracing:
 
     def accumulation(self, ufunc: np.ufunc, x: Probe, axis: int, dtype: np.dtype) -> Probe:
         """What is combined so far, at each place along an axis."""
-        if x.dtype != dtype or not x.size or not x.is_dense or not _native().has_loop(ufunc, (dtype,) * 3):
+        if x.dtype != dtype or not x.size or not x.is_dense or not extension().has_loop(ufunc, (dtype,) * 3):
             raise Opaque(f"{ufunc.__name__}.accumulate")
         result = self.new(x.shape, dtype)
         first = (*[slice(None)] * axis, 0)
@@ -213,11 +241,6 @@ class Tracing:
         return results
 
 
-def _native() -> Arg:
-    assert native is not None, "nothing is traced without the extension"
-    return native
-
-
 def _descends(x: Probe) -> bool:
     """Whether the strides of matrices descend, so that a result lies row after row."""
     strides = [stride for size, stride in zip(x.shape[:-2], x.strides[:-2], strict=True) if size > 1 and stride]
@@ -228,17 +251,32 @@ _REAL: Callable[[np.ndarray], Arg] = attrgetter("real")
 _IMAG: Callable[[np.ndarray], Arg] = attrgetter("imag")
 
 
-class Probe(NDArrayOperatorsMixin):
+class Probe(Places, NDArrayOperatorsMixin):
     """A stand-in for an array: a register, with its type and how it lies."""
 
     __slots__ = ("buffer", "dtype", "is_dense", "ndim", "number", "offset", "shape", "strides", "tracing")
 
-    def __init__(self, tracing: Tracing, number: int) -> None:
+    def __init__(
+        self,
+        tracing: Tracing,
+        buffer: int,
+        offset: int,
+        shape: Shape,
+        strides: Shape,
+        dtype: np.dtype,
+        is_dense: bool,
+    ) -> None:
+        registers = tracing.registers
+        self.number = len(registers)
+        registers.append((buffer, offset, shape, strides, dtype))
         self.tracing = tracing
-        self.number = number
-        self.buffer, self.offset, self.shape, self.strides, self.dtype = tracing.registers[number]
-        self.ndim = len(self.shape)
-        self.is_dense = is_dense(self.shape, self.strides, self.dtype.itemsize)
+        self.buffer = buffer
+        self.offset = offset
+        self.shape = shape
+        self.strides = strides
+        self.dtype = dtype
+        self.ndim = len(shape)
+        self.is_dense = is_dense
 
     @property
     def size(self) -> int:
@@ -264,7 +302,7 @@ class Probe(NDArrayOperatorsMixin):
         if not view.size:
             return self.tracing.new(view.shape, dtype)
         shadow = self.tracing.shadow(self.buffer)
-        offset = view.__array_interface__["data"][0] - shadow.address
+        offset = extension().distance(shadow.memory, view) - shadow.first
         if not 0 <= shadow.first + offset < shadow.memory.nbytes:
             raise Opaque("a copy")
         return self.tracing.probe(self.buffer, offset, view.shape, view.strides, dtype)
@@ -331,87 +369,6 @@ class Probe(NDArrayOperatorsMixin):
         order = [at for at in range(self.ndim) if at != axis]
         moved = self if axis == self.ndim - 1 else self.transpose(*order, axis)
         return moved if moved.is_dense else moved.copy()
-
-    def take(self, rows: Arg, axis: int) -> Probe:
-        """Copies of rows along an axis, by their numbers, which are all within bounds."""
-        numbers = self.tracing.converted(rows, np.dtype(np.intp))
-        x = self if is_dense(self.shape[axis + 1 :], self.strides[axis + 1 :], self.dtype.itemsize) else self.copy()
-        before, row = x.shape[:axis], x.shape[axis + 1 :]
-        result = self.tracing.new((*before, *numbers.shape, *row), x.dtype)
-        if result.size:
-            first = x[(*[slice(None)] * axis, *[0] * (x.ndim - axis))]
-            starts = result[(..., *[0] * len(row))]
-            across = first.reshape(*before, *[1] * numbers.ndim) if before else first
-            self._take(across, numbers, starts, x.strides[axis], prod(row))
-        return result
-
-    def take_along(self, positions: Probe, axis: int) -> Probe:
-        """The elements at these positions along an axis, which are all within bounds."""
-        result = self.tracing.new(positions.shape, self.dtype)
-        if result.size:
-            first = self[(*[slice(None)] * axis, slice(0, 1))]
-            self._take(first, positions, result, self.strides[axis], 1)
-        return result
-
-    def take_lines(self, positions: Arg, length: int) -> Probe:
-        """Copies of so many elements from each of these positions on, in an array of one dim."""
-        numbers = self.tracing.converted(positions, np.dtype(np.intp))
-        x = self if self.is_dense else self.copy()
-        result = self.tracing.new((*numbers.shape, length), x.dtype)
-        if result.size:
-            self._take(x[0], numbers, result[..., 0], x.dtype.itemsize, length)
-        return result
-
-    def _take(self, first: Probe, rows: Probe, out: Probe, step: int, length: int) -> None:
-        if not first.size:
-            raise Opaque("rows of nothing")
-        numbers = [first.number, rows.number]
-        self.tracing.steps.append((TAKE, (length * self.dtype.itemsize, step), length, [out.number], numbers))
-
-    def scatter(self, combine: np.ufunc | None, positions: Arg, inside: Arg, lines: Probe) -> None:
-        """Write lines to this array of one dim, from these positions on, one after the other, where they are inside.
-
-        What is there is combined with them by a ufunc, if one is given.
-        """
-        tracing = self.tracing
-        if combine is not None and not _native().has_loop(combine, (self.dtype,) * 3):
-            raise Opaque(combine.__name__)
-        if combine is np.multiply and self.dtype.kind == "c":
-            raise Opaque("complex products")  # which are rounded otherwise where `ufunc.at` computes them
-        numbers = tracing.converted(positions, np.dtype(np.intp))
-        wanted = tracing.converted(inside, np.dtype(bool))
-        length = lines.shape[-1]
-        if length > 1 and lines.strides[-1] != self.dtype.itemsize:
-            lines = lines.copy()
-        if lines.size and self.size:
-            places = self.register_of(np.broadcast_to(self.shadow[0:1].reshape(()), lines.shape[:-1]))
-            operands = [numbers.number, wanted.number, lines[..., 0].number]
-            payload = combine, length, self.dtype.itemsize
-            tracing.steps.append((SCATTER, payload, length, [places.number], operands))
-
-    def read(self, starts: Sequence[Arg], most: Sequence[int], sizes: Sequence[int]) -> Probe:
-        """A copy of the part with these sizes that begins at computed places; these are clamped to 0 … `most`."""
-        result = self.tracing.new(tuple(sizes), self.dtype)
-        if result.size:
-            part = self[tuple([slice(0, size) for size in sizes])]
-            payload, numbers = self._moved(starts, most)
-            self.tracing.steps.append((READ, payload, 0, [result.number], [part.number, *numbers]))
-        return result
-
-    def write(self, part: Probe, starts: Sequence[Arg], most: Sequence[int]) -> None:
-        """Overwrite the part that begins at computed places."""
-        if part.size:
-            place = self[tuple([slice(0, size) for size in part.shape])]
-            payload, numbers = self._moved(starts, most)
-            self.tracing.steps.append((WRITE, payload, 0, [place.number], [part.number, *numbers]))
-
-    def _moved(self, starts: Sequence[Arg], most: Sequence[int]) -> tuple[Sequence[Shape], list[int]]:
-        """The payload of a step that reads or writes a part, and the registers of where this begins."""
-        if not _native().has_copy(self.dtype, self.dtype) or any(start.dtype == np.uint64 for start in starts):
-            raise Opaque("a part")
-        moving = [at for at, limit in enumerate(most) if limit]
-        numbers = [self.tracing.converted(starts[at], np.dtype(np.intp)).number for at in moving]
-        return tuple([(most[at], self.strides[at]) for at in moving]), numbers
 
     def argsort(self, axis: int, kind: str) -> Probe:
         if kind != "stable":
