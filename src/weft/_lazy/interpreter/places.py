@@ -28,7 +28,9 @@ class Places:
     shadow: Arg
     copy: Arg
     register_of: Arg
-    __getitem__: Arg
+
+    def __getitem__(self, key: Arg) -> Arg:
+        raise NotImplementedError
 
     def take(self, rows: Arg, axis: int) -> Arg:
         """Copies of rows along an axis, by their numbers, which are all within bounds."""
