@@ -35,9 +35,12 @@ OBJECTS = ROOT / "build" / "native"
 PYTHON = (
     *("module", "objects", "record", "calls", "leaves", "modules", "checks", "views", "parts", "writes"),
     *("flush", "reading", "backward"),
-    *("machine", "describe", "plan", "space", "chain", "loops", "casts", "lines", "threefry", "arrays"),
+    *("machine", "describe", "plan", "space", "chain", "loops", "casts", "lines", "sorting", "threefry", "arrays"),
 )
-KERNELS = ("product", "conv", "conv_weight", "channels", "rows", "extremes", "attention", "recurrent", "optimizer")
+KERNELS = (
+    *("product", "conv", "conv_weight", "channels", "rows", "extremes", "elements"),
+    *("attention", "recurrent", "optimizer"),
+)
 BF16_KERNELS = ("product_bf16",)
 AVX2 = ("-mavx2", "-mfma")
 AVX512 = (*AVX2, "-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mprefer-vector-width=512")

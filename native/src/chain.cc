@@ -11,9 +11,9 @@
 namespace weft {
 namespace {
 
-constexpr npy_intp kTileBytes = 8192;     // of each operand, so that those of a step fit into the first cache
-constexpr npy_intp kLeastChained = 8192;  // elements from which on tiles save more than they cost
-constexpr npy_intp kLine = 64;            // bytes
+constexpr npy_intp kLeastTile = 4096, kMostTile = 8192;  // bytes of each operand, so that those of a step are in cache
+constexpr npy_intp kLeastChained = 4096;                 // elements from which on tiles save more than they cost
+constexpr npy_intp kLine = 64;                           // bytes
 
 // A step's iteration space as rows of columns.
 struct Grid {
@@ -60,10 +60,9 @@ bool same_elements(const Register& a, const Register& b) {
 }  // namespace
 
 int chain_length(const std::vector<Register>& registers, const std::vector<Step>& steps, int first) {
-  if (!is_elementwise(steps[first])) return 1;
+  if (!is_elementwise(steps[first]) || registers[steps[first].outs[0]].count() < kLeastChained) return 1;
   Grid grid = grid_of(registers, steps[first]);
-  const npy_intp count = std::accumulate(grid.shape.begin(), grid.shape.end(), npy_intp{1}, std::multiplies<>());
-  if (count < kLeastChained || grid.breaks.size() > 1) return 1;
+  if (grid.breaks.size() > 1) return 1;
   std::map<int, const Register*> written;
   int at = first;
   for (; at < static_cast<int>(steps.size()); ++at) {
@@ -105,7 +104,7 @@ Chain chain_of(const std::vector<Register>& registers, const Step* steps, int co
   chain.scratch = 0;
   npy_intp widest = 1;
   for (int at = 0; at < count; ++at) widest = std::max(widest, registers[steps[at].outs[0]].itemsize());
-  const npy_intp tile = kTileBytes / widest;
+  const npy_intp tile = std::clamp(chain.rows * chain.columns * widest / 4, kLeastTile, kMostTile) / widest;
   chain.tile = chain.columns >= tile ? tile : tile / chain.columns * chain.columns;
   const npy_intp slot_bytes = (chain.tile * widest + kLine - 1) / kLine * kLine;
   std::map<int, npy_intp> slots;
@@ -139,6 +138,8 @@ Chain chain_of(const std::vector<Register>& registers, const Step* steps, int co
     for (const auto& [buffer, step_at] : last) {
       if (step_at == at && slots.contains(buffer)) free.push_back(slots[buffer]);
     }
+    loop.inner = chain.columns;
+    check_rows(loop, registers[step.outs[0]].itemsize());
     chain.loops.push_back(std::move(loop));
   }
   chain.scratch_bytes = used;
@@ -161,6 +162,10 @@ void run_tile(const Loop& loop, char* const* bases, char* scratch, npy_intp row,
                 : bases[operand.buffer] + operand.offset + row * operand.row + column * operand.stride;
     strides[i] = operand.stride;
     joins = joins && operand.row == operand.stride * columns;
+  }
+  if (loop.found.rows) {
+    run_rows(loop, at, joins ? 1 : rows, joins ? rows * columns : columns);
+    return;
   }
   npy_intp n = columns;
   if (joins) {

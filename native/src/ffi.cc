@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels.h"
+#include "variant.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace ffi = xla::ffi;
@@ -23,8 +24,6 @@ constexpr int kVersion = 5;  // of the targets; weft.ops._kernels asks for the o
 
 // --- CPU ------------------------------------------------------------------------------------------------------
 
-constexpr int kNone = 0, kAvx2 = 2, kAvx512 = 512;
-
 int best_variant() {
   __builtin_cpu_init();
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return kNone;
@@ -34,10 +33,14 @@ int best_variant() {
                     __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
   return wide ? kAvx512 : kAvx2;
 }
+}  // namespace
+
 int variant() {
   static const int chosen = best_variant();
   return chosen;
 }
+
+namespace {
 
 constexpr int kPairs = 1, kTiles = 2;
 

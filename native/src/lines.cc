@@ -1,6 +1,7 @@
 // Loops of which each element is a line of an array: the position of its largest or smallest element, what is combined
-// along it, or a copy of it.
+// along it, a copy of it, or a line that is combined with it.
 
+#include <cstdint>
 #include <cstring>
 #include <memory>
 
@@ -42,20 +43,68 @@ void accumulate(char** args, const npy_intp* count, const npy_intp* strides, voi
   }
 }
 
+struct Take {
+  npy_intp bytes, step;
+};
+
 // (first element of an array, number of a row) -> the first element of a copy of that row
+template <typename T>
 void take(char** args, const npy_intp* count, const npy_intp* strides, void* data) {
-  const npy_intp bytes = *static_cast<const npy_intp*>(data);
+  const npy_intp step = static_cast<const Take*>(data)->step;
   for (npy_intp i = 0; i < *count; ++i) {
     const npy_intp row = *reinterpret_cast<const npy_intp*>(args[1] + i * strides[1]);
-    std::memcpy(args[2] + i * strides[2], args[0] + row * bytes, static_cast<std::size_t>(bytes));
+    *reinterpret_cast<T*>(args[2] + i * strides[2]) =
+        *reinterpret_cast<const T*>(args[0] + i * strides[0] + row * step);
+  }
+}
+
+void take_line(char** args, const npy_intp* count, const npy_intp* strides, void* data) {
+  const Take& with = *static_cast<const Take*>(data);
+  for (npy_intp i = 0; i < *count; ++i) {
+    const npy_intp row = *reinterpret_cast<const npy_intp*>(args[1] + i * strides[1]);
+    std::memcpy(args[2] + i * strides[2], args[0] + i * strides[0] + row * with.step,
+                static_cast<std::size_t>(with.bytes));
+  }
+}
+
+struct Scatter {
+  Found combine;
+  npy_intp bytes, step, length, itemsize;
+};
+
+// (number of a row, whether it is one, first element of a line) -> the first element of an array, whose row is
+// overwritten by the line, or combined with it.
+void scatter(char** args, const npy_intp* count, const npy_intp* strides, void* data) {
+  const Scatter& with = *static_cast<const Scatter*>(data);
+  const npy_intp steps[3] = {with.itemsize, with.itemsize, with.itemsize};
+  for (npy_intp i = 0; i < *count; ++i) {
+    if (!args[1][i * strides[1]]) continue;
+    const npy_intp row = *reinterpret_cast<const npy_intp*>(args[0] + i * strides[0]);
+    char *source = args[2] + i * strides[2], *target = args[3] + i * strides[3] + row * with.step;
+    if (with.combine.function) {
+      char* operands[3] = {target, source, target};
+      with.combine.function(operands, &with.length, steps, with.combine.data);
+    } else {
+      std::memcpy(target, source, static_cast<std::size_t>(with.bytes));
+    }
   }
 }
 
 }  // namespace
 
-Found take_of(npy_intp bytes) {
-  const auto with = std::make_shared<npy_intp>(bytes);
-  return {take, with.get(), with};
+Found take_of(npy_intp bytes, npy_intp step) {
+  const auto with = std::make_shared<Take>(bytes, step);
+  const LoopFunction function = bytes == 4 ? take<std::uint32_t> : bytes == 8 ? take<std::uint64_t> : take_line;
+  return {function, with.get(), with};
+}
+
+Found scatter_of(PyUFuncObject* ufunc, PyArray_Descr* type, npy_intp length, npy_intp step) {
+  PyArray_Descr* const types[3] = {type, type, type};
+  const npy_intp itemsize = PyDataType_ELSIZE(type);
+  const Found combine = ufunc ? loop_of(ufunc, types) : Found();
+  if (ufunc && !combine.function) return {};
+  const auto with = std::make_shared<Scatter>(combine, length * itemsize, step, length, itemsize);
+  return {scatter, with.get(), with};
 }
 
 Found search_of(PyArray_Descr* type, bool largest, npy_intp length) {

@@ -4,9 +4,12 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <string_view>
+#include <utility>
 
 #include "loops.h"
 #include "python.h"
+#include "variant.h"
 
 namespace weft {
 namespace {
@@ -115,33 +118,56 @@ PyArray_VectorUnaryFunc* cast_function(PyArray_Descr* from, int to) {
   return reinterpret_cast<PyArray_VectorUnaryFunc*>(function);
 }
 
+// The kernel for elements of this size, if there is one.
+auto chooser(npy_intp size) -> void (*)(const std::uint8_t*, const Sheet&) {
+  const bool wide = variant() == kAvx512;
+  if (variant() == kNone || (size != 4 && size != 8)) return nullptr;
+  if (size == 4) return wide ? avx512::choose_32 : avx2::choose_32;
+  return wide ? avx512::choose_64 : avx2::choose_64;
+}
+
 template <typename T>
 void select(char** args, const npy_intp* count, const npy_intp* strides, void*) {
   constexpr npy_intp size = sizeof(T);
   const npy_intp n = *count;
   const char *which = args[0], *yes = args[1], *no = args[2];
   char* out = args[3];
-  if (strides[0] == 1 && strides[3] == size) {
+  const bool moves[2] = {strides[1] == size, strides[2] == size};
+  if (strides[0] == 1 && strides[3] == size && (moves[0] || strides[1] == 0) && (moves[1] || strides[2] == 0)) {
+    static const auto kernel = chooser(size);
+    if (kernel) {
+      kernel(reinterpret_cast<const std::uint8_t*>(which), {1, n, yes, no, out, 0, 0, 0, moves[0], moves[1]});
+      return;
+    }
     T* to = reinterpret_cast<T*>(out);
     const T *a = reinterpret_cast<const T*>(yes), *b = reinterpret_cast<const T*>(no);
-    if (strides[1] == size && strides[2] == size) {
-      for (npy_intp i = 0; i < n; ++i) to[i] = which[i] ? a[i] : b[i];
-      return;
-    }
-    if (strides[1] == size && strides[2] == 0) {
-      const T other = *b;
-      for (npy_intp i = 0; i < n; ++i) to[i] = which[i] ? a[i] : other;
-      return;
-    }
-    if (strides[1] == 0 && strides[2] == size) {
-      const T other = *a;
-      for (npy_intp i = 0; i < n; ++i) to[i] = which[i] ? other : b[i];
-      return;
-    }
+    for (npy_intp i = 0; i < n; ++i) to[i] = which[i] ? a[moves[0] ? i : 0] : b[moves[1] ? i : 0];
+    return;
   }
   for (npy_intp i = 0; i < n; ++i) {
     std::memcpy(out + i * strides[3], which[i * strides[0]] ? yes + i * strides[1] : no + i * strides[2], sizeof(T));
   }
+}
+
+// Adds what the kernels have for a ufunc and numbers of this type.
+Found with_rows(Found found, PyUFuncObject* ufunc, int type) {
+  const bool is_single = type == NPY_FLOAT;
+  if (variant() == kNone || ufunc->nargs != 3 || !(is_single || type == NPY_DOUBLE)) return found;
+  const bool wide = variant() == kAvx512;
+  const std::string_view name = ufunc->name;
+  constexpr std::string_view kNames[] = {"add", "subtract", "multiply", "divide", "maximum", "minimum"};
+  for (int at = 0; at < 6; ++at) {
+    if (name != kNames[at]) continue;
+    found.which = static_cast<Arithmetic>(at);
+    found.rows = is_single ? (wide ? avx512::arithmetic_f32 : avx2::arithmetic_f32)
+                           : (wide ? avx512::arithmetic_f64 : avx2::arithmetic_f64);
+  }
+  if (name == "maximum" || name == "minimum") {
+    found.least = name == "minimum";
+    found.extremes = is_single ? (wide ? avx512::row_extremes_f32 : avx2::row_extremes_f32)
+                               : (wide ? avx512::row_extremes_f64 : avx2::row_extremes_f64);
+  }
+  return found;
 }
 
 }  // namespace
@@ -151,7 +177,10 @@ Found loop_of(PyUFuncObject* ufunc, PyArray_Descr* const* types) {
     const char* wanted = ufunc->types + static_cast<std::ptrdiff_t>(at) * ufunc->nargs;
     bool fits = true;
     for (int i = 0; i < ufunc->nargs && fits; ++i) fits = wanted[i] == types[i]->type_num;
-    if (fits) return {ufunc->functions[at], ufunc->data ? ufunc->data[at] : nullptr};
+    const int type = types[0]->type_num;
+    const bool is_one = fits && std::all_of(types, types + ufunc->nargs, [&](auto* t) { return t->type_num == type; });
+    Found found{ufunc->functions[at], ufunc->data ? ufunc->data[at] : nullptr};
+    if (fits) return is_one ? with_rows(std::move(found), ufunc, type) : found;
   }
   return {};
 }

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "elements.h"
 #include "python.h"
 
 namespace weft {
@@ -13,6 +14,13 @@ struct Found {
   LoopFunction function = nullptr;
   void* data = nullptr;
   std::shared_ptr<void> owner = nullptr;  // of `data`, where no ufunc is
+  // The same for many rows at once, or null: only for elements that follow each other, or operands of one element.
+  // False if NumPy's loop has to decide.
+  bool (*rows)(Arithmetic, const Sheet&) = nullptr;
+  Arithmetic which = Arithmetic::add;
+  // The largest or the least of rows, or false.
+  bool (*extremes)(bool least, const Sheet&) = nullptr;
+  bool least = false;
 };
 
 // The loop of a ufunc for operands of exactly these types; its function is null if there is none.
@@ -31,8 +39,17 @@ Found search_of(PyArray_Descr* type, bool largest, npy_intp length);
 // is so many bytes to the next element.
 Found accumulation_of(PyUFuncObject* ufunc, PyArray_Descr* type, npy_intp length, npy_intp in, npy_intp out);
 
-// The loop (first element of an array, number of a row) -> the first element of a copy, for rows of so many bytes.
-Found take_of(npy_intp bytes);
+// The loop (first element of an array, number of a row) -> the first element of a copy, for rows of so many bytes,
+// whose first elements are `step` bytes apart.
+Found take_of(npy_intp bytes, npy_intp step);
+
+// The loop (number of a row, whether it is one, first element of a line) -> the first element of an array. A row of
+// `length` elements is combined with the line by a ufunc, or overwritten if that is null, one after the other.
+Found scatter_of(PyUFuncObject* ufunc, PyArray_Descr* type, npy_intp length, npy_intp step);
+
+// The loop (first element of a line) -> the first element of the line in a stable order, or of the positions of its
+// elements in that, for lines without gaps.
+Found sort_of(PyArray_Descr* type, bool positions, npy_intp length);
 
 // The loop (key) -> numbers of this size that it draws, without gaps.
 Found draw_of(npy_intp itemsize);

@@ -368,6 +368,13 @@ PyObject* has_copy(PyObject*, PyObject* args) {
       copy_of(reinterpret_cast<PyArray_Descr*>(from), reinterpret_cast<PyArray_Descr*>(to)).function != nullptr);
 }
 
+// distance(a, b): how many bytes an array's first element lies behind that of another one.
+PyObject* distance(PyObject*, PyObject* args) {
+  PyObject *a, *b;
+  if (!PyArg_ParseTuple(args, "O!O!", &PyArray_Type, &a, &PyArray_Type, &b)) return nullptr;
+  return PyLong_FromSsize_t(PyArray_BYTES(as_array(b)) - PyArray_BYTES(as_array(a)));
+}
+
 PyObject* watch(PyObject*, PyObject* args) {
   PyObject *list, *function, *context;
   if (!PyArg_ParseTuple(args, "O!OO", &PyList_Type, &list, &function, &context)) return nullptr;
@@ -380,6 +387,7 @@ PyObject* watch(PyObject*, PyObject* args) {
 PyMethodDef functions[] = {
     {"has_loop", has_loop, METH_VARARGS, "Whether NumPy has a loop for operands of exactly these types."},
     {"has_copy", has_copy, METH_VARARGS, "Whether there is a loop that converts elements of one type to another."},
+    {"distance", distance, METH_VARARGS, "How many bytes an array's first element lies behind that of another one."},
     {"watch", watch, METH_VARARGS,
      "Call a function before long steps while a list of signals is not empty, and others in a context."},
     {nullptr, nullptr, 0, nullptr},

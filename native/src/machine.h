@@ -30,14 +30,33 @@ struct Register {
   bool contiguous() const;
 };
 
-enum class Kind : int { loop, copy, select, reduce, product, call, search, accumulate, draw, hash, take, chain };
+enum class Kind : int {
+  loop,
+  copy,
+  select,
+  reduce,
+  product,
+  call,
+  search,
+  accumulate,
+  draw,
+  hash,
+  take,
+  scatter,
+  sort,
+  read,
+  write,
+  chain
+};
 
 struct Step {
   Kind kind = Kind::loop;
   // A loop's ufunc, (ufunc, axes, start or None) of a reduction, a call's function, (whether for the largest, length)
-  // of a search, (ufunc, length, strides of the line) of an accumulation, the bytes of a row that is taken.
+  // of a search, (ufunc, length, strides of the line) of an accumulation, (bytes of a row, to the next row) of a take,
+  // (ufunc or None, length of a row, bytes to the next row) of a scatter, whether a sort is for positions,
+  // (largest start, bytes) for each dim in which what is read or written begins at a computed place.
   Ref payload;
-  int flags = 0;
+  int flags = 0;               // of a call what its function is like; else for how many elements one of the loop stands
   std::vector<int> outs, ins;  // registers
 };
 
@@ -75,21 +94,33 @@ struct Operand {
   int buffer;
   npy_intp offset;
   npy_intp stride;
-  npy_intp row = 0;  // how far it is to the next row, in a chain
+  npy_intp row = 0;  // how far it is to the next row, in a chain or where many rows are computed at once
+};
+
+// A number in memory, by which an operand's first element is moved.
+struct Start {
+  int buffer;
+  npy_intp offset;  // of the number
+  npy_intp most;    // it is taken to be from 0 to this
+  npy_intp bytes;   // how far a step of 1 is
 };
 
 // A loop over an iteration space. Its function goes over the last dim.
 struct Loop {
   Found found;
   npy_intp inner = 1;  // the size of the last dim
+  npy_intp rows = 1;   // that of the dim before it, where the loop has a function for many rows
   std::vector<Operand> operands;
   Sizes dims;                  // the others
   std::vector<Sizes> strides;  // for each of these, those of the operands
+  std::vector<Start> starts;   // they move the operand `moved`
+  std::size_t moved = 0;
 };
 
 struct Reduction {
   Loop loop;                  // over (result, what is reduced, result)
   std::vector<bool> reduced;  // for each dim of the loop, the last included
+  Loop rows;                  // the same by the function for the extremes of many rows, if that serves it
   Ref start;                  // an array of one element to start from; if null, the first ones are copied
   Found copy;
   npy_intp results;
@@ -156,6 +187,9 @@ Machine joined(std::vector<Register> inputs, const std::vector<Part>& parts, con
 
 // space.cc: steps as loops, and the running of these
 Loop loop_of_step(const std::vector<Register>& registers, const Step& step);
+// Keeps the function for many rows only if it serves such operands.
+void check_rows(Loop& loop, npy_intp itemsize);
+void run_rows(const Loop& loop, char* const* at, npy_intp rows, npy_intp columns);
 Found found_for(const std::vector<Register>& registers, const Step& step);
 Reduction reduction_of(const std::vector<Register>& registers, const Step& step);
 Product product_of(const std::vector<Register>& registers, const Step& step);

@@ -7,7 +7,7 @@
 
 namespace {
 
-constexpr int kVersion = 2;  // of what the package in Python expects of the module (`weft/_lazy/native.py`)
+constexpr int kVersion = 3;  // of what the package in Python expects of the module (`weft/_lazy/native.py`)
 
 PyModuleDef definition = {
     .m_base = PyModuleDef_HEAD_INIT,

@@ -247,6 +247,7 @@ class Plan {
       action.kind = Kind::loop;
       action.at = static_cast<int>(machine_.loops.size());
       machine_.loops.push_back(loop_of_step(machine_.registers, step));
+      work *= std::max(1, step.flags);
     }
     require(step.kind == Kind::call || action.kind == Kind::chain || has_loop(action), "there is no loop for a step");
     action.is_long = step.kind == Kind::call || work > kLong;

@@ -84,6 +84,10 @@ void each(const Loop& loop, char* const* bases, const Body& body) {
   char* at[kMostOperands];
   const std::size_t count = loop.operands.size();
   for (std::size_t i = 0; i < count; ++i) at[i] = bases[loop.operands[i].buffer] + loop.operands[i].offset;
+  for (const Start& start : loop.starts) {
+    const npy_intp number = *reinterpret_cast<const npy_intp*>(bases[start.buffer] + start.offset);
+    at[loop.moved] += std::clamp<npy_intp>(number, 0, start.most) * start.bytes;
+  }
   const std::size_t dims = loop.dims.size();
   if (dims == 0) {
     body(at, nullptr);
@@ -112,6 +116,28 @@ void call(const Loop& loop, char* const* at, npy_intp n, const npy_intp* strides
   loop.found.function(args, &n, strides, loop.found.data);
 }
 
+// Makes the last of the outer dims that of the rows.
+void take_rows(Loop& loop) {
+  if (loop.dims.empty()) return;
+  loop.rows = loop.dims.back();
+  for (std::size_t i = 0; i < loop.operands.size(); ++i) loop.operands[i].row = loop.strides.back()[i];
+  loop.dims.pop_back();
+  loop.strides.pop_back();
+}
+
+// Where the part that a step reads or writes begins.
+std::vector<Start> starts_of(const std::vector<Register>& registers, const Step& step) {
+  std::vector<Start> starts;
+  for (std::size_t i = 1; i < step.ins.size(); ++i) {
+    PyObject* along = PyTuple_GetItem(step.payload.get(), static_cast<Py_ssize_t>(i) - 1);
+    const Register& number = registers[step.ins[i]];
+    Start start{.buffer = number.buffer, .offset = number.offset};
+    if (!along || !PyArg_ParseTuple(along, "nn", &start.most, &start.bytes)) throw PythonError();
+    starts.push_back(start);
+  }
+  return starts;
+}
+
 void inner_strides(const Loop& loop, npy_intp* strides) {
   for (std::size_t i = 0; i < loop.operands.size(); ++i) strides[i] = loop.operands[i].stride;
 }
@@ -132,13 +158,34 @@ bool Register::contiguous() const {
   return true;
 }
 
+void check_rows(Loop& loop, npy_intp itemsize) {
+  for (const Operand& operand : loop.operands) {
+    const bool may_stay = &operand != &loop.operands.back();
+    const bool serves = operand.stride == itemsize || loop.inner == 1 || (may_stay && operand.stride == 0);
+    if (!serves) loop.found.rows = nullptr;
+  }
+}
+
+void run_rows(const Loop& loop, char* const* at, npy_intp rows, npy_intp columns) {
+  const Operand &x = loop.operands[0], &y = loop.operands[1], &out = loop.operands[2];
+  const Sheet sheet{rows, columns, at[0], at[1], at[2], x.row, y.row, out.row, x.stride != 0, y.stride != 0};
+  if (loop.found.rows(loop.found.which, sheet)) return;
+  const npy_intp strides[3] = {x.stride, y.stride, out.stride};
+  for (npy_intp row = 0; row < rows; ++row) {
+    char* const from[3] = {at[0] + row * x.row, at[1] + row * y.row, at[2] + row * out.row};
+    call(loop, from, columns, strides);
+  }
+}
+
 Found found_for(const std::vector<Register>& registers, const Step& step) {
   std::vector<PyArray_Descr*> types;
   for (const int number : step.ins) types.push_back(registers[number].descr());
   for (const int number : step.outs) types.push_back(registers[number].descr());
   switch (step.kind) {
     case Kind::copy:
-      return copy_of(types[0], types[1]);
+    case Kind::read:
+    case Kind::write:
+      return copy_of(types.front(), types.back());
     case Kind::select:
       return select_of(registers[step.outs[0]].itemsize());
     case Kind::search: {
@@ -155,10 +202,19 @@ Found found_for(const std::vector<Register>& registers, const Step& step) {
       return accumulation_of(reinterpret_cast<PyUFuncObject*>(ufunc), types[0], length, in, out);
     }
     case Kind::take: {
-      const npy_intp bytes = PyLong_AsSsize_t(step.payload.get());
-      if (bytes == -1 && PyErr_Occurred()) throw PythonError();
-      return take_of(bytes);
+      npy_intp bytes, to_next;
+      if (!PyArg_ParseTuple(step.payload.get(), "nn", &bytes, &to_next)) throw PythonError();
+      return take_of(bytes, to_next);
     }
+    case Kind::scatter: {
+      PyObject* ufunc;
+      npy_intp length, to_next;
+      if (!PyArg_ParseTuple(step.payload.get(), "Onn", &ufunc, &length, &to_next)) throw PythonError();
+      const bool combines = PyObject_TypeCheck(ufunc, &PyUFunc_Type);
+      return scatter_of(combines ? reinterpret_cast<PyUFuncObject*>(ufunc) : nullptr, types[3], length, to_next);
+    }
+    case Kind::sort:
+      return sort_of(types[0], step.payload.get() == Py_True, step.flags);
     case Kind::hash:
       return hash_found();
     case Kind::draw:
@@ -173,10 +229,12 @@ Found found_for(const std::vector<Register>& registers, const Step& step) {
 
 Loop loop_of_step(const std::vector<Register>& registers, const Step& step) {
   const Register& out = registers[step.outs[0]];
+  const bool moves = step.kind == Kind::read || step.kind == Kind::write;
   std::vector<const Register*> operands;
   std::vector<Sizes> strides;
   for (const auto* numbers : {&step.ins, &step.outs}) {
     for (const int number : *numbers) {
+      if (moves && numbers == &step.ins && !operands.empty()) break;  // what follows says where
       operands.push_back(&registers[number]);
       strides.push_back(strides_in(registers[number], out.shape));
     }
@@ -187,6 +245,12 @@ Loop loop_of_step(const std::vector<Register>& registers, const Step& step) {
                    [&](std::size_t a, std::size_t b) { return out.strides[a] > out.strides[b]; });
   Loop loop = loop_over(space_of(out.shape, strides, order), operands);
   loop.found = found_for(registers, step);
+  check_rows(loop, out.itemsize());
+  if (loop.found.rows) take_rows(loop);
+  if (moves) {
+    loop.moved = step.kind == Kind::read ? 0 : 1;
+    loop.starts = starts_of(registers, step);
+  }
   return loop;
 }
 
@@ -210,6 +274,12 @@ Reduction reduction_of(const std::vector<Register>& registers, const Step& step)
   if (start != Py_None) result.start = Ref::to(start);
   result.copy = copy_of(in.descr(), out.descr());
   result.results = out.count();
+  const bool is_by_rows = std::count(result.reduced.begin(), result.reduced.end(), true) == 1 &&
+                          result.reduced.back() && result.loop.operands[1].stride == in.itemsize() && !result.start;
+  if (result.loop.found.extremes && is_by_rows) {
+    result.rows = result.loop;
+    take_rows(result.rows);
+  }
   return result;
 }
 
@@ -239,12 +309,32 @@ Product product_of(const std::vector<Register>& registers, const Step& step) {
 
 void run_loop(const Loop& loop, char* const* bases) {
   if (loop.inner == 0) return;
+  if (loop.found.rows) {
+    each(loop, bases, [&](char* const* at, const npy_intp*) { run_rows(loop, at, loop.rows, loop.inner); });
+    return;
+  }
   npy_intp strides[kMostOperands];
   inner_strides(loop, strides);
   each(loop, bases, [&](char* const* at, const npy_intp*) { call(loop, at, loop.inner, strides); });
 }
 
+namespace {
+
+// Whether the results are right: NumPy's loop decides which of two zeros is the larger one.
+bool run_extremes(const Loop& loop, char* const* bases) {
+  const Operand &out = loop.operands[0], &in = loop.operands[1];
+  bool is_sure = true;
+  each(loop, bases, [&](char* const* at, const npy_intp*) {
+    const Sheet sheet{loop.rows, loop.inner, at[1], nullptr, at[0], in.row, 0, out.row, true, false};
+    is_sure &= loop.found.extremes(loop.found.least, sheet);
+  });
+  return is_sure;
+}
+
+}  // namespace
+
 void run_reduction(const Reduction& reduction, char* const* bases) {
+  if (reduction.rows.found.extremes && run_extremes(reduction.rows, bases)) return;
   const Loop& loop = reduction.loop;
   const bool is_inner = reduction.reduced.back();
   npy_intp strides[kMostOperands];

@@ -14,6 +14,7 @@ from sys import getrefcount
 import jax
 import numpy as np
 
+from weft._base.collector import collector_paused
 from weft._base.device import CPU, device
 from weft._base.interrupts import received, uninterrupted
 from weft._base.types import AnyArray, Arg
@@ -23,7 +24,7 @@ from weft._lazy.form import Application
 from weft._lazy.interpreter import Costs, Interpreted, prepare, quiet
 from weft._lazy.interpreter.layout import Layout, dense_layout
 from weft._lazy.interpreter.machine import Form, form_of, form_of_call, machine_of
-from weft._lazy.interpreter.probe import OVERWRITES, SEVERAL
+from weft._lazy.interpreter.steps import OVERWRITES, SEVERAL
 from weft._lazy.interpreter.table import Array, read_only
 from weft._lazy.native import native
 from weft._lazy.signature import Output, Signature
@@ -82,7 +83,8 @@ class InterpretedGraph:
         if self._run is None:
             by_machine = native is not None and self._device is CPU
             make = machine_of_graph if by_machine else _Steps
-            self._run = make(self._applications, self._leaves, self._wanted)
+            with collector_paused:  # it would go through all of jax's objects several times meanwhile
+                self._run = make(self._applications, self._leaves, self._wanted)
         return self._run
 
     @property
@@ -184,7 +186,8 @@ def interpreted_of(signature: Signature) -> Interpreted | None:
     """The trace of a signature, prepared for the interpreter; None if that lacks a primitive."""
     execution = signature.execution
     if execution.interpreted is None:
-        execution.interpreted = (prepare(signature.trace),)
+        with collector_paused:
+            execution.interpreted = (prepare(signature.trace),)
     return execution.interpreted[0]
 
 

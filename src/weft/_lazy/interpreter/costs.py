@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from weft._base.types import Arg
 from weft._lazy.interpreter.flatten import Equation, FlatTrace, flattened
-from weft._lazy.interpreter.table import PRIMITIVES
+from weft._lazy.interpreter.table import PRIMITIVES, Type
 from weft._lazy.native import native
 
 
@@ -50,11 +50,8 @@ _STEP = _CALL if native is None else 0.15e-6  # for each equation, whatever it c
 _VIEW = 0.7e-6 if native is None else 0.0  # for each equation that only makes a view
 _TILED = 1.0 if native is None else 0.5  # of the time for elements
 _CALLED = {
-    "sort", "top_k", "scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max", "gather",
-    "dynamic_slice", "dynamic_update_slice", "pad", "reduce", "reduce_precision", "while", "scan", "cond", "fft",
-    "conv_general_dilated", "reduce_window", "reduce_window_sum", "reduce_window_max", "reduce_window_min",
-    "select_and_scatter_add", "select_and_gather_add", "lu", "qr", "eigh", "svd", "cholesky", "triangular_solve",
-    "lgamma", "digamma",
+    "reduce", "reduce_precision", "while", "scan", "cond", "fft", "reduce_window", "select_and_scatter_add",
+    "select_and_gather_add", "lu", "qr", "eigh", "svd", "cholesky", "triangular_solve", "lgamma", "digamma",
 }  # fmt: skip
 """Primitives that the machine leaves to functions in Python."""
 _NUMBER = {  # for each element of the equation's largest input or result
@@ -76,7 +73,19 @@ _ROUNDS = 8  # iterations that are assumed for a loop of unknown length
 
 def costs_of(flat: FlatTrace) -> Costs:
     """The estimated costs of all equations."""
-    return sum((_equation(flat, equation) for equation in flat.equations), NOTHING)
+    compiling = interpreting = 0.0
+    by_parameters: dict[tuple[str, int], tuple[list[Type], Costs]] = {}  # what is inlined several times shares them
+    for equation in flat.equations:
+        types = flat.types_of((*equation.ins, *equation.outs))
+        before = by_parameters.get((equation.name, id(equation.params)))
+        if before is not None and before[0] == types:
+            costs = before[1]
+        else:
+            costs = _equation(flat, equation)
+            by_parameters[equation.name, id(equation.params)] = types, costs
+        compiling += costs.compiling
+        interpreting += costs.interpreting
+    return Costs(compiling, interpreting)
 
 
 def running_of(flat: FlatTrace) -> float:
@@ -100,7 +109,8 @@ def _running(flat: FlatTrace, equation: Equation) -> float:
 
 def _size(flat: FlatTrace, equation: Equation) -> int:
     """The elements of an equation's largest input or result."""
-    return max(prod(flat.types[number].shape) for number in (*equation.ins, *equation.outs))
+    types = flat.types
+    return max([prod(types[number].shape) for number in (*equation.ins, *equation.outs)])
 
 
 def _equation(flat: FlatTrace, equation: Equation) -> Costs:

@@ -12,7 +12,7 @@ from jax.extend.core import ClosedJaxpr
 from weft._base.types import Arg
 from weft._lazy.interpreter.costs import costs_of
 from weft._lazy.interpreter.flatten import Equation, FlatTrace, flattened
-from weft._lazy.interpreter.table import PRIMITIVES, Array, Function, MissingPrimitive, read_only
+from weft._lazy.interpreter.table import PRIMITIVES, Array, Function, MissingPrimitive, Type, read_only
 from weft._lazy.trace import Trace
 
 _FOLDED_BYTES = 65_536  # results up to this size that depend only on constants are computed once, for all runs
@@ -114,10 +114,11 @@ def interpreted(program: Trace | ClosedJaxpr) -> Interpreted:
     flat = flattened(program)
     bound: list[Bound] = []
     names: set[str] = set()
+    bindings: dict[tuple[str, int], Binding] = {}
     with quiet():
         for equation in flat.equations:
             try:
-                entry = _bind(flat, equation)
+                entry = _bind(flat, equation, bindings)
             except MissingPrimitive as error:
                 names |= error.names
                 continue
@@ -128,22 +129,32 @@ def interpreted(program: Trace | ClosedJaxpr) -> Interpreted:
     return Interpreted(flat, bound)
 
 
-def _bind(flat: FlatTrace, equation: Equation) -> Bound:
+Binding = tuple[list[Type], list[Type], Function, Function]
+"""The types of inputs and results of an equation that has been bound, and its two functions."""
+
+
+def _bind(flat: FlatTrace, equation: Equation, bindings: dict[tuple[str, int], Binding]) -> Bound:
     """The function of an equation. It returns arrays, also where NumPy's function would return a scalar.
 
-    How a sum is rounded depends on how the terms lie. Where that does not follow from types, results are dense.
+    How a sum is rounded depends on how the terms lie. Where that does not follow from types, results are dense. What is
+    inlined several times has the same parameters, by which `bindings` has its functions: an optimizer's step has 49
+    equations for each parameter.
     """
     entry = PRIMITIVES.get(equation.name)
     if entry is None:
         raise MissingPrimitive(equation.name)
-    outs = flat.types_of(equation.outs)
-    function = entry.bind(equation.params, flat.types_of(equation.ins), outs)
+    ins, outs = flat.types_of(equation.ins), flat.types_of(equation.outs)
+    before = bindings.get((equation.name, id(equation.params)))
+    if before is not None and before[0] == ins and before[1] == outs:
+        return Bound(equation, before[2], before[3])
+    function = entry.bind(equation.params, ins, outs)
     if entry.dynamic or not (entry.view or entry.broadcasts):
         as_called = _dense_each(function) if equation.several else _dense(function)
     elif entry.view or equation.several or outs[0].shape:
         as_called = function
     else:
         as_called = _as_array(function)
+    bindings[equation.name, id(equation.params)] = ins, outs, function, as_called
     return Bound(equation, function, as_called)
 
 
@@ -164,8 +175,9 @@ def _dense_each(function: Function) -> Function:
 
 def _fold(flat: FlatTrace, equation: Equation, function: Function) -> bool:
     """Compute an equation whose inputs are constants, unless its results are large; returns whether it is computed."""
-    if not all(number in flat.constants for number in equation.ins):
-        return False
+    for number in equation.ins:
+        if number not in flat.constants:
+            return False
     size = sum(int(np.prod(t.shape)) * t.dtype.itemsize for t in flat.types_of(equation.outs))
     if equation.ins and size > _FOLDED_BYTES:
         return False

@@ -10,6 +10,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from weft._base.types import Arg
+from weft._lazy.interpreter.layout import broadcast
 from weft._lazy.interpreter.table import PRIMITIVES, Array, Params, Type, is_key, read_only, stored_as
 from weft._lazy.trace import SizeValues, Trace
 
@@ -69,9 +70,9 @@ class FlatTrace:
 
     def register(self, aval: Arg) -> int:
         """Add a register of a jax type; returns its number."""
-        dtype = stored_as(aval.dtype)
-        self.types.append(Type(tuple(aval.shape) if self.sizes is None else self.sizes.shape(aval.shape), dtype))
-        return len(self.types) - 1
+        types = self.types
+        types.append(Type(aval.shape if self.sizes is None else self.sizes.shape(aval.shape), stored_as(aval.dtype)))
+        return len(types) - 1
 
     def constant(self, value: Arg, aval: Arg) -> int:
         """Add a register with a known value; returns its number."""
@@ -83,7 +84,8 @@ class FlatTrace:
 
     def types_of(self, registers: Iterable[int]) -> list[Type]:
         """The types of these registers."""
-        return [self.types[number] for number in registers]
+        types = self.types
+        return [types[number] for number in registers]
 
 
 def flattened(program: Trace | ClosedJaxpr) -> FlatTrace:
@@ -171,6 +173,8 @@ def _drop_broadcasts(flat: FlatTrace) -> None:
     Such a broadcast becomes a reshape that aligns the dims, or nothing if they are aligned already. The types of the
     registers do not change, since functions are bound by them.
     """
+    if not any(equation.name == "broadcast_in_dim" for equation in flat.equations):
+        return
     users: dict[int, list[Equation]] = {}
     for equation in flat.equations:
         for number in set(equation.ins):
@@ -187,7 +191,9 @@ def _drop_broadcasts(flat: FlatTrace) -> None:
                 renamed[out] = renamed.get(source, source)
                 continue
             equation = Equation("reshape", {"new_sizes": shape, "dimensions": None}, equation.ins, equation.outs)
-        kept.append(equation._replace(ins=tuple(renamed.get(number, number) for number in equation.ins)))
+        if not renamed.keys().isdisjoint(equation.ins):
+            equation = equation._replace(ins=tuple([renamed.get(number, number) for number in equation.ins]))
+        kept.append(equation)
     flat.equations = kept
 
 
@@ -214,6 +220,6 @@ def _spread_by_users(
         if user.name not in PRIMITIVES or not PRIMITIVES[user.name].broadcasts:
             return False
         shapes = [shape if i == number else narrow.get(i, flat.types[i].shape) for i in user.ins]
-        if np.broadcast_shapes(*shapes) != flat.types[user.outs[0]].shape:
+        if broadcast(*shapes) != flat.types[user.outs[0]].shape:
             return False
     return True

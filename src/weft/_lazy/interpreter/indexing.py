@@ -26,7 +26,9 @@ def _dynamic_slice(params: Params, ins: Types, outs: Types) -> Function:
     sizes = params["slice_sizes"]
     most = [size - length for size, length in zip(ins[0].shape, sizes, strict=True)]
 
-    def read(x: Array, *starts: Array) -> Array:
+    def read(x: Arg, *starts: Array) -> Array:
+        if type(x) is not np.ndarray:
+            return x.read(starts, most, sizes)  # a probe, which stands for this in one step
         return x[(*_corner(starts, most, sizes), ...)]
 
     return read
@@ -38,7 +40,10 @@ def _dynamic_update_slice(params: Params, ins: Types, outs: Types) -> Function:
     most = [size - length for size, length in zip(ins[0].shape, sizes, strict=True)]
 
     def write(x: Array, part: Array, *starts: Array) -> Array:
-        result = x.copy()
+        result: Arg = x.copy()
+        if type(result) is not np.ndarray:
+            result.write(part, starts, most)
+            return result
         result[_corner(starts, most, sizes)] = part
         return result
 
@@ -89,10 +94,21 @@ class _Windows:
         first = dict(zip(self.indexed, [start.item() for start in starts], strict=True))
         return tuple([slice(first.get(d, 0), first.get(d, 0) + size) for d, size in enumerate(self.sizes)])
 
-    def place(self, starts: Sequence[Array], dim: int) -> Array:
-        """The positions of the windows' elements in one dim of the operand; it broadcasts to (*batch, *sizes)."""
+    def lines(self) -> tuple[int, int]:
+        """How windows are cut into lines, whose elements follow each other: dims of a window before those of a line,
+        and the elements of a line."""
+        length = 1
+        for dim in reversed(range(len(self.shape))):
+            length *= self.sizes[dim]
+            if self.sizes[dim] != self.shape[dim]:
+                return dim, length
+        return 0, length
+
+    def place(self, starts: Sequence[Array], dim: int, size: int) -> Array:
+        """The positions of the windows' first `size` elements in one dim of the operand; it broadcasts to (*batch,
+        *sizes)."""
         ndim = len(self.batch) + len(self.shape)
-        steps = np.arange(self.sizes[dim]).reshape([-1 if d == dim else 1 for d in range(len(self.shape))])
+        steps = np.arange(size).reshape([-1 if d == dim else 1 for d in range(len(self.shape))])
         for operand_dim, batch_dim in self.batching:
             if operand_dim == dim:
                 along = [-1 if d == batch_dim else 1 for d in range(ndim)]
@@ -102,14 +118,18 @@ class _Windows:
         start = starts[self.indexed.index(dim)]
         return start.reshape(*self.batch, *[1] * len(self.shape)) + steps
 
-    def positions(self, starts: Sequence[Array]) -> Array:
-        """The positions of the windows' elements in the flattened operand, of shape (*batch, *sizes)."""
+    def positions(self, starts: Sequence[Array], before: int | None = None) -> Array:
+        """The positions of the windows' elements in the flattened operand, of shape (*batch, *sizes).
+
+        Of lines, those of their first elements: sizes are 1 in the dims that are not `before` those of a line.
+        """
+        sizes = [size if before is None or dim < before else 1 for dim, size in enumerate(self.sizes)]
         total: Arg = 0
         stride = 1
         for dim in reversed(range(len(self.shape))):
-            total = total + self.place(starts, dim) * stride
+            total = total + self.place(starts, dim, sizes[dim]) * stride
             stride *= self.shape[dim]
-        return np.broadcast_to(total, (*self.batch, *self.sizes))
+        return np.broadcast_to(total, (*self.batch, *sizes))
 
 
 def _windows(
@@ -179,9 +199,17 @@ def _reader(windows: _Windows) -> Callable[[Array, Sequence[Array]], Array]:
             *range(rows + len(windows.batch), len(windows.batch) + len(windows.shape) - 1),
         )
         return lambda x, starts: x.take(starts[0], rows).transpose(order).reshape(whole)
-    if prod(windows.batch) == 1:
-        return lambda x, starts: x[windows.part(starts)].reshape(whole).copy()
-    return lambda x, starts: x.reshape(-1).take(windows.positions(starts))
+    before, length = windows.lines()
+
+    def read(x: Array, starts: Sequence[Array]) -> Array:
+        flat: Arg = x.reshape(-1)
+        if type(flat) is not np.ndarray:
+            return flat.take_lines(windows.positions(starts, before), length).reshape(whole)
+        if prod(windows.batch) == 1:
+            return x[windows.part(starts)].reshape(whole).copy()
+        return flat.take(windows.positions(starts))
+
+    return read
 
 
 def _finished(windows: _Windows, dropped: Sequence[int], offset_dims: Sequence[int]) -> Callable[[Array], Array]:
@@ -209,14 +237,28 @@ def _scatters(combine: np.ufunc | None) -> Bind:
             starts = windows.starts(indices)
             if clips:
                 starts = windows.moved_inside(starts)
-            result = x.copy(order="C")
+            result: Arg = x.copy(order="C")
             updates = updates.transpose(order).reshape(*windows.batch, *windows.sizes)
+            if type(result) is not np.ndarray:
+                _write_lines(combine, windows, result.reshape(-1), starts, updates)
+                return result
             write(combine, windows, result, starts, updates)
             return result
 
         return scatter
 
     return bind
+
+
+def _write_lines(
+    combine: np.ufunc | None, windows: _Windows, flat: Arg, starts: Sequence[Array], updates: Array
+) -> None:
+    """What the other two do, to probes."""
+    before, length = windows.lines()
+    positions = windows.positions(starts, before)
+    inside = windows.inside(starts)
+    inside = inside.reshape(*inside.shape, *[1] * len(windows.shape))
+    flat.scatter(combine, positions, inside, updates.reshape(*positions.shape, length))
 
 
 def _write_many(

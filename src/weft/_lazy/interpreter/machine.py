@@ -13,10 +13,12 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from weft._base.types import Arg
+from weft._lazy.interpreter import traced as traced  # which fills probe's table
 from weft._lazy.interpreter.evaluate import Bound, Interpreted, interpreted
 from weft._lazy.interpreter.flatten import FlatTrace
 from weft._lazy.interpreter.layout import Layout, dense_layout
-from weft._lazy.interpreter.probe import SEVERAL, Probe, Tracing
+from weft._lazy.interpreter.probe import Probe, Tracing
+from weft._lazy.interpreter.steps import SEVERAL
 from weft._lazy.interpreter.table import PRIMITIVES, Array, Function, Opaque, Primitive
 from weft._lazy.native import native
 from weft._lazy.trace import Trace
@@ -69,12 +71,12 @@ def _traced_or_called(tracing: Tracing, flat: FlatTrace, bound: Bound, ins: list
     """The results of an equation."""
     equation = bound.equation
     entry = PRIMITIVES[equation.name]
-    types = flat.types_of(equation.outs)
     mark = tracing.mark()
+    types = flat.types_of(equation.outs)
     try:
         results = _traced(tracing, entry, bound, ins)
-        if [result.dtype for result in results] == [t.dtype for t in types]:
-            lies_as_computed = entry.view or entry.broadcasts
+        if [x.dtype for x in results] == [t.dtype for t in types]:
+            lies_as_computed = not entry.dynamic and (entry.view or entry.broadcasts)
             return results if lies_as_computed else [x if x.is_dense else x.copy() for x in results]
     except (Opaque, TypeError, ValueError, AttributeError, IndexError, MemoryError):  # what is no array lacks something
         pass
@@ -89,19 +91,18 @@ def _traced_or_called(tracing: Tracing, flat: FlatTrace, bound: Bound, ins: list
 
 def _traced(tracing: Tracing, entry: Primitive, bound: Bound, ins: list[Probe]) -> Sequence[Probe]:
     function, several = bound.bound, bound.equation.several
-    if entry.dynamic:
-        raise Opaque(bound.equation.name)
     value: Arg
     if isinstance(function, np.ufunc):
         value = tracing.loop(function, ins)
-    elif not entry.view:
+    elif entry.dynamic or not entry.view:
         value = function(*ins)
     else:
         (x,) = ins
         value = _views(x, function, several=several)
     results: Sequence[Probe] = value if several else [value]
-    if not all(isinstance(result, Probe) for result in results):
-        raise Opaque(bound.equation.name)
+    for result in results:
+        if type(result) is not Probe:
+            raise Opaque(bound.equation.name)
     return results
 
 

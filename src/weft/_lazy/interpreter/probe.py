@@ -8,7 +8,6 @@ for these is refused (`Opaque`), and the machine calls it with arrays.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 from math import prod
 from operator import attrgetter
 from typing import Any, cast
@@ -17,15 +16,37 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from weft._base.types import Arg
-from weft._lazy.interpreter.layout import Layout, Shadow, Shape, dense, extent, is_dense
+from weft._lazy.interpreter.inner import NUMBERS, kind_of, resolved
+from weft._lazy.interpreter.layout import (
+    Layout,
+    Shadow,
+    Shape,
+    broadcast,
+    dense,
+    extent,
+    is_dense,
+    strides_of_results,
+)
+from weft._lazy.interpreter.places import Places
+from weft._lazy.interpreter.steps import (
+    ACCUMULATE,
+    CALL,
+    COPY,
+    DRAW,
+    HASH,
+    LOOP,
+    PRODUCT,
+    REDUCE,
+    SEARCH,
+    SELECT,
+    SORT,
+    Step,
+    extension,
+)
 from weft._lazy.interpreter.table import Opaque
-from weft._lazy.native import native
 
-LOOP, COPY, SELECT, REDUCE, PRODUCT, CALL, SEARCH, ACCUMULATE, DRAW, HASH, TAKE = range(11)
-SEVERAL, OVERWRITES = 1, 2
-
-Step = tuple[int, object, int, Sequence[int], Sequence[int]]
-
+FUNCTIONS: dict[Arg, Callable[..., Arg]] = {}
+"""What NumPy's functions do to probes (`traced.py`): (tracing, *arguments) -> what they return."""
 
 _MOST_KEPT = 1 << 20  # bytes of a constant that functions make at every call of theirs
 
@@ -47,16 +68,22 @@ class Tracing:
 
     def probe(self, buffer: int, offset: int, shape: Shape, strides: Shape, dtype: np.dtype) -> Probe:
         """A register that shows a part of a buffer."""
-        self.registers.append((buffer, offset, shape, strides, dtype))
-        return Probe(self, len(self.registers) - 1)
+        return Probe(self, buffer, offset, shape, strides, dtype, is_dense(shape, strides, dtype.itemsize))
 
     def new(self, shape: Shape, dtype: np.dtype, strides: Shape | None = None) -> Probe:
         """A register with a buffer of its own."""
-        self.buffers.append(prod(shape) * dtype.itemsize)
-        return self.probe(len(self.buffers) - 1, 0, shape, strides or dense(shape, dtype.itemsize), dtype)
+        buffers, size = self.buffers, dtype.itemsize
+        buffers.append(prod(shape) * size)
+        if strides:
+            return self.probe(len(buffers) - 1, 0, shape, strides, dtype)
+        return Probe(self, len(buffers) - 1, 0, shape, dense(shape, size), dtype, True)
 
     def constant(self, value: Arg, dtype: np.dtype) -> Probe:
         """A register with a known value."""
+        number = (value, dtype) if type(value) in NUMBERS and value else None  # zeros of both signs are equal
+        probe = None if number is None else self._constants.get(number)
+        if probe is not None:
+            return probe
         array = np.asarray(value, dtype)
         if min(array.strides, default=0) < 0:
             array = array.copy()
@@ -65,6 +92,8 @@ class Tracing:
         if probe is None:
             self.buffers.append(array.view())  # which keeps what `id` was taken of
             probe = self._constants[key] = self.probe(len(self.buffers) - 1, 0, array.shape, array.strides, dtype)
+        if number is not None:
+            self._constants[number] = probe
         return probe
 
     def shadow(self, buffer: int) -> Shadow:
@@ -101,8 +130,14 @@ class Tracing:
 
     def loop(self, ufunc: np.ufunc, operands: Sequence[Arg]) -> Probe | tuple[Probe, ...]:
         """A ufunc applied element by element."""
-        ins, outs = resolved(ufunc, tuple([_kind_of(x) for x in operands]))
-        probes = [self.converted(x, dtype) for x, dtype in zip(operands, ins, strict=True)]
+        types = resolved(ufunc, tuple([x.dtype if type(x) is Probe else kind_of(x) for x in operands]))
+        if types is None:
+            raise Opaque(ufunc.__name__)
+        ins, outs = types
+        probes = [
+            x if type(x) is Probe and x.dtype is dtype else self.converted(x, dtype)
+            for x, dtype in zip(operands, ins, strict=True)
+        ]
         results = self.results(probes, outs)
         self.steps.append((LOOP, ufunc, 0, [r.number for r in results], [x.number for x in probes]))
         return results[0] if len(results) == 1 else tuple(results)
@@ -110,15 +145,11 @@ class Tracing:
     def results(self, operands: Sequence[Probe], dtypes: Sequence[np.dtype]) -> list[Probe]:
         """New registers for what is computed element by element. They lie as NumPy's results do."""
         shapes = [x.shape for x in operands]
-        shape = shapes[0] if shapes.count(shapes[0]) == len(shapes) else np.broadcast_shapes(*shapes)
-        if all(x.is_dense for x in operands):
+        shape = shapes[0] if shapes.count(shapes[0]) == len(shapes) else broadcast(*shapes)
+        if False not in [x.is_dense for x in operands]:
             return [self.new(shape, dtype) for dtype in dtypes]
-        shadows = [x.shadow for x in operands]
-        flags: Arg = [*[["readonly"]] * len(shadows), *[["writeonly", "allocate"]] * len(dtypes)]
-        types: Arg = [*[None] * len(shadows), *dtypes]
-        iterator = np.nditer([*shadows, *[None] * len(dtypes)], ["zerosize_ok", "refs_ok"], flags, types)
-        arrays = iterator.operands[len(shadows) :]
-        return [self.new(shape, dtype, a.strides) for a, dtype in zip(arrays, dtypes, strict=True)]
+        strides = strides_of_results(tuple([(x.shape, x.strides, x.dtype) for x in operands]), tuple(dtypes))
+        return [self.new(shape, dtype, lies) for lies, dtype in zip(strides, dtypes, strict=True)]
 
     def converted(self, x: Arg, dtype: np.dtype) -> Probe:
         """An operand in an element type."""
@@ -130,7 +161,7 @@ class Tracing:
 
     def copy(self, source: Probe, target: Probe) -> None:
         """Write the elements of a register to another one, in that one's type."""
-        if not _native().has_copy(source.dtype, target.dtype):
+        if not extension().has_copy(source.dtype, target.dtype):
             raise Opaque(f"{source.dtype} to {target.dtype}")
         self.steps.append((COPY, None, 0, [target.number], [source.number]))
 
@@ -146,7 +177,7 @@ class Tracing:
 
     def reduction(self, ufunc: np.ufunc, x: Probe, axes: Shape, dtype: np.dtype, initial: object) -> Probe:
         """A reduction over these axes, in the element type `dtype`."""
-        if x.dtype != dtype or not x.is_dense or not _native().has_loop(ufunc, (dtype,) * 3):
+        if x.dtype != dtype or not x.is_dense or not extension().has_loop(ufunc, (dtype,) * 3):
             raise Opaque(f"{ufunc.__name__}.reduce")
         if initial is None and ufunc.identity is not None:
             initial = ufunc.identity
@@ -157,34 +188,49 @@ class Tracing:
         self.steps.append((REDUCE, (ufunc, axes, start), 0, [result.number], [x.number]))
         return result
 
-    def product(self, x: Probe, y: Probe) -> Probe:
-        """A product of matrices."""
+    def product(self, x: Probe, y: Probe, function: Callable[..., Any] | None = None) -> Probe:
+        """A product of matrices, by a call of a function if one is given."""
         operands, ndim = (x, y), max(x.ndim, y.ndim)
-        if min(x.ndim, y.ndim) < 2 or not _native().has_loop(np.matmul, (x.dtype, y.dtype, x.dtype)):
+        if min(x.ndim, y.ndim) < 2 or not extension().has_loop(np.matmul, (x.dtype, y.dtype, x.dtype)):
             raise Opaque("matmul")
         if ndim > 2 and not all(_descends(operand) for operand in operands):
             raise Opaque("matmul")  # NumPy lets its result lie otherwise
         shape = (*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1])
         result = self.new(shape, x.dtype)
+        if function is not None:
+            return self.call(function, 0, [x, y], [result])[0]
         self.steps.append((PRODUCT, np.matmul, 0, [result.number], [x.number, y.number]))
         return result
 
     def search(self, x: Probe, axis: int, *, largest: bool) -> Probe:
         """The positions of the largest or the smallest elements along an axis."""
-        if axis != x.ndim - 1 or not x.is_dense or not x.size or x.dtype.kind == "V":
+        if not x.size or x.dtype.kind == "V":
             raise Opaque("argmax")
+        x = x.lines(axis)
         result = self.new(x.shape[:-1], np.dtype(np.intp))
-        self.steps.append((SEARCH, (largest, x.shape[axis]), 0, [result.number], [x[..., 0].number]))
+        length = x.shape[-1]
+        self.steps.append((SEARCH, (largest, length), length, [result.number], [x[..., 0].number]))
         return result
+
+    def sort(self, x: Probe, axis: int, *, positions: bool) -> Probe:
+        """The elements along an axis in a stable order, NaN last, or their positions."""
+        if x.dtype.kind not in "biuf" or x.dtype.itemsize > 8 or x.dtype == np.float16:
+            raise Opaque("sort")
+        x = x.lines(axis)
+        result = self.new(x.shape, np.dtype(np.intp) if positions else x.dtype)
+        if x.size:
+            self.steps.append((SORT, positions, x.shape[-1], [result[..., 0].number], [x[..., 0].number]))
+        order = list(range(x.ndim - 1))
+        return result.transpose(*order[:axis], x.ndim - 1, *order[axis:])
 
     def accumulation(self, ufunc: np.ufunc, x: Probe, axis: int, dtype: np.dtype) -> Probe:
         """What is combined so far, at each place along an axis."""
-        if x.dtype != dtype or not x.size or not x.is_dense or not _native().has_loop(ufunc, (dtype,) * 3):
+        if x.dtype != dtype or not x.size or not x.is_dense or not extension().has_loop(ufunc, (dtype,) * 3):
             raise Opaque(f"{ufunc.__name__}.accumulate")
         result = self.new(x.shape, dtype)
         first = (*[slice(None)] * axis, 0)
         payload = ufunc, x.shape[axis], x.strides[axis], result.strides[axis]
-        self.steps.append((ACCUMULATE, payload, 0, [result[first].number], [x[first].number]))
+        self.steps.append((ACCUMULATE, payload, x.shape[axis], [result[first].number], [x[first].number]))
         return result
 
     def call(
@@ -195,67 +241,42 @@ class Tracing:
         return results
 
 
-def _native() -> Arg:
-    assert native is not None, "nothing is traced without the extension"
-    return native
-
-
 def _descends(x: Probe) -> bool:
     """Whether the strides of matrices descend, so that a result lies row after row."""
     strides = [stride for size, stride in zip(x.shape[:-2], x.strides[:-2], strict=True) if size > 1 and stride]
     return all(stride > 0 for stride in strides) and strides == sorted(strides, reverse=True)
 
 
-_NUMBERS = (bool, int, float, complex)
-
-
-def _kind_of(x: Arg) -> object:
-    """What an operand's type says in promotion: a dtype, or the type of a Python number."""
-    if type(x) in _NUMBERS:
-        return type(x)  # pyright: ignore[reportUnknownVariableType]
-    if isinstance(x, Probe):
-        return x.dtype
-    kind: object = getattr(x, "dtype", None)
-    if kind is None:
-        raise Opaque(type(x).__name__)
-    return kind
-
-
-@lru_cache(maxsize=4096)  # key: ufunc, types of the operands
-def _resolved(ufunc: np.ufunc, kinds: tuple[Arg, ...]) -> tuple[tuple[np.dtype, ...], tuple[np.dtype, ...]] | None:
-    if getattr(np, ufunc.__name__, None) is not ufunc or ufunc.signature is not None:
-        return None
-    if ufunc is np.power and any(getattr(kind, "kind", "") in "iu" for kind in kinds):
-        return None  # its loop may raise
-    if bool in kinds:
-        kinds = tuple([np.dtype(bool) if kind is bool else kind for kind in kinds])
-    types = ufunc.resolve_dtypes((*kinds, *[None] * ufunc.nout))
-    return (types[: ufunc.nin], types[ufunc.nin :]) if _native().has_loop(ufunc, types) else None
-
-
-def resolved(ufunc: np.ufunc, kinds: tuple[Arg, ...]) -> tuple[tuple[np.dtype, ...], tuple[np.dtype, ...]]:
-    """The types of a ufunc's loop for these operands, and of its results; refused if there is no such loop."""
-    types = _resolved(ufunc, kinds)
-    if types is None:
-        raise Opaque(ufunc.__name__)
-    return types
-
-
 _REAL: Callable[[np.ndarray], Arg] = attrgetter("real")
 _IMAG: Callable[[np.ndarray], Arg] = attrgetter("imag")
 
 
-class Probe(NDArrayOperatorsMixin):
+class Probe(Places, NDArrayOperatorsMixin):
     """A stand-in for an array: a register, with its type and how it lies."""
 
     __slots__ = ("buffer", "dtype", "is_dense", "ndim", "number", "offset", "shape", "strides", "tracing")
 
-    def __init__(self, tracing: Tracing, number: int) -> None:
+    def __init__(
+        self,
+        tracing: Tracing,
+        buffer: int,
+        offset: int,
+        shape: Shape,
+        strides: Shape,
+        dtype: np.dtype,
+        is_dense: bool,
+    ) -> None:
+        registers = tracing.registers
+        self.number = len(registers)
+        registers.append((buffer, offset, shape, strides, dtype))
         self.tracing = tracing
-        self.number = number
-        self.buffer, self.offset, self.shape, self.strides, self.dtype = tracing.registers[number]
-        self.ndim = len(self.shape)
-        self.is_dense = is_dense(self.shape, self.strides, self.dtype.itemsize)
+        self.buffer = buffer
+        self.offset = offset
+        self.shape = shape
+        self.strides = strides
+        self.dtype = dtype
+        self.ndim = len(shape)
+        self.is_dense = is_dense
 
     @property
     def size(self) -> int:
@@ -281,7 +302,7 @@ class Probe(NDArrayOperatorsMixin):
         if not view.size:
             return self.tracing.new(view.shape, dtype)
         shadow = self.tracing.shadow(self.buffer)
-        offset = view.__array_interface__["data"][0] - shadow.address
+        offset = extension().distance(shadow.memory, view) - shadow.first
         if not 0 <= shadow.first + offset < shadow.memory.nbytes:
             raise Opaque("a copy")
         return self.tracing.probe(self.buffer, offset, view.shape, view.strides, dtype)
@@ -343,16 +364,20 @@ class Probe(NDArrayOperatorsMixin):
         self.tracing.copy(self, result)
         return result
 
-    def take(self, rows: Probe, axis: int) -> Probe:
-        """Copies of rows, by their numbers, which are all within bounds."""
-        if axis or not (self.is_dense and self.size and rows.is_dense and rows.dtype == np.intp):
-            raise Opaque("take")
-        result = self.tracing.new((*rows.shape, *self.shape[1:]), self.dtype)
-        if result.size:
-            first = (0,) * (self.ndim - 1)
-            outs, ins = [result[(..., *first)].number], [self[(0, *first)].number, rows.number]
-            self.tracing.steps.append((TAKE, self.strides[0], 0, outs, ins))
-        return result
+    def lines(self, axis: int) -> Probe:
+        """The same elements with an axis moved to the end, along which they follow each other."""
+        order = [at for at in range(self.ndim) if at != axis]
+        moved = self if axis == self.ndim - 1 else self.transpose(*order, axis)
+        return moved if moved.is_dense else moved.copy()
+
+    def argsort(self, axis: int, kind: str) -> Probe:
+        if kind != "stable":
+            raise Opaque("argsort")
+        return self.tracing.sort(self, axis, positions=True)
+
+    def multiplied(self, other: Probe, function: Callable[..., Any]) -> Probe:
+        """The product with another probe's matrices, by a function."""
+        return self.tracing.product(self, other, function)
 
     def astype(self, dtype: Arg, copy: bool = True) -> Probe:
         dtype = np.dtype(dtype)
@@ -415,7 +440,7 @@ class Probe(NDArrayOperatorsMixin):
         return result
 
     def __array_function__(self, function: Arg, types: Arg, args: Arg, kwargs: Arg) -> Arg:
-        trace = _FUNCTIONS.get(function)
+        trace = FUNCTIONS.get(function)
         if trace is None:
             raise Opaque(function.__name__)
         return trace(self.tracing, *args, **kwargs)
@@ -427,63 +452,3 @@ def _basic(key: Arg) -> Arg:
     if not all(part is None or part is ... or isinstance(part, (int, slice)) for part in parts):
         raise Opaque("elements")
     return parts if ... in parts else (*parts, ...)
-
-
-def _concatenate(tracing: Tracing, arrays: Sequence[Arg], axis: int = 0) -> Probe:
-    """Copies into the parts of a new array, which lies as its elements follow each other."""
-    first = arrays[0]
-    if not all(isinstance(x, Probe) and x.dtype == first.dtype and x.is_dense for x in arrays):
-        raise Opaque("concatenate")
-    total = sum([x.shape[axis] for x in arrays])
-    result = tracing.new((*first.shape[:axis], total, *first.shape[axis + 1 :]), first.dtype)
-    start = 0
-    for x in arrays:
-        end = start + x.shape[axis]
-        if end > start:
-            tracing.copy(x, result[(*[slice(None)] * axis, slice(start, end))])
-        start = end
-    return result
-
-
-def _empty_like(tracing: Tracing, like: Probe, dtype: Arg = None, shape: Shape | None = None) -> Probe:
-    return tracing.new(like.shape if shape is None else shape, like.dtype if dtype is None else np.dtype(dtype))
-
-
-def _zeros_like(tracing: Tracing, like: Probe) -> Probe:
-    result = tracing.new(like.shape, like.dtype)
-    tracing.copy(tracing.constant(0, like.dtype), result)
-    return result
-
-
-def _argmax(tracing: Tracing, x: Probe, axis: int) -> Probe:
-    return tracing.search(x, axis, largest=True)
-
-
-def _argmin(tracing: Tracing, x: Probe, axis: int) -> Probe:
-    return tracing.search(x, axis, largest=False)
-
-
-def _moveaxis(tracing: Tracing, x: Probe, source: int, target: int) -> Probe:
-    return x.register_of(np.moveaxis(x.shadow, source, target))
-
-
-def _broadcast_to(tracing: Tracing, x: Probe, shape: Shape) -> Probe:
-    return x.register_of(np.broadcast_to(x.shadow, shape))
-
-
-def _real(tracing: Tracing, x: Probe) -> Probe:
-    return x.real
-
-
-# What NumPy's functions do to probes.
-_FUNCTIONS: dict[Arg, Callable[..., Arg]] = {
-    np.where: Tracing.select,
-    np.argmax: _argmax,
-    np.argmin: _argmin,
-    np.concatenate: _concatenate,
-    np.empty_like: _empty_like,
-    np.zeros_like: _zeros_like,
-    np.real: _real,
-    np.moveaxis: _moveaxis,
-    np.broadcast_to: _broadcast_to,
-}

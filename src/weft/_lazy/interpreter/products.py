@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from weft._base.types import Arg
-from weft._lazy.interpreter.table import Array, Function, Params, Types, computed_in, library, primitive, require_arrays
+from weft._lazy.interpreter.table import Array, Function, Params, Types, computed_in, library, primitive
 
 _Dims = tuple[int, ...]
 
@@ -42,9 +42,10 @@ _LEAST_SHARED = 4 * 65_536  # multiplications up to which OpenBLAS uses one thre
 _LEAST_SPLIT = 25_000_000  # multiplications from which several threads save more than they cost while they wait
 
 
-def _on_one_thread(x: Array, y: Array) -> Array:
+def _on_one_thread(x: Arg, y: Arg) -> Array:
     """The product on the thread of the caller alone."""
-    require_arrays(x, y)
+    if type(x) is not np.ndarray:
+        return x.multiplied(y, _on_one_thread)  # a probe, which notes the call
     several = [(blas, count) for blas in _blas() if (count := blas.get_num_threads()) > 1]
     for blas, _ in several:
         blas.set_num_threads(1)

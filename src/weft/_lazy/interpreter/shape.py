@@ -118,7 +118,7 @@ def _empty(params: Params, ins: Types, outs: Types) -> Function:
 @primitive("pad")
 def _pad(params: Params, ins: Types, outs: Types) -> Function:
     """An array of padding, into which the elements that remain are written; negative padding removes some."""
-    shape, dtype = outs[0]
+    shape = outs[0].shape
     placed = [
         _placed(size, wanted, low, inside)
         for size, wanted, (low, _, inside) in zip(ins[0].shape, shape, params["padding_config"], strict=True)
@@ -126,8 +126,7 @@ def _pad(params: Params, ins: Types, outs: Types) -> Function:
     source, places = tuple(t for t, _ in placed), tuple(p for _, p in placed)
 
     def pad(x: Array, value: Array) -> Array:
-        result = np.empty(shape, dtype)
-        result[...] = value
+        result = np.full_like(x, value, order="C", shape=shape)
         result[places] = x[source]
         return result
 

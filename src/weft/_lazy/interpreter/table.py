@@ -85,7 +85,7 @@ def is_float(dtype: np.dtype) -> bool:
 
 def is_key(dtype: Arg) -> bool:
     """Whether a type of jax is that of random keys."""
-    return jnp.issubdtype(dtype, jax.dtypes.prng_key)
+    return not isinstance(dtype, np.dtype) and jnp.issubdtype(dtype, jax.dtypes.prng_key)
 
 
 def stored_as(dtype: Arg) -> np.dtype:

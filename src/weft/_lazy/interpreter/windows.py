@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jax.extend.core import ClosedJaxpr
+from numpy.lib.stride_tricks import sliding_window_view
 
 from weft._base.types import Args
 from weft._lazy.interpreter.evaluate import interpreted
@@ -35,7 +36,7 @@ class _Grid(NamedTuple):
         inner = [(n - 1) * step + 1 if n else 0 for n, step in zip(x.shape[first:], self.spread, strict=True)]
         around = [(max(low, 0), max(high, 0)) for low, high in self.padding]
         shape = [low + n + high for n, (low, high) in zip(inner, around, strict=True)]
-        result = np.full((*x.shape[:first], *shape), value, x.dtype)
+        result = np.full_like(x, value, order="C", shape=(*x.shape[:first], *shape))
         places = [slice(low, low + n, step) for n, (low, _), step in zip(inner, around, self.spread, strict=True)]
         result[(..., *places)] = x
         cut = [slice(max(-low, 0), n - max(-high, 0)) for n, (low, high) in zip(shape, self.padding, strict=True)]
@@ -52,13 +53,12 @@ class _Grid(NamedTuple):
     def windows(self, x: Array) -> Array:
         """A view of a padded array: (…, windows in each dim, elements of a window in each dim)."""
         first = x.ndim - len(self.sizes)
-        counts, steps = self.counts(x.shape), x.strides[first:]
-        strides = (
-            *x.strides[:first],
-            *[step * stride for step, stride in zip(steps, self.strides, strict=True)],
-            *[step * dilation for step, dilation in zip(steps, self.dilation, strict=True)],
-        )
-        return np.lib.stride_tricks.as_strided(x, (*x.shape[:first], *counts, *self.sizes), strides, writeable=False)
+        counts = self.counts(x.shape)
+        if 0 in (*counts, *self.sizes):
+            return np.empty((*x.shape[:first], *counts, *self.sizes), x.dtype)
+        reach = tuple([(size - 1) * step + 1 for size, step in zip(self.sizes, self.dilation, strict=True)])
+        windows = sliding_window_view(x, reach, tuple(range(first, x.ndim)))
+        return windows[(..., *[slice(None, None, step) for step in (*self.strides, *self.dilation)])]
 
     def offsets(self, x: Array) -> Iterator[Args]:
         """For each position in a window, in order, the key of the elements there of all windows of a padded array."""
@@ -144,9 +144,9 @@ def _enter_window(name: str, combine: np.ufunc) -> None:
 
         def reduce(x: Array) -> Array:
             padded = grid.padded(x.astype(inner), start)
-            result = np.full(shape, start, inner)
+            result = np.full_like(padded, start, order="C", shape=shape)
             for key in grid.offsets(padded):
-                combine(result, padded[key], out=result)
+                result = combine(result, padded[key], out=result)
             return result.astype(dtype, copy=False)
 
         return reduce
