@@ -6,6 +6,7 @@
 // generated function goes on with the arguments as it would without the extension.
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -49,9 +50,51 @@ struct RowRecorder {
   vectorcallfunc vectorcall;
 };
 
+// References in the order in which they are added. Few have room within: a call would otherwise pay for two
+// allocations.
+class Refs {
+ public:
+  Refs() = default;
+  ~Refs() {
+    for (size_t at = 0; at < size_; ++at) Py_XDECREF(items()[at]);
+  }
+  Refs(const Refs&) = delete;
+  Refs& operator=(const Refs&) = delete;
+
+  void push_back(Ref item) {
+    if (size_ == kWithin) more_.assign(within_.begin(), within_.end());
+    if (size_ < kWithin) {
+      within_[size_] = item.release();
+    } else {
+      more_.push_back(item.release());
+    }
+    ++size_;
+  }
+  size_t size() const { return size_; }
+  PyObject*& operator[](size_t at) { return items()[at]; }
+
+  // All as a tuple, which owns them from now on.
+  Ref as_tuple() {
+    Ref tuple(PyTuple_New(static_cast<Py_ssize_t>(size_)));
+    for (size_t at = 0; tuple && at < size_; ++at) {
+      PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(at), std::exchange(items()[at], nullptr));
+    }
+    return tuple;
+  }
+
+ private:
+  static constexpr size_t kWithin = 12;
+
+  PyObject** items() { return size_ <= kWithin ? within_.data() : more_.data(); }
+
+  std::array<PyObject*, kWithin> within_;
+  std::vector<PyObject*> more_;
+  size_t size_ = 0;
+};
+
 // The inputs and static entries of one call.
 struct Sorted {
-  std::vector<Ref> inputs, entries;
+  Refs inputs, entries;
   Py_ssize_t draw = -1;  // the position of a draw's seed among the inputs, which are null until it is drawn
 };
 
@@ -164,7 +207,8 @@ bool add(Sorted& sorted, const Parameter& parameter, PyObject* x) {
     case kKey:
       if (x != Py_None) return false;
       sorted.draw = static_cast<Py_ssize_t>(sorted.inputs.size());
-      sorted.inputs.resize(sorted.inputs.size() + 2);
+      sorted.inputs.push_back(Ref());
+      sorted.inputs.push_back(Ref());
       entry = many(2);
       break;
     case kSeparate:
@@ -181,26 +225,18 @@ bool add(Sorted& sorted, const Parameter& parameter, PyObject* x) {
 }
 
 // Whether these are the static entries of the call before.
-bool is_last(const RowRecorder& recorder, const std::vector<Ref>& entries) {
+bool is_last(const RowRecorder& recorder, Refs& entries) {
   if (!recorder.last_static) return false;
   for (size_t at = 0; at < entries.size(); ++at) {
-    if (entries[at].get() != PyTuple_GET_ITEM(recorder.last_static, static_cast<Py_ssize_t>(at))) return false;
+    if (entries[at] != PyTuple_GET_ITEM(recorder.last_static, static_cast<Py_ssize_t>(at))) return false;
   }
   return true;
 }
 
-Ref tuple_of(std::vector<Ref>& items) {
-  Ref tuple(PyTuple_New(static_cast<Py_ssize_t>(items.size())));
-  for (size_t at = 0; tuple && at < items.size(); ++at) {
-    PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(at), items[at].release());
-  }
-  return tuple;
-}
-
 // The call with these static entries, made by Python the first time; null with an exception.
-Ref call_of(RowRecorder& recorder, std::vector<Ref>& entries) {
+Ref call_of(RowRecorder& recorder, Refs& entries) {
   if (is_last(recorder, entries)) return Ref::to(recorder.last_call);
-  Ref fixed = tuple_of(entries);
+  Ref fixed = entries.as_tuple();
   Ref key(fixed ? PyTuple_Pack(3, recorder.op, fixed.get(), Py_None) : nullptr);
   if (!key) return Ref();
   Ref call = Ref::to(PyDict_GetItemWithError(objects.calls, key.get()));
@@ -224,9 +260,9 @@ bool is_default_device() {
 bool draw(Sorted& sorted) {
   const Ref drawn(PyObject_CallNoArgs(objects.draw));
   for (Py_ssize_t at = 0; drawn && at < 2; ++at) {
-    Ref& input = sorted.inputs[static_cast<size_t>(sorted.draw + at)];
-    input = number(PyTuple_GET_ITEM(drawn.get(), at));
+    PyObject* input = number(PyTuple_GET_ITEM(drawn.get(), at)).release();
     if (!input) return false;
+    sorted.inputs[static_cast<size_t>(sorted.draw + at)] = input;
   }
   return static_cast<bool>(drawn);
 }
@@ -246,8 +282,6 @@ PyObject* recorder_call(PyObject* self, PyObject* const* args, size_t nargsf, Py
     return nullptr;
   }
   Sorted sorted;
-  sorted.entries.reserve(parameters.size());
-  sorted.inputs.reserve(parameters.size());
   bool is_sorted = simple_state() && (!recorder.makes || is_default_device());
   for (size_t at = 0; at < parameters.size() && is_sorted; ++at) is_sorted = add(sorted, parameters[at], args[at]);
   const bool draws = sorted.draw >= 0;
@@ -257,7 +291,7 @@ PyObject* recorder_call(PyObject* self, PyObject* const* args, size_t nargsf, Py
   }
   const Ref call = call_of(recorder, sorted.entries);
   if (!call || (draws && !draw(sorted))) return nullptr;
-  const Ref inputs = tuple_of(sorted.inputs);
+  const Ref inputs = sorted.inputs.as_tuple();
   const Ref values = inputs ? apply(call.get(), inputs.get()) : Ref();
   return values ? tensors_of(recorder.op, recorder.outputs, values.get()) : nullptr;
 }
