@@ -91,3 +91,72 @@ def decode(torch: Any) -> Run:
                 token.item()
 
     return run
+
+
+def rollout(torch: Any) -> Run:
+    """64 steps of acting: four rows through two small networks, a draw from a distribution, and its array."""
+    nn = torch.nn
+    torch.manual_seed(0)
+
+    def network(outputs: int) -> Any:
+        return nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, outputs))
+
+    actor, critic = network(2), network(1)
+
+    def run() -> None:
+        with torch.no_grad():
+            observed = torch.zeros(4, 4)
+            for _ in range(64):
+                choice = torch.distributions.Categorical(logits=actor(observed))
+                action = choice.sample()
+                choice.log_prob(action)
+                observed = observed * 0.9 + action[:, None] * 0.1 + critic(observed).tanh() * 0.01
+                action.numpy()
+
+    return run
+
+
+def reinforce(torch: Any) -> Run:
+    """Four episodes of REINFORCE, of 20 to 35 steps, and a step by Adam after each."""
+    nn = torch.nn
+    torch.manual_seed(0)
+    policy = nn.Sequential(nn.Linear(4, 32), nn.Tanh(), nn.Linear(32, 2))
+    optimizer = torch.optim.Adam(policy.parameters(), lr=1e-3)
+
+    def episode(steps: int) -> None:
+        observed, logs = torch.ones(4), []
+        for _ in range(steps):
+            choice = torch.distributions.Categorical(logits=policy(observed))
+            action = choice.sample()
+            logs.append(choice.log_prob(action))
+            observed = observed * (0.9 if action.item() else 0.8)
+        returns = torch.arange(float(steps), 0.0, -1.0)
+        loss = -(torch.stack(logs) * (returns - returns.mean())).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    def run() -> None:
+        for steps in (20, 25, 30, 35):
+            episode(steps)
+
+    return run
+
+
+def iterate(torch: Any) -> Run:
+    """Tensors as sequences: elements summed up, rows read, pairs, keys, and elements written one by one."""
+    numbers = torch.arange(2000.0)
+    rows, labels, table, grid = torch.ones(400, 2), torch.arange(200), torch.ones(24, 24), torch.zeros(24, 24)
+
+    def run() -> None:
+        sum(float(x) for x in numbers)
+        torch.ones(500).unbind(0)
+        [[x.item() for x in row] for row in rows]
+        [(row.sum().item(), int(label)) for row, label in zip(rows, labels)]  # noqa: B905  the shorter one ends it
+        {int(label): at for at, label in enumerate(labels)}
+        for i in range(24):
+            for j in range(24):
+                grid[i, j] = table[i, j] + table[i, j]
+        grid.sum().item()
+
+    return run

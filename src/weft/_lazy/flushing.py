@@ -155,13 +155,16 @@ def _compute_in_chunks(values: list[Value], pending: Pending, least: int) -> Non
     if len(sizes) == 1 and len(values) < config.NODE_CAP:
         return
     for chunk_size in sizes:
-        chunk = values[:chunk_size]
+        chunk = Pending(watched=False)
+        chunk += values[:chunk_size]
         del values[:chunk_size]
         try:
-            _compute_by_device(chunk, pending, ())
+            if native is None or not native.flush(chunk):
+                _compute_by_device(chunk, pending, ())
         except BaseException:
             values[:0] = chunk
             raise
+    _report(pending)
 
 
 def _compute_by_device(values: list[Value], pending: Pending, wanted: tuple[Value, ...]) -> None:
