@@ -165,6 +165,9 @@ def _multinomial_check(input: Array) -> Array:
     return ~((input >= 0) & (input < inf)) | (input.sum(-1, keepdims=True) <= 0)
 
 
+_FEW_SAMPLES = 16
+
+
 @defop(
     types=OWN_ARITHMETIC,
     dims=_samples,
@@ -195,7 +198,9 @@ def multinomial(input: Array, num_samples: int, replacement: bool = False, *, ke
         return jax.lax.top_k(noisy, num_samples)[1].astype(jnp.int64)
     sums = jnp.cumsum(weights, axis=-1)
     at = jax.random.uniform(key, (*weights.shape[:-1], num_samples), weights.dtype) * sums[..., -1:]
-    find = jnp.vectorize(partial(jnp.searchsorted, side="right"), signature="(k),(n)->(n)")
+    # A loop that halves what is left takes longer than the sums, unless there are many to be found.
+    method = "compare_all" if num_samples <= _FEW_SAMPLES else "scan"
+    find = jnp.vectorize(partial(jnp.searchsorted, side="right", method=method), signature="(k),(n)->(n)")
     return find(sums, at).astype(jnp.int64)
 
 
