@@ -33,6 +33,7 @@ struct Entry {
   Ref program, machine;
   std::vector<Ref> outputs;
   double interpreting = 0;
+  double compiling = -1;  // seconds, once they have been worked out
   bool is_usable = false;
 };
 
@@ -71,12 +72,14 @@ class Graph {
   // False if the graph needs the planning in Python; with an error of Python's only if one was raised.
   bool number(const std::vector<Ref>& values);
   bool choose();
-  Words key() const;
+  const Words& key();
+  void clear();
 
   // Whether all checks have passed, now that their codes are known.
   bool confirm(const std::vector<PyObject*>& results) const;
 
-  std::vector<PyObject*> entries, nodes, leaves, checks;
+  std::vector<PyObject*> entries, nodes, leaves, checks, inputs, results;
+  std::vector<Ref> contents;  // of the leaves
   std::vector<int> node_numbers, args, uses, wanted;
   std::vector<Step> steps;
 
@@ -87,6 +90,8 @@ class Graph {
 
   Numbers numbers_, shared_;
   std::vector<PyObject*> with_extras_;
+  std::vector<char> kept_, reached_;
+  Words key_;
   // Leaves. Their values may be computed, and so let go of them, by another thread while this one runs Python.
   std::vector<Ref> held_;
   bool taped_ = false;
@@ -175,7 +180,8 @@ bool Graph::choose() {
       if (const int number = number_in(extras, at); number >= 0) ++uses[number];
     }
   }
-  std::vector<char> kept(entries.size());
+  std::vector<char>& kept = kept_;
+  kept.assign(entries.size(), 0);
   for (size_t at = 0; at < nodes.size(); ++at) {
     const int number = node_numbers[at];
     kept[number] = Py_REFCNT(nodes[at]) - uses[number] > 1;  // one is that of the list of values
@@ -255,18 +261,45 @@ bool Graph::keep_for_derivatives(std::vector<char>& kept) const {
   return true;
 }
 
-Words Graph::key() const {
-  Words words;
-  words.reserve(2 * steps.size() + args.size() + wanted.size());
+const Words& Graph::key() {
   for (const Step& step : steps) {
-    words.push_back(reinterpret_cast<int64_t>(step.output));
-    words.push_back(-1 - (step.count ? step.count : step.application));
-    for (int at = 0; at < step.count; ++at) words.push_back(args[step.first + at]);
+    key_.push_back(reinterpret_cast<int64_t>(step.output));
+    key_.push_back(-1 - (step.count ? step.count : step.application));
+    for (int at = 0; at < step.count; ++at) key_.push_back(args[step.first + at]);
   }
-  words.push_back(-1);
-  words.insert(words.end(), wanted.begin(), wanted.end());
-  return words;
+  key_.push_back(-1);
+  key_.insert(key_.end(), wanted.begin(), wanted.end());
+  return key_;
 }
+
+void Graph::clear() {
+  for (auto* list : {&entries, &nodes, &leaves, &checks, &inputs, &results, &with_extras_}) list->clear();
+  for (auto* list : {&node_numbers, &args, &uses, &wanted}) list->clear();
+  steps.clear();
+  key_.clear();
+  taped_ = false;
+  contents.clear();
+  held_.clear();
+}
+
+// A graph that a flush fills, and that keeps its memory for the next flush: a dozen allocations took a tenth of the
+// time of a small one. A flush within a flush, as by a finalizer, has a graph of its own.
+class Scratch {
+ public:
+  Scratch() : graph_(spare_ ? std::move(spare_) : std::make_unique<Graph>()) {}
+  ~Scratch() {
+    graph_->clear();
+    if (!spare_) spare_ = std::move(graph_);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  Graph& graph() { return *graph_; }
+
+ private:
+  static thread_local std::unique_ptr<Graph> spare_;
+  std::unique_ptr<Graph> graph_;
+};
+thread_local std::unique_ptr<Graph> Scratch::spare_;
 
 // --- from a graph to its program --------------------
 
@@ -328,24 +361,31 @@ std::shared_ptr<Entry> made_entry(const Graph& graph) {
   return entry;
 }
 
-std::shared_ptr<Entry> entry_of(const Graph& graph) {
-  Words key = graph.key();
+std::shared_ptr<Entry> entry_of(Graph& graph) {
+  const Words& key = graph.key();
   if (const auto found = entries.find(key); found != entries.end()) return found->second;
   std::shared_ptr<Entry> entry = made_entry(graph);
   if (!entry) return nullptr;
   if (entries.size() >= kMostEntries) entries.clear();
-  return entries[std::move(key)] = entry;
+  return entries[key] = entry;
+}
+
+// The seconds that compiling a program takes; negative with an exception. A graph is cut into segments for it, so it is
+// worked out only once so much is spent as it takes at least.
+double compiling_seconds(Entry& entry) {
+  if (entry.compiling < 0) {
+    const Ref compiled(PyObject_GetAttrString(entry.program.get(), "compiled"));
+    const Ref seconds(compiled ? PyObject_GetAttrString(compiled.get(), "seconds") : nullptr);
+    if (seconds) entry.compiling = PyFloat_AsDouble(seconds.get());
+  }
+  return entry.compiling;
 }
 
 // Count a run as spent, if interpreting once more costs less than compiling; false if the program is to be compiled.
-bool rents(const Entry& entry) {
+bool rents(Entry& entry) {
   const ProgramClass& p = objects.program;
   const double spent = PyFloat_AsDouble(p.spent.get(entry.program.get())) + entry.interpreting;
-  // What compiling takes is worked out once so much is spent as it takes at least.
-  if (spent >= PyFloat_AsDouble(objects.program_seconds)) {
-    const Ref is_worth(PyObject_CallMethod(entry.program.get(), "is_worth_compiling", nullptr));
-    if (is_worth.get() != Py_False) return false;
-  }
+  if (spent >= PyFloat_AsDouble(objects.program_seconds) && spent >= compiling_seconds(entry)) return false;
   Ref sum(PyFloat_FromDouble(spent));
   Ref runs(PyLong_FromLong(PyLong_AsLong(p.runs.get(entry.program.get())) + 1));
   if (!sum || !runs) return false;
@@ -357,34 +397,33 @@ bool rents(const Entry& entry) {
 // --- running --------------------
 
 // The contents of the leaves: NumPy arrays and Python numbers. False, with or without an error, if one is not there.
-bool read_leaves(const Graph& graph, std::vector<Ref>& contents) {
+bool read_leaves(Graph& graph) {
   for (PyObject* leaf : graph.leaves) {
     PyObject* content = objects.value.content.get(leaf);
     if (Py_TYPE(content) == objects.ndarray || objects.aval.weak.is(objects.value.aval.get(leaf), Py_True)) {
-      contents.push_back(Ref::to(content));
-      continue;
+      graph.contents.push_back(Ref::to(content));
+    } else {
+      Ref array(PyObject_CallOneArg(objects.leaf_array, leaf));
+      if (!array || array.get() == Py_None) return false;
+      graph.contents.push_back(std::move(array));
     }
-    Ref array(PyObject_CallOneArg(objects.leaf_array, leaf));
-    if (!array || array.get() == Py_None) return false;
-    contents.push_back(std::move(array));
+    graph.inputs.push_back(graph.contents.back().get());
   }
   return true;
 }
 
-// A lock of Python's, while this lives; false with an exception.
+// The lock of planning, while this lives; false with an exception.
 class Lock {
  public:
-  explicit Lock(PyObject* lock)
-      : lock_(lock), is_held_(static_cast<bool>(Ref(PyObject_CallMethod(lock, "acquire", nullptr)))) {}
+  Lock() : is_held_(static_cast<bool>(Ref(PyObject_CallNoArgs(objects.acquire)))) {}
   ~Lock() {
-    if (is_held_) Ref(PyObject_CallMethod(lock_, "release", nullptr));
+    if (is_held_) Ref(PyObject_CallNoArgs(objects.release));
   }
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
   explicit operator bool() const { return is_held_; }
 
  private:
-  PyObject* lock_;
   bool is_held_;
 };
 
@@ -407,25 +446,24 @@ void store(const Graph& graph, const std::vector<PyObject*>& results) {
 
 // Compute the living values; false if they need the flush in Python, or with an error.
 bool compute(const std::vector<Ref>& living, bool always) {
-  Graph graph;
+  Scratch scratch;
+  Graph& graph = scratch.graph();
   if (!graph.number(living) || !graph.choose()) return false;
   if (graph.wanted.empty()) return true;
   const std::shared_ptr<Entry> entry = entry_of(graph);
   if (!entry || !entry->is_usable) return false;
-  std::vector<Ref> contents;
-  if (!read_leaves(graph, contents) || !(always || rents(*entry))) return false;
-  std::vector<PyObject*> inputs, results(graph.wanted.size());
-  for (const Ref& content : contents) inputs.push_back(content.get());
-  if (!run(entry->machine.get(), inputs.data(), results.data())) return false;
+  if (!read_leaves(graph) || !(always || rents(*entry))) return false;
+  graph.results.assign(graph.wanted.size(), nullptr);
+  if (!run(entry->machine.get(), graph.inputs.data(), graph.results.data())) return false;
   // If a check has failed, the flush in Python keeps what is in doubt apart. Values are stored under the lock of
   // planning: another thread may be planning the same ones, and go by their inputs.
-  bool is_good = graph.confirm(results);
+  bool is_good = graph.confirm(graph.results);
   if (is_good) {
-    const Lock lock(objects.planning);
+    const Lock lock;
     is_good = static_cast<bool>(lock);
-    if (is_good) store(graph, results);
+    if (is_good) store(graph, graph.results);
   }
-  for (PyObject* result : results) Py_DECREF(result);
+  for (PyObject* result : graph.results) Py_DECREF(result);
   return is_good;
 }
 

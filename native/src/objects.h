@@ -175,11 +175,12 @@ struct Objects {
   PyObject* host = nullptr;              // (tensor, decides) -> its elements
   PyObject* item = nullptr;              // (tensor, decides) -> its only element
   PyObject* reads = nullptr;             // value -> positions of the inputs and outputs that its derivative reads
-  PyObject* planning = nullptr;          // the lock
-  PyObject* program_seconds = nullptr;   // that compiling takes at least: `PROGRAM_SECONDS`
-  PyObject* leaf_array = nullptr;        // value -> its NumPy array or None
-  PyObject* has_passed = nullptr;        // (check, its codes or None) -> whether it has passed
-  PyObject* program_of = nullptr;        // a graph -> its program, and what it costs
+  PyObject* acquire = nullptr;           // the lock of planning
+  PyObject* release = nullptr;
+  PyObject* program_seconds = nullptr;  // that compiling takes at least: `PROGRAM_SECONDS`
+  PyObject* leaf_array = nullptr;       // value -> its NumPy array or None
+  PyObject* has_passed = nullptr;       // (check, its codes or None) -> whether it has passed
+  PyObject* program_of = nullptr;       // a graph -> its program, and what it costs
   PyObject* user_site = nullptr;
   PyObject* record = nullptr;  // the twins in Python, which take every call
   PyObject* apply = nullptr;

@@ -184,7 +184,8 @@ def _leaf_array(leaf: Value) -> AnyArray:
 
 
 if native is not None:
-    native.bind(planning=planning, program_of=_interpretable, has_passed=_has_passed, leaf_array=_leaf_array)
+    native.bind(acquire=planning.acquire, release=planning.release)
+    native.bind(program_of=_interpretable, has_passed=_has_passed, leaf_array=_leaf_array)
 
 
 def _for_program(leaf: Value) -> AnyArray:
