@@ -45,6 +45,7 @@ from weft._lazy.interpreter.steps import (
 )
 from weft._lazy.interpreter.table import Opaque
 
+# no cell: a table that one module fills when it is imported
 FUNCTIONS: dict[Arg, Callable[..., Arg]] = {}
 """What NumPy's functions do to probes (`traced.py`): (tracing, *arguments) -> what they return."""
 

@@ -311,7 +311,8 @@ def _length(start: Arg, end: Arg, step: Arg, dtype: DType) -> int:
 
 def _whole_steps(start: Arg, end: Arg, step: Arg) -> int | None:
     """How many steps fit before `end`, for ints of which there is such a number; None for all other bounds."""
-    if type(start) is type(end) is type(step) is int and step and (end - start) * step >= 0:
+    whole = type(start) is type(end) is type(step) is int
+    if whole and step and (end - start) * step >= 0 and max(abs(start), abs(end)) < 2**62:
         return -((start - end) // step)
     return None
 
