@@ -97,6 +97,7 @@ def test_a_bad_index_that_is_computed_is_found():
         (bad + 1).tolist()
 
 
+@INTERPRETED
 def test_an_error_leaves_everything_pending(monkeypatch):
     nobody_looks_on(monkeypatch)
     x = torch.ones(3) + 1
@@ -116,6 +117,7 @@ def test_an_error_leaves_everything_pending(monkeypatch):
     assert result.tolist() == [4, 4, 4]
 
 
+@INTERPRETED
 def test_a_signal_within_leaves_everything_pending(monkeypatch):
     nobody_looks_on(monkeypatch)
     result = torch.ones(3) * 5
