@@ -59,6 +59,7 @@ def _flush_all(pending: Pending, wanted: tuple[Value, ...]) -> None:
         take_living(pending, values)
         if computed_at_once(values):
             values.clear()
+            _report(pending)
             if not any(value.content is PENDING for value in wanted):
                 return
         if len(values) > _LONG:
