@@ -92,6 +92,13 @@ def test_gradients(name):
 # ---- frames
 
 
+def test_gradients_of_many_sizes():
+    for n in (8, 10, 12, 14, 11):
+        x = weft.ones(n, dtype=weft.float64, requires_grad=True)
+        fft.rfft(x).real.sum().backward()
+        np.testing.assert_allclose(x.grad.numpy(), scipy.fft.fft(np.eye(n))[: n // 2 + 1].real.sum(0), atol=1e-12)
+
+
 def test_stft_is_of_each_frame():
     x, window = X.ravel()[:20], scipy.signal.get_window("hann", 8)
     found = weft.stft(weft.tensor(x), 8, 3, window=weft.tensor(window), center=False, return_complex=True)

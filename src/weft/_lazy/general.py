@@ -96,7 +96,7 @@ class General:
 class _SizePattern:
     """Which sizes have symbols: the positions in one group share a symbol; all other sizes are fixed."""
 
-    __slots__ = ("expressions", "fixed", "general", "groups", "names")
+    __slots__ = ("fixed", "general", "groups", "names")
 
     def __init__(self, numbers: Numbers, changing: Sequence[int]) -> None:
         groups: dict[int, list[int]] = {}
@@ -105,7 +105,6 @@ class _SizePattern:
         self.groups = list(groups.values())
         self.fixed = [(at, number) for at, number in enumerate(numbers) if at not in set(changing)]
         self.names = [f"n{at}" for at in range(len(self.groups))]
-        self.expressions: dict[int, Arg] = {}
         self.general: General | None = None
 
     def sizes(self, numbers: Numbers) -> SizeValues | None:
@@ -121,7 +120,7 @@ class _SizePattern:
             if number < 2 or number in fixed or number in letters or any(numbers[at] != number for at in group):
                 return None
             letters.append(number)
-        return SizeValues(dict(zip(self.names, letters, strict=True)), self.expressions)
+        return SizeValues(dict(zip(self.names, letters, strict=True)))
 
     def symbols(self, length: int) -> list[SymbolicSize]:
         """All sizes, with symbols for those that change."""

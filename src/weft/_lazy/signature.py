@@ -21,7 +21,7 @@ from weft._lazy.precondition import Precondition
 from weft._lazy.role import INTERIOR, Role
 from weft._lazy.trace import SizeValues, Trace, traced
 from weft.ops._dims import Names
-from weft.ops._replicas import has_collectives
+from weft.ops._replicas import has_collectives, is_replicated
 
 Arrays = tuple[jax.Array, ...]
 
@@ -153,7 +153,7 @@ class Signature:
         self.call = call
         self.general = general
         self.trace = trace or traced(fn, structs_of(avals))
-        self.collective = has_collectives(self.trace.closed)
+        self.collective = is_replicated() and has_collectives(self.trace.closed)
         self.rounds = rounds
         self.parts = parts
         self.sites = sites

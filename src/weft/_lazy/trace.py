@@ -6,14 +6,14 @@ A trace can be general: some sizes are symbols (`jax.export.symbolic_shape`), fo
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from functools import lru_cache
 from operator import floordiv, mod  # pyright: ignore[reportUnknownVariableType]
 from types import CodeType
-from typing import Any, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.export import is_symbolic_dim
 from jax.extend.core import ClosedJaxpr
 
 from weft._base.types import AnyCallable, Arg, Kwargs
@@ -22,7 +22,6 @@ from weft.ops._replicas import jaxpr_of
 SymbolicSize = Any
 """A number, or an expression of symbols."""
 
-_PLAIN = frozenset({int, float, bool, str, type(None)})
 _RESHAPING = ("reshape", "squeeze", "transpose")
 # no cell: the empty dict keeps `eval` from the builtins; nobody changes it
 SIZE_FUNCTIONS: Kwargs = {"floordiv": floordiv, "mod": mod, "max": max, "min": min, "__builtins__": {}}
@@ -34,44 +33,38 @@ def _compiled(text: str) -> CodeType:
     return compile(text.replace("^", "**"), "<size>", "eval")
 
 
+class Size(str):
+    """A size of a general trace: an expression of symbols, as text."""
+
+    __slots__ = ()
+
+
+def as_text(shape: Sequence[SymbolicSize]) -> tuple[int | Size, ...]:
+    """A shape of jax's, with text for expressions."""
+    return tuple([size if type(size) is int else Size(size) for size in shape])
+
+
 class SizeValues:
-    """The numbers of the symbols, by name; evaluates sizes.
+    """The numbers of the symbols, by name; evaluates sizes."""
 
-    All of one trace share `codes`: the compiled code of each expression, by its identity.
-    """
+    __slots__ = ("_numbers", "letters")
 
-    __slots__ = ("_codes", "letters")
-
-    def __init__(self, letters: dict[str, int], codes: dict[int, tuple[SymbolicSize, CodeType]]) -> None:
+    def __init__(self, letters: dict[str, int]) -> None:
         self.letters = letters
-        self._codes = codes
+        self._numbers: dict[str, int] = letters.copy()
 
-    def number(self, size: SymbolicSize) -> int:
+    def number(self, size: int | Size) -> int:
         """The number that a size stands for."""
-        if type(size) is int:
+        if not isinstance(size, Size):
             return size
-        entry = self._codes.get(id(size))
-        if entry is None:
-            entry = self._codes[id(size)] = (size, _compiled(str(size)))  # which keeps the identity in use
-        return eval(entry[1], SIZE_FUNCTIONS, self.letters)
+        number = self._numbers.get(size)
+        if number is None:
+            number = self._numbers[size] = eval(_compiled(size), SIZE_FUNCTIONS, self.letters)
+        return number
 
-    def shape(self, shape: Sequence[SymbolicSize]) -> tuple[int, ...]:
+    def shape(self, shape: Sequence[int | Size]) -> tuple[int, ...]:
         """A shape as numbers."""
         return tuple([size if type(size) is int else self.number(size) for size in shape])
-
-    def parameter(self, value: Arg) -> Arg:
-        """A parameter of an equation, with numbers for symbols; a jaxpr becomes a trace with these sizes."""
-        if type(value) in _PLAIN:
-            return value
-        if isinstance(value, tuple):
-            old = cast("tuple[Any, ...]", value)
-            parts = [self.parameter(part) for part in old]
-            if all(a is b for a, b in zip(parts, old, strict=True)):
-                return old
-            return tuple(parts) if type(old) is tuple else type(old)(*parts)
-        if is_symbolic_dim(value):
-            return self.number(value)
-        return Trace(value, sizes=self) if isinstance(value, ClosedJaxpr) else value
 
 
 class Trace:
@@ -81,30 +74,35 @@ class Trace:
     inputs   positions of the arguments that it takes, in order: the results depend only on these
     results  positions of the results that it returns, in order
     sizes    the numbers for the symbols of a general trace, or None
+    general  that trace, or None
+    flat     its equations (`interpreter/flatten.py`), once they are needed
     """
 
-    __slots__ = ("closed", "inputs", "results", "sizes")
+    __slots__ = ("_types", "closed", "flat", "general", "inputs", "results", "sizes")
 
     def __init__(
-        self,
-        closed: ClosedJaxpr,
-        inputs: Sequence[int] | None = None,
-        results: Sequence[int] | None = None,
-        sizes: SizeValues | None = None,
+        self, closed: ClosedJaxpr, inputs: Sequence[int] | None = None, results: Sequence[int] | None = None
     ) -> None:
         self.closed = closed
         self.inputs = range(len(closed.in_avals)) if inputs is None else inputs
         self.results = range(len(closed.out_avals)) if results is None else results
-        self.sizes = sizes
+        self.sizes: SizeValues | None = None
+        self.general: Trace | None = None
+        self.flat: Arg = None
+        self._types: list[tuple[tuple[int | Size, ...], Arg]] | None = None
 
     def with_sizes(self, sizes: SizeValues) -> Trace:
         """This trace with numbers for the symbols."""
-        return Trace(self.closed, self.inputs, self.results, sizes)
+        trace = copy(self)
+        trace.sizes, trace.general, trace.flat = sizes, self, None
+        trace._types = [(sizes.shape(shape), dtype) for shape, dtype in self.types()]
+        return trace
 
-    def types(self) -> list[tuple[tuple[int, ...], Arg]]:
+    def types(self) -> list[tuple[tuple[Any, ...], Arg]]:
         """(shape, dtype) of each result."""
-        shape = tuple if self.sizes is None else self.sizes.shape
-        return [(shape(aval.shape), aval.dtype) for aval in self.result_avals()]
+        if self._types is None:
+            self._types = [(as_text(aval.shape), aval.dtype) for aval in self.result_avals()]
+        return self._types
 
     def kernel_results(self) -> set[int]:
         """Positions of the results that a kernel outside of XLA computes; at most their shape is changed after it."""
@@ -131,7 +129,8 @@ def traced(function: AnyCallable, structs: Sequence[jax.ShapeDtypeStruct]) -> Tr
 
 def restricted(trace: Trace, results: Sequence[int]) -> Trace:
     """The trace of some of the results, which takes only what these depend on."""
-    return Trace(trace.closed, sorted(_read_by(trace.closed.jaxpr, results)), results, trace.sizes)
+    result = Trace(trace.closed, sorted(_read_by(trace.closed.jaxpr, results)), results)
+    return result if trace.sizes is None else result.with_sizes(trace.sizes)
 
 
 def _read_by(jaxpr: Arg, results: Sequence[int]) -> set[int]:

@@ -38,6 +38,11 @@ def set_replica_count(size: int) -> None:
     _Job.size = size
 
 
+def is_replicated() -> bool:
+    """Whether programs run on several replicas."""
+    return _Job.size > 1
+
+
 def jaxpr_of(function: AnyCallable, *structs: jax.ShapeDtypeStruct) -> ClosedJaxpr:
     """The function's closed jaxpr for inputs of these types, traced as by one of the replicas."""
     with uninterrupted, collector_paused:  # an exception from outside would leave jax in the middle of a trace

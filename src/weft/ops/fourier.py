@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from operator import index
 
 import jax.numpy as jnp
 from jax import lax
@@ -50,6 +51,8 @@ def _scaled(x: Array, counts: Sequence[int], norm: str, forward: bool) -> Array:
 
 def _along(kind: lax.FftType, x: Array, dims: Sequence[int], counts: Sequence[int]) -> Array:
     """An unscaled transform along at most three dims, whose results have these sizes; for no elements, no elements."""
+    if kind in (lax.FftType.RFFT, lax.FftType.IRFFT):
+        index(counts[-1])  # raises for a symbol: jax's derivative takes one for odd
     last = tuple(range(x.ndim - len(dims), x.ndim))
     moved = lax.fft(jnp.moveaxis(x, dims, last), kind, tuple(counts))
     inverse = kind in (lax.FftType.IFFT, lax.FftType.IRFFT)

@@ -12,6 +12,7 @@ from jax.extend.core import ClosedJaxpr
 from weft._base.types import Arg
 from weft._lazy.interpreter.costs import costs_of
 from weft._lazy.interpreter.flatten import Equation, FlatTrace, flattened
+from weft._lazy.interpreter.layout import Shape
 from weft._lazy.interpreter.table import PRIMITIVES, Array, Function, MissingPrimitive, Type, read_only
 from weft._lazy.trace import Trace
 
@@ -92,7 +93,7 @@ class Interpreted:
         return results
 
 
-def prepare(program: Trace | ClosedJaxpr) -> Interpreted | None:
+def prepare(program: Trace | ClosedJaxpr | FlatTrace) -> Interpreted | None:
     """A trace or a jaxpr as steps, or None if the interpreter lacks one of its primitives."""
     try:
         return interpreted(program)
@@ -100,7 +101,7 @@ def prepare(program: Trace | ClosedJaxpr) -> Interpreted | None:
         return None
 
 
-def missing(program: Trace | ClosedJaxpr) -> set[str]:
+def missing(program: Trace | ClosedJaxpr | FlatTrace) -> set[str]:
     """The names of those primitives of a program that the interpreter lacks."""
     try:
         interpreted(program)
@@ -109,14 +110,15 @@ def missing(program: Trace | ClosedJaxpr) -> set[str]:
     return set()
 
 
-def interpreted(program: Trace | ClosedJaxpr) -> Interpreted:
+def interpreted(program: Trace | ClosedJaxpr | FlatTrace) -> Interpreted:
     """A trace or a jaxpr as steps; `MissingPrimitive` names all of its primitives that the interpreter lacks."""
     flat = flattened(program)
     bound: list[Bound] = []
     names: set[str] = set()
     bindings: dict[tuple[str, int], Binding] = {}
     with quiet():
-        for equation in flat.equations:
+        for at, equation in enumerate(flat.equations):
+            equation = flat.equations[at] = _with_place(flat, equation)
             try:
                 entry = _bind(flat, equation, bindings)
             except MissingPrimitive as error:
@@ -127,6 +129,38 @@ def interpreted(program: Trace | ClosedJaxpr) -> Interpreted:
     if names:
         raise MissingPrimitive(*names)
     return Interpreted(flat, bound)
+
+
+def _with_place(flat: FlatTrace, equation: Equation) -> Equation:
+    """A gather at a place that is known as a slice, and such a sum into zeros as a pad.
+
+    jax writes slices as gathers where sizes have symbols.
+    """
+    if equation.name not in ("gather", "scatter-add"):
+        return equation
+    source, index, *updates = equation.ins
+    dims, place, sizes = equation.params["dimension_numbers"], flat.constants.get(index), flat.types[source].shape
+    if place is None or place.ndim != 1 or dims.operand_batching_dims:
+        return equation
+    starts = [0] * len(sizes)
+    for dim, start in zip(
+        getattr(dims, "start_index_map", None) or dims.scatter_dims_to_operand_dims, place, strict=True
+    ):
+        starts[dim] = int(start)
+    part: Shape = equation.params["slice_sizes"] if not updates else flat.types[updates[0]].shape
+    if len(part) != len(sizes) or any(s < 0 or s + n > size for s, n, size in zip(starts, part, sizes, strict=True)):
+        return equation
+    ends = tuple([start + size for start, size in zip(starts, part, strict=True)])
+    if not updates:
+        if dims.collapsed_slice_dims:
+            return equation
+        params = {"start_indices": tuple(starts), "limit_indices": ends, "strides": None}
+        return Equation("slice", params, (source,), equation.outs)
+    zero = next((e.ins[0] for e in flat.equations if e.outs == (source,) and e.name == "broadcast_in_dim"), None)
+    if dims.inserted_window_dims or zero is None or flat.types[zero].shape or flat.constants.get(zero, 1) != 0:
+        return equation
+    margins = [(start, size - end, 0) for start, end, size in zip(starts, ends, sizes, strict=True)]
+    return Equation("pad", {"padding_config": tuple(margins)}, (updates[0], zero), equation.outs)
 
 
 Binding = tuple[list[Type], list[Type], Function, Function]

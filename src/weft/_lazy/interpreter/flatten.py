@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
+from functools import partial
+from typing import NamedTuple, cast
 
 import jax
 import numpy as np
+from jax.export import is_symbolic_dim
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from weft._base.types import Arg
-from weft._lazy.interpreter.layout import broadcast
 from weft._lazy.interpreter.table import PRIMITIVES, Array, Params, Type, is_key, read_only, stored_as
-from weft._lazy.trace import SizeValues, Trace
+from weft._lazy.trace import Size, SizeValues, Trace, as_text
 
 _CALLS = {
     "jit",
@@ -55,23 +57,30 @@ class Equation(NamedTuple):
 class FlatTrace:
     """Equations in the order of execution.
 
-    sizes      the values of the jaxpr's symbolic sizes, or None if it has none
     types      the type of each register
     constants  the values of the registers that are known in advance
+
+    Of a general trace, sizes are text (`Size`), also within parameters and the bodies of loops, which are `FlatTrace`s:
+
+    sized_types, sized_equations  the numbers of those registers, and positions of those equations
+    size_constants                registers whose value is a size
     """
 
-    def __init__(self, sizes: SizeValues | None) -> None:
-        self.sizes = sizes
+    def __init__(self) -> None:
         self.types: list[Type] = []
         self.constants: dict[int, Array] = {}
         self.equations: list[Equation] = []
         self.inputs: list[int] = []
         self.outputs: list[int] = []
+        self.sized_types: list[int] = []
+        self.sized_equations: list[int] = []
+        self.size_constants: list[tuple[int, Size]] = []
 
     def register(self, aval: Arg) -> int:
         """Add a register of a jax type; returns its number."""
         types = self.types
-        types.append(Type(aval.shape if self.sizes is None else self.sizes.shape(aval.shape), stored_as(aval.dtype)))
+        shape: Arg = as_text(aval.shape)  # numbers, once they are known
+        types.append(Type(shape, stored_as(aval.dtype)))
         return len(types) - 1
 
     def constant(self, value: Arg, aval: Arg) -> int:
@@ -87,11 +96,93 @@ class FlatTrace:
         types = self.types
         return [types[number] for number in registers]
 
+    def find_sizes(self) -> None:
+        """Note where sizes are text."""
+        self.sized_types = [at for at, t in enumerate(self.types) if _has_sizes(t.shape)]
+        if not (self.sized_types or self.size_constants):
+            return  # most traces have numbers
+        self.sized_equations = [at for at, e in enumerate(self.equations) if _has_sizes(tuple(e.params.values()))]
 
-def flattened(program: Trace | ClosedJaxpr) -> FlatTrace:
+    def with_sizes(self, sizes: SizeValues) -> FlatTrace:
+        """The equations with numbers for sizes."""
+        if not self.sized_types and not self.sized_equations and not self.size_constants:
+            return self
+        flat = copy(self)
+        flat.types, flat.equations = self.types.copy(), self.equations.copy()
+        for at in self.sized_types:
+            shape, dtype = self.types[at]
+            flat.types[at] = Type(sizes.shape(shape), dtype)
+        for at in self.sized_equations:
+            equation = self.equations[at]
+            numbers = {key: _with_numbers(value, sizes) for key, value in equation.params.items()}
+            flat.equations[at] = equation._replace(params=numbers)
+        if self.size_constants or self.constants:
+            flat.constants = self.constants.copy()
+        for number, size in self.size_constants:
+            flat.constants[number] = read_only(np.asarray(sizes.number(size), self.types[number].dtype))
+        flat.sized_types, flat.sized_equations, flat.size_constants = [], [], []
+        return flat
+
+
+def _has_sizes(value: Arg) -> bool:
+    if isinstance(value, tuple):
+        return any(map(_has_sizes, cast("tuple[Arg, ...]", value)))
+    if isinstance(value, FlatTrace):
+        return bool(value.sized_types or value.sized_equations or value.size_constants)
+    return type(value) is Size
+
+
+def _with_numbers(value: Arg, sizes: SizeValues) -> Arg:
+    """A parameter with numbers for sizes."""
+    if type(value) is Size:
+        return sizes.number(value)
+    if isinstance(value, FlatTrace):
+        return value.with_sizes(sizes)
+    if isinstance(value, tuple):
+        return _with_parts(cast("tuple[Arg, ...]", value), partial(_with_numbers, sizes=sizes))
+    return value
+
+
+def _with_parts(value: tuple[Arg, ...], function: Callable[[Arg], Arg]) -> tuple[Arg, ...]:
+    """A tuple, or a named tuple, with what a function makes of its parts; the same one where it changes none."""
+    parts = [function(part) for part in value]
+    if all(a is b for a, b in zip(parts, value, strict=True)):
+        return value
+    return tuple(parts) if type(value) is tuple else type(value)(*parts)
+
+
+def _as_parameter(value: Arg) -> Arg:
+    """A parameter of jax's with text for sizes, and equations for bodies."""
+    if isinstance(value, tuple):
+        return _with_parts(cast("tuple[Arg, ...]", value), _as_parameter)
+    if isinstance(value, ClosedJaxpr):
+        return flattened(value)
+    if isinstance(value, Jaxpr):
+        return value if value.constvars else flattened(ClosedJaxpr(value, ()))
+    return Size(value) if is_symbolic_dim(value) else value
+
+
+def _as_parameters(params: Params) -> Params:
+    """The parameters of an equation of jax, with text for sizes; the same ones if it has no sizes."""
+    changed = {key: new for key, value in params.items() if (new := _as_parameter(value)) is not value}
+    return {**params, **changed} if changed else params
+
+
+def flattened(program: Trace | ClosedJaxpr | FlatTrace) -> FlatTrace:
     """The equations that the results of a trace, or of a whole jaxpr, depend on."""
+    if isinstance(program, FlatTrace):
+        return program
     trace = program if isinstance(program, Trace) else Trace(program)
-    flat = FlatTrace(trace.sizes)
+    if trace.flat is None:
+        if trace.general is None or trace.sizes is None:
+            trace.flat = _flattened(trace)
+        else:
+            trace.flat = flattened(trace.general).with_sizes(trace.sizes)
+    return trace.flat
+
+
+def _flattened(trace: Trace) -> FlatTrace:
+    flat = FlatTrace()
     jaxpr = trace.closed.jaxpr
     consts = [flat.constant(c, var.aval) for c, var in zip(trace.closed.consts, jaxpr.constvars, strict=True)]
     args = [flat.register(var.aval) for var in jaxpr.invars]
@@ -100,6 +191,7 @@ def flattened(program: Trace | ClosedJaxpr) -> FlatTrace:
     flat.outputs = [results[at] for at in trace.results]
     _drop_unused(flat)
     _drop_broadcasts(flat)
+    flat.find_sizes()
     return flat
 
 
@@ -125,11 +217,11 @@ def _append(flat: FlatTrace, eqn: Arg, ins: list[int]) -> Sequence[int]:
         return _inline_solve(flat, eqn.params, ins)
     if name in _NOTHING:
         return ins
-    params = eqn.params
-    if flat.sizes is not None:
-        if name == "dim_as_value":
-            return [flat.constant(flat.sizes.number(params["dim"]), eqn.outvars[0].aval)]
-        params = {key: flat.sizes.parameter(value) for key, value in params.items()}
+    if name == "dim_as_value":
+        number = flat.register(eqn.outvars[0].aval)
+        flat.size_constants.append((number, Size(eqn.params["dim"])))
+        return [number]
+    params = _as_parameters(eqn.params)
     outs = [flat.register(var.aval) for var in eqn.outvars]
     is_moved = name == "reshape" and eqn.params["dimensions"] is not None
     if name in _NOTHING_IF_SAME_TYPE and not is_moved and flat.types[outs[0]] == flat.types[ins[0]]:
@@ -220,6 +312,18 @@ def _spread_by_users(
         if user.name not in PRIMITIVES or not PRIMITIVES[user.name].broadcasts:
             return False
         shapes = [shape if i == number else narrow.get(i, flat.types[i].shape) for i in user.ins]
-        if broadcast(*shapes) != flat.types[user.outs[0]].shape:
+        if _broadcast(shapes) != flat.types[user.outs[0]].shape:
             return False
     return True
+
+
+def _broadcast(shapes: Sequence[Sequence[int | Size]]) -> tuple[int | Size, ...] | None:
+    """The shape to which shapes broadcast, where sizes may be text; None if there is none."""
+    ndim = max(map(len, shapes))
+    result: list[int | Size] = []
+    for at in range(-ndim, 0):
+        sizes = {shape[at] for shape in shapes if len(shape) >= -at} - {1}
+        if len(sizes) > 1:
+            return None
+        result.append(sizes.pop() if sizes else 1)
+    return tuple(result)

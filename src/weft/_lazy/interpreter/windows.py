@@ -13,6 +13,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from weft._base.types import Args
 from weft._lazy.interpreter.evaluate import interpreted
+from weft._lazy.interpreter.flatten import FlatTrace
 from weft._lazy.interpreter.products import matmul_of
 from weft._lazy.interpreter.reduction import highest, lowest
 from weft._lazy.interpreter.table import Array, Function, MissingPrimitive, Params, Types, computed_in, primitive, wide
@@ -161,7 +162,8 @@ _enter_window("min", np.minimum)
 def _reduce_window(params: Params, ins: Types, outs: Types) -> Function:
     """Reduction by any jaxpr, applied to one element of the windows after another."""
     count, grid = len(ins) // 2, _reduction_grid(params)
-    step = interpreted(ClosedJaxpr(params["jaxpr"], params["consts"])).run
+    body = params["jaxpr"]
+    step = interpreted(body if isinstance(body, FlatTrace) else ClosedJaxpr(body, params["consts"])).run
 
     def reduce(*arrays: Array) -> list[Array]:
         starts = arrays[count:]
