@@ -178,14 +178,9 @@ def margins(padding: Padding, kernel: Shape, stride: Shape, dilation: Shape) -> 
     return [(p, p) for p in values]
 
 
-def attention_scale(query: Array, scale: float | None) -> float | Array:
+def attention_scale(query: Array, scale: float | None) -> float:
     """What scores are multiplied by: one over the root of the number of features, unless it is given."""
-    if scale is not None:
-        return scale
-    size: Arg = query.shape[-1]
-    if isinstance(size, int):
-        return 1 / math.sqrt(size)
-    return (1 / jnp.sqrt(jnp.asarray(size, jnp.float64))).astype(query.dtype)  # the same bits, for a symbol
+    return 1 / math.sqrt(query.shape[-1]) if scale is None else scale
 
 
 def delayed(xs: Array, first: Array, reverse: bool) -> Array:
