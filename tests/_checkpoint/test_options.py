@@ -10,7 +10,6 @@ import zipfile
 
 import numpy as np
 import pytest
-import torch as pytorch
 
 import weft
 from weft import serialization
@@ -83,7 +82,7 @@ def test_a_class_with_a_state_of_its_own():
 
 def without_byte_order(x, swapped):
     file = io.BytesIO()
-    pytorch.save(x, file)
+    weft.save(x, file)
     old, new = zipfile.ZipFile(io.BytesIO(file.getvalue())), io.BytesIO()
     with zipfile.ZipFile(new, "w") as target:
         for name in old.namelist():
@@ -98,7 +97,7 @@ def without_byte_order(x, swapped):
 
 @pytest.mark.parametrize("dtype", ["int16", "float32", "bfloat16", "float64", "uint8"])
 def test_the_byte_order_of_files_that_do_not_say_it(dtype):
-    x = pytorch.arange(6).to(getattr(pytorch, dtype))
+    x = weft.arange(6).to(getattr(weft, dtype))
     order = serialization.LoadEndianness
     for endianness, swapped in ((None, False), (order.NATIVE, False), (order.LITTLE, False), (order.BIG, True)):
         serialization.set_default_load_endianness(endianness)
