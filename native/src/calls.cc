@@ -250,12 +250,6 @@ Ref call_of(RowRecorder& recorder, Refs& entries) {
   return call;
 }
 
-// Whether new tensors are made on the first CPU.
-bool is_default_device() {
-  const Ref device(PyObject_CallNoArgs(objects.default_device));
-  return device.get() == Py_None;
-}
-
 // Take a draw of the default generator.
 bool draw(Sorted& sorted) {
   const Ref drawn(PyObject_CallNoArgs(objects.draw));

@@ -123,15 +123,14 @@ PyObject* new_tensor(PyObject*, PyObject* const* args, Py_ssize_t count) {
   Numbers numbers;
   const bool is_known = args[1] == Py_None || Py_TYPE(args[1]) == Py_TYPE(objects.int64);
   if (!is_known || !simple_state() || !numbers.read(args[0])) Py_RETURN_NONE;
-  const Ref device(PyObject_CallNoArgs(objects.default_device));
-  const Ref dtype = device.get() == Py_None ? dtype_of(numbers.all, args[1]) : Ref();
+  const Ref dtype = is_default_device() ? dtype_of(numbers.all, args[1]) : Ref();
   const Ref array = dtype ? array_of(numbers, dtype.get()) : Ref();
   const Ref shape(array ? PyArray_IntTupleFromIntp(static_cast<int>(numbers.shape.size()), numbers.shape.data())
                         : nullptr);
   const Ref key(shape ? PyTuple_Pack(4, shape.get(), dtype.get(), Py_False, objects.cpu) : nullptr);
   PyObject* aval = key ? PyDict_GetItemWithError(objects.avals, key.get()) : nullptr;
   if (aval) {
-    const Ref value = leaf_value(aval, array.get());
+    const Ref value = leaf(aval, array.get(), next_time());
     return value ? wrapped(value.get()) : nullptr;
   }
   if (PyErr_Occurred()) return nullptr;
@@ -139,7 +138,7 @@ PyObject* new_tensor(PyObject*, PyObject* const* args, Py_ssize_t count) {
 }
 
 PyMethodDef functions[] = {
-    {"new_tensor", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(new_tensor)), METH_FASTCALL, nullptr},
+    {"new_tensor", method(new_tensor), METH_FASTCALL, nullptr},
     {},
 };
 

@@ -154,9 +154,8 @@ struct Walk {
     const Ref aval(PyObject_CallFunction(objects.aval_of, "(n)O", static_cast<Py_ssize_t>(count), objects.int64));
     for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(places.get()); ++at) {
       Ref own(aval ? PyObject_CallOneArg(objects.copied_array, PyTuple_GET_ITEM(places.get(), at)) : nullptr);
-      Ref value = own ? new_value(Py_None, objects.empty, aval.get(), own.get(), Py_None, 0) : Ref();
+      Ref value = own ? leaf(aval.get(), own.get(), 0) : Ref();
       if (!value) return false;
-      objects.value.owner.init(value.get(), Py_None);
       if (!add_index(indices, std::move(value))) return false;
     }
     return true;
@@ -444,15 +443,13 @@ PyObject* iterate(PyObject*, PyObject* x) {
   return new_slices(x, 0, source.size(0));
 }
 
-#define FAST(name) {#name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(name)), METH_FASTCALL, nullptr}
-
 PyMethodDef functions[] = {
-    FAST(getitem),
-    FAST(select),
-    FAST(narrow),
-    FAST(unbind),
-    FAST(chunk),
-    FAST(split),
+    {"getitem", method(getitem), METH_FASTCALL, nullptr},
+    {"select", method(select), METH_FASTCALL, nullptr},
+    {"narrow", method(narrow), METH_FASTCALL, nullptr},
+    {"unbind", method(unbind), METH_FASTCALL, nullptr},
+    {"chunk", method(chunk), METH_FASTCALL, nullptr},
+    {"split", method(split), METH_FASTCALL, nullptr},
     {"slices", slices, METH_VARARGS, nullptr},
     {"iterate", iterate, METH_O, nullptr},
     {},

@@ -52,6 +52,12 @@ class Ref {
   PyObject* object_ = nullptr;
 };
 
+// A function of any of Python's calling conventions, as tables of methods have it.
+template <class Function>
+PyCFunction method(Function* function) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+}
+
 inline PyArrayObject* as_array(PyObject* object) { return reinterpret_cast<PyArrayObject*>(object); }
 
 }  // namespace weft

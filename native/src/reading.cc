@@ -62,8 +62,8 @@ PyObject* item(PyObject*, PyObject* const* args, Py_ssize_t count) {
 }
 
 PyMethodDef functions[] = {
-    {"host", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(host)), METH_FASTCALL, nullptr},
-    {"item", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(item)), METH_FASTCALL, nullptr},
+    {"host", method(host), METH_FASTCALL, nullptr},
+    {"item", method(item), METH_FASTCALL, nullptr},
     {},
 };
 

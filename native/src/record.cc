@@ -52,6 +52,17 @@ Ref new_value(PyObject* origin, PyObject* inputs, PyObject* aval, PyObject* cont
   return number ? std::move(value) : Ref();
 }
 
+Ref leaf(PyObject* aval, PyObject* content, long long time) {
+  Ref value = new_value(Py_None, objects.empty, aval, content, Py_None, time);
+  if (value) objects.value.owner.init(value.get(), Py_None);
+  return value;
+}
+
+bool is_default_device() {
+  const Ref device(PyObject_CallNoArgs(objects.default_device));
+  return device.get() == Py_None;
+}
+
 Ref number(PyObject* x) {
   if (!PyFloat_CheckExact(x) && !PyLong_CheckExact(x) && !PyBool_Check(x) && !PyComplex_CheckExact(x)) return Ref();
   if (PyLong_CheckExact(x)) {
@@ -61,9 +72,7 @@ Ref number(PyObject* x) {
   }
   PyObject* aval = PyDict_GetItem(objects.weak, reinterpret_cast<PyObject*>(Py_TYPE(x)));
   if (!aval) return Ref();
-  Ref value = new_value(Py_None, objects.empty, aval, x, Py_None, 0);
-  if (value) objects.value.owner.init(value.get(), Py_None);
-  return value;
+  return leaf(aval, x, 0);
 }
 
 // Whether gradients flow through an application to one of these inputs.
@@ -146,12 +155,6 @@ PyObject* tensors_of(PyObject* op, PyObject* outputs, PyObject* values) {
     PyTuple_SET_ITEM(tensors.get(), at, tensor);
   }
   return PyObject_CallObject(kind.get(), tensors.get());
-}
-
-Ref leaf_value(PyObject* aval, PyObject* array) {
-  Ref value = new_value(Py_None, objects.empty, aval, array, Py_None, next_time());
-  if (value) objects.value.owner.init(value.get(), Py_None);
-  return value;
 }
 
 namespace {
@@ -293,15 +296,12 @@ PyTypeObject recorder_type = {
     .tp_new = recorder_new,
 };
 
-#define FAST(name) \
-  {#name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(name)), METH_FASTCALL | METH_KEYWORDS, nullptr}
-
 PyMethodDef functions[] = {
-    {"bind", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(bind)), METH_VARARGS | METH_KEYWORDS, nullptr},
-    FAST(record),
-    FAST(apply),
-    FAST(operand),
-    FAST(finish),
+    {"bind", method(bind), METH_VARARGS | METH_KEYWORDS, nullptr},
+    {"record", method(record), METH_FASTCALL | METH_KEYWORDS, nullptr},
+    {"apply", method(apply), METH_FASTCALL | METH_KEYWORDS, nullptr},
+    {"operand", method(operand), METH_FASTCALL | METH_KEYWORDS, nullptr},
+    {"finish", method(finish), METH_FASTCALL | METH_KEYWORDS, nullptr},
     {"wrap", wrap, METH_O, nullptr},
     {"tick", tick, METH_NOARGS, nullptr},
     {},

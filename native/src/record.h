@@ -20,6 +20,12 @@ Ref new_value(PyObject* origin, PyObject* inputs, PyObject* aval, PyObject* cont
 // The number of the next recording.
 long long next_time();
 
+// A leaf; `time` is the number of its recording, or 0 for a number.
+Ref leaf(PyObject* aval, PyObject* content, long long time);
+
+// Whether new tensors are made on the first CPU; false, too, with an exception.
+bool is_default_device();
+
 // A leaf for a Python number of an exact type that fits its element type; null, without an error, for anything else.
 Ref number(PyObject* x);
 
@@ -32,9 +38,6 @@ Ref record_outputs(PyObject* signature, PyObject* inputs, PyObject* state);
 
 // The values of a call on plain values, in a simple state; null, without an error, if it needs its twin.
 Ref try_apply(PyObject* call, PyObject* inputs);
-
-// A leaf of elements that are in memory, which is recorded now.
-Ref leaf_value(PyObject* aval, PyObject* array);
 
 // What a call of a row gives: a tensor, or several in the tuple that the row has for them. `outputs` are their names.
 PyObject* tensors_of(PyObject* op, PyObject* outputs, PyObject* values);

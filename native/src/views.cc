@@ -133,15 +133,13 @@ Ref shown(const Step& step, PyObject* value, PyObject* state) {
   }
   if (!part) return Ref();
   PyObject* output = PyTuple_GET_ITEM(objects.signature.outputs.get(step.signature.get()), 0);
-  Ref leaf = new_value(Py_None, objects.empty, objects.output.aval.get(output), part.get(), Py_None, next_time());
-  if (leaf) v.owner.init(leaf.get(), Py_None);
-  return leaf;
+  return leaf(objects.output.aval.get(output), part.get(), next_time());
 }
 
 // The value of a step; null with an exception.
 Ref value_of_step(const Step& step, PyObject* value, PyObject* state) {
-  Ref leaf = shown(step, value, state);
-  if (leaf || PyErr_Occurred()) return leaf;
+  Ref part = shown(step, value, state);
+  if (part || PyErr_Occurred()) return part;
   const Py_ssize_t count = PyTuple_GET_SIZE(step.others.get());
   Ref inputs(PyTuple_New(1 + count));
   if (!inputs) return Ref();
@@ -315,9 +313,9 @@ PyObject* detach(PyObject*, PyObject* x) {
     Ref values = inputs ? try_apply(objects.detach_call, inputs.get()) : Ref();
     if (values) value = Ref::to(PyTuple_GET_ITEM(values.get(), 0));
   } else if (!PyObject_TypeCheck(content.get(), objects.stand_in)) {  // as `Value.leaf` does
-    value = new_value(Py_None, objects.empty, source.aval(), content.get(), Py_None, next_time());
-    PyObject* owner = v.origin.is(source.value.get(), Py_None) ? v.owner.get(source.value.get()) : Py_None;
-    if (value) v.owner.init(value.get(), owner ? owner : Py_None);
+    value = leaf(source.aval(), content.get(), next_time());
+    PyObject* owner = v.origin.is(source.value.get(), Py_None) ? v.owner.get(source.value.get()) : nullptr;
+    if (value && owner) v.owner.set(value.get(), owner);
   }
   Ref path = value ? path_of(source) : Ref();
   Ref view(path ? wrapped(value.get()) : nullptr);
@@ -405,10 +403,8 @@ void view_recorder_dealloc(PyObject* self) {
   Py_TYPE(self)->tp_free(self);
 }
 
-#define FAST(name, flags) {#name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(name)), flags, nullptr}
-
 PyMethodDef view_recorder_methods[] = {
-    {"learn", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(view_recorder_learn)), METH_FASTCALL, nullptr},
+    {"learn", method(view_recorder_learn), METH_FASTCALL, nullptr},
     {},
 };
 
@@ -425,7 +421,7 @@ PyTypeObject view_recorder_type = {
 };
 
 PyMethodDef functions[] = {
-    FAST(finish_view, METH_FASTCALL | METH_KEYWORDS),
+    {"finish_view", method(finish_view), METH_FASTCALL | METH_KEYWORDS, nullptr},
     {"detach", detach, METH_O, nullptr},
     {},
 };

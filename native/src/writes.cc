@@ -311,14 +311,12 @@ PyObject* setitem(PyObject*, PyObject* const* args, Py_ssize_t count) {
   Py_RETURN_FALSE;
 }
 
-#define FAST(name, flags) {#name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(name)), flags, nullptr}
-
 PyMethodDef functions[] = {
-    FAST(write, METH_FASTCALL | METH_KEYWORDS),
-    FAST(replace_value, METH_FASTCALL | METH_KEYWORDS),
-    FAST(write_result, METH_FASTCALL),
-    FAST(copy_, METH_FASTCALL),
-    FAST(setitem, METH_FASTCALL),
+    {"write", method(write), METH_FASTCALL | METH_KEYWORDS, nullptr},
+    {"replace_value", method(replace_value), METH_FASTCALL | METH_KEYWORDS, nullptr},
+    {"write_result", method(write_result), METH_FASTCALL, nullptr},
+    {"copy_", method(copy_), METH_FASTCALL, nullptr},
+    {"setitem", method(setitem), METH_FASTCALL, nullptr},
     {},
 };
 

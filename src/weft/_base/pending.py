@@ -89,11 +89,6 @@ class Pending(list[Any]):
             for watcher in (*_everywhere, *_thread.watchers):
                 self.begin(watcher)
 
-    @property
-    def is_watched(self) -> bool:
-        """Whether anybody is shown what is recorded."""
-        return bool(self._watches)
-
     def absorb(self, region: Pending) -> None:
         """Append what was recorded in another list."""
         self.extend(region)

@@ -221,18 +221,16 @@ class using:
 def enter(**fields: object) -> Token[Ambient | None]:
     """Set fields, also those of its records, until `leave` is called with the result."""
     old = ambient()
-    new = old.replaced(**fields)
-    try:
-        return VARIABLE.set(new)
-    except BaseException:  # a signal, right after it was set
-        VARIABLE.set(old)
-        raise
+    return _entered(old, old.replaced(**fields))
 
 
 def enter_grad(grad: bool) -> Token[Ambient | None]:
     """`enter(grad=grad)`."""
     old = ambient()
-    new = old.with_grad(grad)
+    return _entered(old, old.with_grad(grad))
+
+
+def _entered(old: Ambient, new: Ambient) -> Token[Ambient | None]:
     try:
         return VARIABLE.set(new)
     except BaseException:  # a signal, right after it was set

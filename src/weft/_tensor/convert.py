@@ -224,9 +224,6 @@ def _as_list(data: Arg) -> list[Arg]:
         raise ValueRangeError(f"could not determine the shape of object type '{type(data).__name__}'") from None
 
 
-_PLAIN = frozenset((bool, int, float, complex))
-
-
 def _nested(data: Sequence[object], wanted: DType | None) -> np.ndarray:
     """An array from nested sequences, whose innermost entries are numbers, one-element tensors, or arrays."""
     shape: list[int] = []
@@ -242,8 +239,6 @@ def _nested(data: Sequence[object], wanted: DType | None) -> np.ndarray:
     _flatten(data, shape, 0, flat)
     if not flat:
         return np.zeros(shape, (wanted or default_dtype()).numpy)
-    if _PLAIN.issuperset(map(type, flat)):  # by far the most lists
-        return _numbers(flat, wanted).reshape(shape)
     flat = [x[()] if isinstance(x, np.ndarray) and not x.ndim else x for x in flat]
     if any(isinstance(x, np.ndarray) for x in flat):
         return _stacked(flat, wanted, len(shape)).reshape((*shape, *np.shape(flat[0])))
@@ -283,8 +278,7 @@ def _flatten(data: Arg, shape: list[int], depth: int, out: list[Arg]) -> None:
         raise ArgumentError(f"not a sequence: expected length {shape[depth]} at dim {depth}, got {data!r}")
     if len(data) != shape[depth]:
         raise ValueRangeError(f"expected sequence of length {shape[depth]} at dim {depth} (got {len(data)})")
-    innermost = depth == len(shape) - 1 and shape[depth]
-    if innermost and (_PLAIN.issuperset(map(type, data)) or not any(isinstance(x, _SEQUENCES) for x in data)):
+    if depth == len(shape) - 1 and shape[depth] and not any(isinstance(x, _SEQUENCES) for x in data):
         out.extend(data)
         return
     for item in data:

@@ -82,7 +82,7 @@ def fitting(x: Scalar, dtype: DType) -> Scalar:
 
 
 def _fits(x: Arg, dtype: DType) -> bool:
-    if type(x) is not float and isinstance(x, numbers.Integral):
+    if isinstance(x, numbers.Integral):
         number(int(x))  # raises for integers beyond uint64
     if dtype.category == COMPLEX:
         return _fits(x.real, dtype.to_real()) and _fits(x.imag, dtype.to_real())

@@ -134,11 +134,11 @@ def interpreted(program: Trace | ClosedJaxpr | FlatTrace) -> Interpreted:
 def _with_place(flat: FlatTrace, equation: Equation) -> Equation:
     """A gather at a place that is known as a slice, and such a sum into zeros as a pad.
 
-    jax writes slices as gathers where sizes have symbols.
+    jax writes slices as gathers where sizes have symbols, which took a GRU cell 2.5 times as long: a slice is a view.
     """
     if equation.name not in ("gather", "scatter-add"):
         return equation
-    source, index, *updates = equation.ins
+    source, index, *updates = equation.ins  # a sum has updates, a gather has none
     dims, place, sizes = equation.params["dimension_numbers"], flat.constants.get(index), flat.types[source].shape
     if place is None or place.ndim != 1 or dims.operand_batching_dims:
         return equation
@@ -150,12 +150,14 @@ def _with_place(flat: FlatTrace, equation: Equation) -> Equation:
     part: Shape = equation.params["slice_sizes"] if not updates else flat.types[updates[0]].shape
     if len(part) != len(sizes) or any(s < 0 or s + n > size for s, n, size in zip(starts, part, sizes, strict=True)):
         return equation
+    # Where the part lies within the array, nothing is clamped or dropped, as gathers and scatters do beyond its ends.
     ends = tuple([start + size for start, size in zip(starts, part, strict=True)])
     if not updates:
         if dims.collapsed_slice_dims:
             return equation
         params = {"start_indices": tuple(starts), "limit_indices": ends, "strides": None}
         return Equation("slice", params, (source,), equation.outs)
+    # A pad writes its elements: it is the sum only where all others, and those below, are zero.
     zero = next((e.ins[0] for e in flat.equations if e.outs == (source,) and e.name == "broadcast_in_dim"), None)
     if dims.inserted_window_dims or zero is None or flat.types[zero].shape or flat.constants.get(zero, 1) != 0:
         return equation
