@@ -22,7 +22,7 @@ TABLE = {
         "_get_tracing_state _is_torch_function_all_disabled _is_torch_function_enabled _is_torch_function_mode_enabled "
         "_len_torch_function_stack _pop_torch_function_stack _push_on_torch_function_stack; _tensor.base: "
         "TensorBase _TensorBase=TensorBase; _tensor.generator: Generator; _tensor.overriding: "
-        "_disabled_torch_function_impl=disabled"
+        "_disabled_torch_dispatch_impl=no_dispatch _disabled_torch_function_impl=disabled"
     ),
     "_C._nn": "_extension: _parse_to; nn.functional: *",
     "_C._profiler": "profiler._callbacks: RecordScope; profiler: ProfilerActivity _ExperimentalConfig",
