@@ -17,7 +17,8 @@ from typing import IO, TYPE_CHECKING, Any, cast
 from weft._base.device import DeviceLike
 from weft._base.device import device as device_class
 from weft._base.site import warn_user
-from weft._base.types import FileLike, PathLike, PyTree
+from weft._base.state import ambient
+from weft._base.types import Arg, FileLike, PathLike, PyTree
 from weft._base.usage import log_api_usage_once
 from weft._checkpoint import native, torch_files, whole
 from weft._checkpoint.archive import MemoryFile, mapped_file, opened, write_to_path
@@ -52,6 +53,8 @@ from weft.errors import (
     ValueRangeError,
     WeftError,
 )
+from weft.ops._aten import aten
+from weft.utils._pytree import tree_map
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -193,9 +196,15 @@ def load(
             mapped = None
             if mmap and isinstance(f, _PATHS):
                 mapped = mapped_file(f, shared=get_default_mmap_options() == MAP_SHARED)
-            return _load(file, locate, mapped, reading, _extra_files)
+            loaded = _load(file, locate, mapped, reading, _extra_files)
+            return tree_map(_lifted, loaded) if ambient().overrides.dispatchers else loaded
     except Raised as carrier:
         raise carrier.error from None
+
+
+def _lifted(x: Arg) -> Arg:
+    """What modes make of a new tensor: a fake one, under `FakeTensorMode`."""
+    return aten.lift_fresh(x) if isinstance(x, Tensor) else x
 
 
 def load_bytes(content: Bytes, name: str, target: device_class, *, verified: bool) -> PyTree:

@@ -27,6 +27,7 @@ TABLE = {
     "_C._nn": "_extension: _parse_to; nn.functional: *",
     "_C._profiler": "profiler._callbacks: RecordScope; profiler: ProfilerActivity _ExperimentalConfig",
     "_custom_ops": "library: custom_op",
+    "_decomp": "fx.experimental.decompositions: *",
     "_dynamo": (
         "_compiler_answers: config graph_break mark_dynamic maybe_mark_dynamic=mark_dynamic mark_static=mark_dynamic "
         "mark_static_address; compiler: allow_in_graph assume_constant_result disable is_compiling list_backends "
@@ -35,8 +36,16 @@ TABLE = {
     "_dynamo._trace_wrapped_higher_order_op": "_compiler_answers: TransformGetItemToIndex",
     "_dynamo.eval_frame": "_compiler_answers: is_dynamo_supported; nn._optimized: OptimizedModule",
     "_dynamo.utils": "_compiler_answers: is_compile_supported; compiler: is_compiling",
+    "_guards": "utils._fake_tensor: active_fake_mode detect_fake_mode",
     "_logging": "_base.logs: set_logs",
     "_ops": "ops._namespaces: HigherOrderOperator OpOverload OpOverloadPacket",
+    "_subclasses": (
+        "utils._fake_tensor: DynamicOutputShapeException FakeTensor FakeTensorMode UnsupportedFakeTensorException"
+    ),
+    "_subclasses.fake_tensor": (
+        "utils._fake_tensor: DataDependentOutputException DynamicOutputShapeException FakeTensor FakeTensorMode "
+        "UnsupportedFakeTensorException is_fake unset_fake_temporarily"
+    ),
     "ao.quantization.fake_quantize": (
         "ao.quantization: FakeQuantize FakeQuantizeBase FixedQParamsFakeQuantize FusedMovingAvgObsFakeQuantize "
         "default_affine_fixed_qparams_fake_quant default_dynamic_fake_quant default_embedding_fake_quant "

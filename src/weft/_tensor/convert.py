@@ -33,7 +33,7 @@ from weft._base.guards import is_list
 from weft._base.limits import limits
 from weft._base.numpy_guards import ARRAY, NUMPY_NUMBER
 from weft._base.of_pytorch import is_of_pytorch
-from weft._base.overriding import Overridden
+from weft._base.overriding import Overridden, raise_operator
 from weft._base.site import UNTIL_USER, end_at_user, warn_user
 from weft._base.state import ambient, default_dtype
 from weft._base.types import Arg
@@ -68,6 +68,8 @@ def existing(device: DeviceLike) -> device_class:
     """A device, checked to exist on this machine; `RuntimeError` otherwise."""
     target = canonical(device)
     if target is not CPU and target is not META:
+        if ambient().overrides.dispatchers:  # fake tensors may be on devices that this machine has not
+            raise_operator()
         jax_device(target)
     return target
 

@@ -406,7 +406,10 @@ class Tensor(TensorBase):
         if self.numel() != 1:
             kind = "no values" if self.numel() == 0 else "more than one value"
             raise ConversionError(f"Boolean value of Tensor with {kind} is ambiguous")
-        return bool(item(self, True))
+        try:
+            return bool(item(self, True))
+        except Overridden as signal:
+            return dispatched(signal)
 
     def _single(self, kind: Callable[[Scalar], N]) -> N:
         if self.numel() != 1:

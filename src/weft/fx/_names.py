@@ -91,8 +91,11 @@ def _own_name(function: AnyCallable) -> str:
 
 def public_name(obj: object) -> str | None:
     """The name under which a program that has imported `torch` finds an object of this package, or None."""
-    if isinstance(obj, OpOverload | OpOverloadPacket):
+    if isinstance(obj, OpOverloadPacket):
         return f"torch.ops.{obj}"
+    if isinstance(obj, OpOverload):  # what stands for one derivative is found under no name
+        is_found = getattr(obj.overloadpacket, obj.__name__.rpartition(".")[2], None) is obj
+        return f"torch.ops.{obj}" if is_found else None
     if (name := resolve_name(obj)) is not None:
         return name
     module, name = getattr(obj, "__module__", None) or "", getattr(obj, "__qualname__", None)

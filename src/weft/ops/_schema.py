@@ -120,6 +120,8 @@ class FunctionSchema:
         arguments: list[Argument] = []
         only_by_keyword = False
         for part in split(self._parts["params"]):
+            if part == "...":  # not known
+                break
             if part == "*":
                 only_by_keyword = True
             else:

@@ -216,7 +216,7 @@ class FusedOptimizer(Optimizer):
                 else:
                     # Counters that start together are one value, so they keep their common place in the program.
                     if name not in shared:
-                        shared[name] = _counter(value, param.device)
+                        shared[name] = _counter(value, param._read().aval.device)
                     state[name] = wrap(shared[name])
         return names, states
 

@@ -25,6 +25,7 @@ from weft._base.dtype import (
 )
 from weft._base.layout import contiguous_format
 from weft._base.types import AnyCallable, Arg
+from weft._tensor.convert import tensor
 from weft._tensor.overriding import setting
 from weft._tensor.tensor import Tensor
 from weft.ops._aten import aten
@@ -260,6 +261,13 @@ def item(input: Tensor) -> Arg:
 @decomposes("is_nonzero", "__bool__")
 def is_nonzero(input: Tensor) -> bool:
     return bool(aten._local_scalar_dense(input))
+
+
+@decomposes("tensor")
+def created(data: Arg, **options: Arg) -> Tensor:
+    with setting(dispatchers=()):
+        result = tensor(data, **options)
+    return aten.lift_fresh(result)
 
 
 # --- arithmetic ---------------------------------------------------------------------------------------------------

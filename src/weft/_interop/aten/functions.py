@@ -69,9 +69,8 @@ def _answer(handler: Handler, args: Args, kwargs: Kwargs) -> Result:
     elif decomposed is not None:
         return decomposed(*args, **kwargs)
     match = resolve(getattr(aten, name), *_of_schema(handler, name, args, kwargs))
-    if match is None:
-        return dispatch(OwnOverload(name, handler.function), args, kwargs)
-    return dispatch(*match)
+    result = dispatch(OwnOverload(name, handler.function), args, kwargs) if match is None else dispatch(*match)
+    return result.requires_grad_() if kwargs.get("requires_grad") and isinstance(result, Tensor) else result
 
 
 def _of_schema(handler: Handler, name: str, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
@@ -104,6 +103,7 @@ class DerivativeOverload(AtenOverload):
 
     def __init__(self, name: str, signature: Signature) -> None:
         super().__init__(getattr(aten, name), "default")
+        self.__module__ = "torch.ops.aten"
         self._signature = signature
 
     def __call__(self, *args: Arg) -> Result:
@@ -132,6 +132,7 @@ Operators.is_one = _is_operator
 Operators.answer = _answer
 Operators.derive = _derive
 
+handles(Tensor.__bool__, Tensor.__bool__, only_operator=True)
 for _name in TABLE:
     _function = getattr(op, _name)
     if not is_handled(_function):

@@ -7,6 +7,7 @@ from copy import deepcopy
 from typing import Any
 
 from weft._base.device import device
+from weft._base.state import ambient
 from weft._base.types import Arg, Result
 from weft._interop.aten import functions
 from weft._tensor.tensor import Tensor
@@ -25,9 +26,9 @@ def _reading(convert: Callable[[Arg], Result]) -> Callable[[Tensor], Result]:
 
 
 def _device(self: Tensor) -> device:
-    """The device that the tensor was made with, which has no elements; or that of its elements."""
+    """The device that a tensor without elements was made with; that of its value for who computes on this."""
     own = self.__dict__.get("_wrapper_device")
-    return _DEVICE.__get__(self) if own is None else own
+    return own if own is not None and ambient().overrides.by_operators else _DEVICE.__get__(self)
 
 
 _DEVICE: Any = Tensor.device

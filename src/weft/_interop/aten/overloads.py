@@ -45,10 +45,11 @@ def function_of(name: str) -> AnyCallable | None:
 def name_of_function(function: Arg) -> str:
     """The name of the packet that a public function computes: `linalg_norm`, `add_`."""
     home, _, name = f"{function.__module__}.{function.__qualname__}".rpartition(".")
-    prefix = {"weft.linalg": "linalg_", "weft.fft": "fft_", "weft.special": "special_"}.get(home, "")
+    prefix = _PREFIXES.get(home, "")
     return _SPELLED.get(name, prefix + name)
 
 
+_PREFIXES = {"weft.linalg": "linalg_", "weft.fft": "fft_", "weft.special": "special_", "weft.nn.init": "init_"}
 _SPELLED = {
     "absolute": "abs", "multiply": "mul", "multiply_": "mul_", "subtract": "sub", "subtract_": "sub_",
     "divide": "div", "divide_": "div_", "true_divide": "div", "true_divide_": "div_", "negative": "neg",
