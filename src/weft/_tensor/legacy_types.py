@@ -62,7 +62,7 @@ def make_wrapper_subclass(
         )
     aval = aval_of(tuple(size), dtype or default_dtype(), device=META)
     result = of_class(cls, wrap(Value(aval, NO_DATA)))._require_grad(requires_grad)
-    result._wrapper_device = resolve_device(None) if device is None else canonical(device)
+    result.__dict__["_wrapper_device"] = resolve_device(None) if device is None else canonical(device)
     return result
 
 

@@ -74,8 +74,9 @@ def become_overriding(kind: type[TensorBase]) -> None:
         # above, and not needed by most programs
         import_module("weft._interop.aten.members").attach(kind)
         kind._value = _GUARD  # pyright: ignore[reportAttributeAccessIssue]
-        if getattr(kind.__torch_function__, "__func__", None) is by_default:  # as in PyTorch, unless it defines both
-            kind.__torch_function__ = disabled
+        own: Arg = kind
+        if getattr(own.__torch_function__, "__func__", None) is by_default:  # as in PyTorch, unless it defines both
+            own.__torch_function__ = disabled
     if getattr(kind, "__torch_function__", disabled) is disabled:
         return
     kind._value = _GUARD  # pyright: ignore[reportAttributeAccessIssue]
@@ -225,11 +226,11 @@ def dispatching_among(relevant: Iterable[object]) -> list[Arg]:
     return _one_of_each(x for x in relevant if is_dispatching(type(x)))
 
 
-def _one_of_each(objects: Iterable[Arg]) -> list[Arg]:
+def _one_of_each(objects: Iterable[object]) -> list[Arg]:
     """The first object of each class, subclasses before their bases."""
     order: list[Arg] = []
     for x in objects:
-        kind: type[Arg] = type(x)
+        kind = type(x)
         if kind not in map(type, order):
             at = next((at for at, other in enumerate(order) if issubclass(kind, type(other))), len(order))
             order.insert(at, x)

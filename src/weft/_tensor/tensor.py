@@ -53,8 +53,8 @@ Results: TypeAlias = Any
 """What a row or a composite returns: a tensor, or several in a tuple; the arguments say which. Stubs have overloads."""
 
 _new = object.__new__
-
 NO_GRADIENT = "Only Tensors of floating point and complex dtype can require gradients"
+_COUNTS = ("no values", "more than one value")
 _NO_GRAD = (
     "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
     "populated during autograd.backward(). If you indeed want the .grad field to be populated for a non-leaf Tensor, "
@@ -404,8 +404,7 @@ class Tensor(TensorBase):
 
     def __bool__(self) -> bool:
         if self.numel() != 1:
-            kind = "no values" if self.numel() == 0 else "more than one value"
-            raise ConversionError(f"Boolean value of Tensor with {kind} is ambiguous")
+            raise ConversionError(f"Boolean value of Tensor with {_COUNTS[self.numel() > 0]} is ambiguous")
         try:
             return bool(item(self, True))
         except Overridden as signal:

@@ -65,7 +65,7 @@ class Parameter(Tensor, metaclass=_ParameterType):
 
     def __new__(cls, data: Arg = None, *args: Arg, **kwargs: Arg) -> Self:
         """A parameter that has the elements of `data`; it is distributed if `data` is."""
-        if is_dispatching(type(data)):
+        if isinstance(data, Tensor) and is_dispatching(data.__class__):
             parameter: Arg = _of_dispatching(data, kwargs.get("requires_grad", args[0] if args else True))
             return parameter
         return _new(cls, data)

@@ -24,6 +24,11 @@ class OpOverload:
     def _schema(self) -> FunctionSchema:
         return FunctionSchema(self.operator.schema)
 
+    @property
+    def schema(self) -> FunctionSchema:
+        """What it takes and gives; PyTorch's programs read it as `_schema`."""
+        return self._schema
+
     def name(self) -> str:
         """The name as in schemas, such as `mylib::foo.Scalar`."""
         overload = "" if self._overloadname == "default" else f".{self._overloadname}"

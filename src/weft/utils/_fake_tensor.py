@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from weakref import ref
 
@@ -80,8 +81,8 @@ class FakeTensor(Tensor):
         return grad
 
     @grad.setter
-    def grad(self, value: Tensor | None) -> None:
-        _GRAD.__set__(self, value)
+    def grad(self, grad: Tensor | None) -> None:
+        _GRAD.__set__(self, grad)
 
     @grad.deleter
     def grad(self) -> None:
@@ -178,14 +179,14 @@ class FakeTensorMode(TorchDispatchMode):
             return func(*args)
         if func in _OF_ELEMENTS:
             raise DataDependentOutputException(func)
-        args, kwargs = tree_map(lambda x: self._fake_argument(func, x), (args, dict(kwargs or {})))
-        fakes = [x for x in tree_leaves((args, kwargs)) if isinstance(x, FakeTensor)]
-        target = _device_of(func, fakes, kwargs)
-        if kwargs.get("device") is not None or (not fakes and _takes_device(func)):
-            kwargs["device"] = META
+        args, named = tree_map(partial(self._fake_argument, func), (args, dict(kwargs or {})))
+        fakes = [x for x in tree_leaves((args, named)) if isinstance(x, FakeTensor)]
+        target = _device_of(func, fakes, named)
+        if named.get("device") is not None or (not fakes and _takes_device(func)):
+            named["device"] = META
         try:
             with _without_fakes():
-                result = no_dispatch(func, types, args, kwargs)
+                result = no_dispatch(func, types, args, named)
         except NoDataError:
             raise DynamicOutputShapeException(func) from None
         return tree_map(lambda x: self._wrapped(x, target), result)
@@ -215,7 +216,7 @@ def _is_parameter(tensor: Tensor) -> bool:
 
 
 def _takes_device(func: AtenOverload) -> bool:
-    return any(x.name == "device" for x in func._schema.arguments)
+    return any(x.name == "device" for x in func.schema.arguments)
 
 
 def _device_of(func: AtenOverload, fakes: list[FakeTensor], kwargs: Kwargs) -> device:

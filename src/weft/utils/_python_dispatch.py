@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
-from weft._base.types import AnyCallable, Args, Kwargs, Result
+from weft._base.types import Args, Kwargs, Result
 from weft._interop.aten.functions import modes, set_modes
 from weft._tensor.tensor import Tensor
 from weft.ops._aten import AtenOverload
@@ -26,7 +26,7 @@ class TorchDispatchMode:
         return False
 
     def __torch_dispatch__(
-        self, func: AnyCallable, types: Iterable[type], args: Args = (), kwargs: Kwargs | None = None
+        self, func: AtenOverload, types: Iterable[type], args: Args = (), kwargs: Kwargs | None = None
     ) -> Result:
         """What is called in place of `func(*args, **kwargs)`; `types` are the classes of arguments that dispatch."""
         raise NotImplementedError(f"{type(self).__name__} must define __torch_dispatch__")
@@ -43,7 +43,7 @@ class BaseTorchDispatchMode(TorchDispatchMode):
     """A mode that calls every operator."""
 
     def __torch_dispatch__(
-        self, func: AnyCallable, types: Iterable[type], args: Args = (), kwargs: Kwargs | None = None
+        self, func: AtenOverload, types: Iterable[type], args: Args = (), kwargs: Kwargs | None = None
     ) -> Result:
         """The result of `func`."""
         return func(*args, **(kwargs or {}))

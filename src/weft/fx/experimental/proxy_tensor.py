@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 
 from weft._autograd.node import node_name, snake_case
+from weft._base.guards import is_list_or_tuple
 from weft._base.types import AnyCallable, Arg, Args, Kwargs, Result
 from weft._interop.aten.functions import DerivativeOverload, modes
 from weft._lazy.value import Value
@@ -73,7 +74,7 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
             value = _value_of(x)
             self._nodes[id(value)] = (value, node)
             node.meta.setdefault("val", x)
-        elif isinstance(x, tuple | list):
+        elif is_list_or_tuple(x):
             for at, part in enumerate(x):
                 if isinstance(part, Tensor):
                     self.track(part, self._item(node, at))
@@ -85,6 +86,10 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
         """The node of a tensor, or of a constant."""
         node = self._node_of(_value_of(x))
         return self.tracer.constant(x) if node is None else node
+
+    def noted(self, x: Arg) -> Arg:
+        """The node of a tensor; anything else as it is."""
+        return self.node_of(x) if isinstance(x, Tensor) else x
 
     def _node_of(self, value: Value) -> Node | None:
         """The node of a value; None for one that depends on no argument.
@@ -138,7 +143,7 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
             if result is not args[0]:  # a fake of a constant
                 self.track(result, self.tracer.constant(args[0]))
             return result
-        noted = tree_map(lambda x: self.node_of(x) if isinstance(x, Tensor) else x, (args, kwargs))
+        noted = tree_map(self.noted, (args, kwargs))
         result = func(*args, **kwargs)
         self.track(result, self.tracer.operator_node(func, tuple(noted[0]), noted[1]))
         return result
@@ -193,7 +198,7 @@ def make_fx(
             stack.enter_context(proxies)
             result = f(*spec.unflatten(own))
         outputs, out_spec = tree_flatten(result)
-        noted = [proxies.node_of(x) if isinstance(x, Tensor) else x for x in outputs]
+        noted = list(map(proxies.noted, outputs))
         is_nested = len(leaves) != len(args)
         tracer.create_node("output", "output", (noted if is_nested else out_spec.unflatten(noted),), {})
         if is_nested:
@@ -208,7 +213,7 @@ def make_fx(
 
 def _may_be_dropped(node: Node) -> bool:
     return node.op in ("placeholder", "output") or (
-        isinstance(node.target, AtenOverload) and node.target._schema.is_mutable
+        isinstance(node.target, AtenOverload) and node.target.schema.is_mutable
     )
 
 
