@@ -18,6 +18,8 @@ def load_library(path: str | os.PathLike[str]) -> None:
     """
     if not Path(path).is_file():
         raise ExtensionError(f"ops.load_library: there is no file {os.fspath(path)}")
+    if "torchvision" in Path(path).parts:  # which asks for its operators at once, and does without if this fails
+        raise ExtensionError(f"ops.load_library: {os.fspath(path)} is compiled for PyTorch")
     logging.getLogger(__name__).debug(
         "%s is compiled for PyTorch and is not loaded; only operators that Weft has can be called", path
     )
