@@ -12,6 +12,12 @@ import sysconfig
 from importlib import import_module, metadata
 from typing import Any
 
+_TEXT = """\
+PyTorch {found} is installed in {folder}.
+torch {own}, which is Weft, does not replace it.
+- To have both, run programs by `weft script.py`: that does not need this distribution.
+- To have Weft alone, install into an environment without PyTorch, or uninstall it before: pip uninstall torch"""
+
 
 def get_build_hook() -> type:
     """What hatchling asks this file for, which is only installed where it builds."""
@@ -22,10 +28,7 @@ def get_build_hook() -> type:
             for found in metadata.distributions(name="torch", path=folders()):
                 if "+weft" not in found.version:
                     raise SystemExit(
-                        f"PyTorch {found.version} is installed in {found.locate_file('')}. It will not be replaced by "
-                        f"torch {self.metadata.version}, which is Weft. Either install into an environment without "
-                        "PyTorch, or remove it before (pip uninstall torch), or leave it there and run programs by "
-                        "`weft script.py`, which does not need this distribution."
+                        _TEXT.format(found=found.version, folder=found.locate_file(""), own=self.metadata.version)
                     )
 
     return Refusal
