@@ -205,6 +205,19 @@ def _seed_everything(base_seed: int, worker: int) -> int:
     """Seed Python's, NumPy's and this package's generators, differently in each worker and pass."""
     seed = base_seed + worker
     random.seed(seed)
-    np.random.seed(np.random.SeedSequence([base_seed, worker]).generate_state(4))
+    np.random.seed(_generate_state(base_seed, worker))
     manual_seed(seed)
     return seed
+
+
+def _generate_state(base_seed: int, worker_id: int) -> list[int]:
+    """Four numbers of 32 bits to seed NumPy with, as PyTorch's workers do; libraries call it for workers of theirs."""
+    words = [worker_id, base_seed & 0xFFFFFFFF, base_seed >> 32, 0]
+    return np.random.SeedSequence(words).generate_state(4).tolist()
+
+
+def __getattr__(name: str) -> WorkerInfo | None:
+    """`_worker_info`, which libraries read, and set to None where they use a dataset in threads of their own."""
+    if name == "_worker_info":
+        return get_worker_info()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
