@@ -1,4 +1,4 @@
-"""botorch: a Gaussian process fitted, analytic and sampled acquisition with their gradients, and the best next point."""
+"""botorch: a Gaussian process fitted, analytic and sampled acquisition with gradients, and the best point."""
 
 import warnings
 

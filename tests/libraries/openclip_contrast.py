@@ -2,7 +2,7 @@
 
 import torch
 from common import fill, show, train, waves
-from open_clip import CLIP, CLIPTextCfg, CLIPVisionCfg, ClipLoss, SimpleTokenizer, get_input_dtype
+from open_clip import CLIP, ClipLoss, CLIPTextCfg, CLIPVisionCfg, SimpleTokenizer, get_input_dtype
 
 tokens = SimpleTokenizer(context_length=16)(["a photo of a cat", "two dogs", "the sea at night"])
 show("tokens", tokens, get_input_dtype("amp") == torch.float32)

@@ -24,8 +24,8 @@ def model(x, y=None):
 class Fixed(dist.Normal):
     """Draws that do not depend on random numbers."""
 
-    def rsample(self, sample_shape=torch.Size()):
-        shape = self._extended_shape(sample_shape)
+    def rsample(self, sample_shape=()):
+        shape = self._extended_shape(torch.Size(sample_shape))
         return self.loc + self.scale * (torch.arange(shape.numel()) * 1.7 + 0.4).sin().reshape(shape)
 
 

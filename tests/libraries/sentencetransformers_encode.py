@@ -8,13 +8,13 @@ from common import fill, show, train
 from sentence_transformers import SentenceTransformer, losses, models, util
 from transformers import BertConfig, BertModel, BertTokenizer
 
-WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a the cat dog sat ran on mat in park and red blue".split()
+WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a the cat dog sat ran on mat in park and red blue"
 SENTENCES = ["the cat sat on the mat", "a dog ran in the park", "the red cat", "a blue dog and a red mat"]
 with tempfile.TemporaryDirectory() as folder:
-    Path(folder, "vocab.txt").write_text("\n".join(WORDS))
+    Path(folder, "vocab.txt").write_text(WORDS.replace(" ", "\n"))
     BertTokenizer(str(Path(folder, "vocab.txt"))).save_pretrained(folder)
     config = BertConfig(
-        vocab_size=len(WORDS),
+        vocab_size=len(WORDS.split()),
         hidden_size=16,
         num_hidden_layers=2,
         num_attention_heads=2,

@@ -1,6 +1,5 @@
 """zuko: normalizing flows of several kinds, their densities and inverses, and training."""
 
-import torch
 import zuko
 from common import fill, show, train, waves
 from torch import nn
