@@ -36,6 +36,7 @@ TABLE = {
     "_dynamo.eval_frame": "_compiler_answers: is_dynamo_supported; nn._optimized: OptimizedModule",
     "_dynamo.utils": "_compiler_answers: is_compile_supported; compiler: is_compiling",
     "_logging": "_base.logs: set_logs",
+    "_ops": "ops._namespaces: HigherOrderOperator OpOverload OpOverloadPacket",
     "ao.quantization.fake_quantize": (
         "ao.quantization: FakeQuantize FakeQuantizeBase FixedQParamsFakeQuantize FusedMovingAvgObsFakeQuantize "
         "default_affine_fixed_qparams_fake_quant default_dynamic_fake_quant default_embedding_fake_quant "
