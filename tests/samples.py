@@ -135,7 +135,9 @@ _DEFORMED = {
     "mask": numbers(2, 9, 2, 4),
     "bias": numbers(2),
     **dict.fromkeys(("stride_h", "stride_w", "dilation_h", "dilation_w", "groups", "offset_groups"), 1),
-    "pad_h": 0, "pad_w": 0, "use_mask": True,
+    "pad_h": 0,
+    "pad_w": 0,
+    "use_mask": True,
 }
 
 _FAMILIES = ("chebyshev_polynomial_", "hermite_polynomial_", "laguerre_polynomial_", "legendre_polynomial_")
