@@ -4,13 +4,25 @@ import logging
 
 import torch
 from common import fill, show, waves
-from fvcore.nn import ActivationCountAnalysis, FlopCountAnalysis, giou_loss, parameter_count, sigmoid_focal_loss, smooth_l1_loss
+from fvcore.nn import (
+    ActivationCountAnalysis,
+    FlopCountAnalysis,
+    giou_loss,
+    parameter_count,
+    sigmoid_focal_loss,
+    smooth_l1_loss,
+)
 from torch import nn
 
 logging.getLogger("fvcore").setLevel(logging.ERROR)
 model = fill(
     nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 4)
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(32, 4),
     )
 ).eval()
 flops = FlopCountAnalysis(model, waves(1, 3, 8, 8))

@@ -7,7 +7,7 @@ from common import fill, show, train, waves
 torch.manual_seed(0)
 x = waves(6, 2)
 flows = []
-for layer in range(2):
+for _ in range(2):
     flows += [
         nf.flows.AffineCouplingBlock(nf.nets.MLP([1, 8, 2], init_zeros=True)),
         nf.flows.Permute(2, mode="swap"),

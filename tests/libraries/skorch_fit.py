@@ -49,10 +49,13 @@ with tempfile.TemporaryDirectory() as folder:
     )
     net.fit(x, labels)
     show("losses", *net.history[:, "train_loss"])
+    net.load_params(checkpoint=Checkpoint(dirname=folder))
     show("probabilities", net.predict_proba(x[:3]))
-    again = NeuralNetClassifier(Net, **options).initialize()
+    again = NeuralNetClassifier(Net, criterion=nn.CrossEntropyLoss, optimizer=torch.optim.Adam, **options).initialize()
     again.load_params(checkpoint=Checkpoint(dirname=folder))
 show("loaded", np.allclose(again.forward(x), net.forward(x)))
-pipeline = Pipeline([("scale", StandardScaler()), ("net", NeuralNetRegressor(Net, module__out=1, max_epochs=3, **options))])
+pipeline = Pipeline(
+    [("scale", StandardScaler()), ("net", NeuralNetRegressor(Net, module__out=1, max_epochs=3, **options))]
+)
 pipeline.fit(x, waves(24, 1).numpy())
 show("regression", pipeline.predict(x[:4]))

@@ -36,7 +36,9 @@ show("learned", model.num_timesteps)
 with tempfile.TemporaryDirectory() as folder:
     model.save(f"{folder}/ppo")
     again = PPO.load(f"{folder}/ppo", device="cpu")
-show("loaded", np.array_equal(again.predict(states, deterministic=True)[0], model.predict(states, deterministic=True)[0]))
+show(
+    "loaded", np.array_equal(again.predict(states, deterministic=True)[0], model.predict(states, deterministic=True)[0])
+)
 other = DQN("MlpPolicy", env, learning_starts=10, buffer_size=100, device="cpu", seed=0)
 other.learn(40)
 show("dqn", other.num_timesteps, *other.predict(states, deterministic=True)[0].shape)

@@ -13,7 +13,8 @@ weights = {"w": waves(4, 2).requires_grad_()}
 state = adam.init(weights)
 for _ in range(3):
     loss = ((inputs @ weights["w"] - targets) ** 2).mean()
-    updates, state = adam.update(torch.autograd.grad(loss, list(weights.values())) and {"w": torch.autograd.grad(((inputs @ weights["w"] - targets) ** 2).mean(), weights["w"])[0]}, state, inplace=False)
+    gradients = {"w": torch.autograd.grad(loss, weights["w"])[0]}
+    updates, state = adam.update(gradients, state, inplace=False)
     weights = torchopt.apply_updates(weights, updates, inplace=False)
 show("functional", weights["w"])
 

@@ -1,4 +1,4 @@
-"""x-transformers: a decoder with rotary positions, RMS norms and gated units; training, greedy text, an encoder of images."""
+"""x-transformers: a decoder with rotary positions and gated units; training, greedy text; an encoder of images."""
 
 import torch
 from common import fill, show, train, waves
@@ -9,7 +9,14 @@ model = fill(
         num_tokens=64,
         max_seq_len=32,
         attn_layers=Decoder(
-            dim=32, depth=2, heads=4, attn_dim_head=8, rotary_pos_emb=True, use_rmsnorm=True, ff_glu=True, attn_kv_heads=2
+            dim=32,
+            depth=2,
+            heads=4,
+            attn_dim_head=8,
+            rotary_pos_emb=True,
+            use_rmsnorm=True,
+            ff_glu=True,
+            attn_kv_heads=2,
         ),
     )
 )
