@@ -107,6 +107,7 @@ TABLE = {
     "_lobpcg": "weft: lobpcg",
     "_logging": "_base.logs: set_logs",
     "_lowrank": "weft: pca_lowrank svd_lowrank",
+    "_ops": "ops._namespaces: HigherOrderOperator OpOverload OpOverloadPacket",
     "_sources": "_absent.refused: get_source_lines_and_file parse_def",
     "_tensor_str": (
         "_tensor.display: PRINT_OPTS _add_suffixes _str=show _str_intern _tensor_str get_printoptions printoptions "
