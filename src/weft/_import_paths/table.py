@@ -48,10 +48,11 @@ TABLE = {
         "_get_tracing_state _is_torch_function_all_disabled _is_torch_function_enabled _is_torch_function_mode_enabled "
         "_len_torch_function_stack _pop_torch_function_stack _push_on_torch_function_stack; _interop.operators: Tag; "
         "_tensor.base: TensorBase _TensorBase=TensorBase; _tensor.generator: Generator; _tensor.overriding: "
-        "_disabled_torch_function_impl=disabled; _tensor.storage: StorageBase=UntypedStorage; autograd.function: "
-        "_FunctionBase=Function; autograd.graph: _NodeBase=Node; errors: AcceleratorError=DeviceError OutOfMemoryError "
-        "_LinAlgError=LinAlgError _OutOfMemoryError=OutOfMemoryError; futures: Future; jit: ScriptFunction "
-        "ScriptModule; nn.attention: _SDPBackend=SDPBackend"
+        "_disabled_torch_dispatch_impl=no_dispatch _disabled_torch_function_impl=disabled; _tensor.storage: "
+        "StorageBase=UntypedStorage; autograd.function: _FunctionBase=Function; autograd.graph: _NodeBase=Node; "
+        "errors: AcceleratorError=DeviceError OutOfMemoryError _LinAlgError=LinAlgError "
+        "_OutOfMemoryError=OutOfMemoryError; futures: Future; jit: ScriptFunction ScriptModule; nn.attention: "
+        "_SDPBackend=SDPBackend"
     ),
     "_C._autograd": (
         "_absent.denied: _profiler_enabled; _absent.types: ProfilerConfig ProfilerState; profiler: DeviceType "
@@ -310,7 +311,8 @@ TABLE = {
     "nn.modules.container": "nn: ModuleDict ModuleList ParameterDict ParameterList Sequential",
     "nn.modules.conv": (
         "nn: Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d LazyConv1d LazyConv2d LazyConv3d "
-        "LazyConvTranspose1d LazyConvTranspose2d LazyConvTranspose3d; nn._conv: _ConvNd _ConvTransposeNd=_ConvTranspose"
+        "LazyConvTranspose1d LazyConvTranspose2d LazyConvTranspose3d; nn._conv: _ConvNd "
+        "_ConvTransposeNd=_ConvTranspose"
     ),
     "nn.modules.distance": "nn: CosineSimilarity PairwiseDistance",
     "nn.modules.dropout": (

@@ -72,8 +72,11 @@ MEMBERS: Kwargs = {}
 def become_overriding(kind: type[TensorBase]) -> None:
     """Let a new subclass of `Tensor` override functions, unless it says that it does not."""
     if is_dispatching(kind):
-        import_module("weft._interop.aten.functions")  # above, and not needed by most programs
+        # above, and not needed by most programs
+        import_module("weft._interop.aten.members").attach(kind)
         kind._value = _GUARD  # pyright: ignore[reportAttributeAccessIssue]
+        if getattr(kind.__torch_function__, "__func__", None) is by_default:  # as in PyTorch, unless it defines both
+            kind.__torch_function__ = disabled
     if getattr(kind, "__torch_function__", disabled) is disabled:
         return
     kind._value = _GUARD  # pyright: ignore[reportAttributeAccessIssue]
