@@ -114,6 +114,8 @@ def dispatched(signal: Overridden) -> Result:
         raise signal
     handler = handler_at(frame)
     args, kwargs = _arguments(handler, frame)
+    del signal.frame  # else frame and signal keep each other, and the arguments, until garbage is collected
+    signal.__traceback__ = None
     result = _answer(handler.public, overriding_among(flat(args, kwargs)), args, kwargs)
     if result is NotImplemented and not handler.operator:
         raise _no_implementation(handler.public, flat(args, kwargs))
