@@ -139,6 +139,8 @@ def dispatched(signal: Overridden) -> Result:
         raise signal
     handler = handler_at(frame)
     args, kwargs = _arguments(handler, frame)
+    del signal.frame  # else frame and signal keep each other, and the arguments, until garbage is collected
+    signal.__traceback__ = None
     if signal.as_operator:
         return Operators.answer(handler, args, kwargs)
     result = _answer(handler.public, overriding_among(flat(args, kwargs)), args, kwargs)
