@@ -18,7 +18,9 @@ _NAMES = {
     "weft._base.dtype": (
         "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64", "float8_e4m3fn",
         "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "float16", "bfloat16", "float32",
-        "float64", "complex64", "complex128", "quint8", "qint8", "qint32",
+        "float64", "complex64", "complex128", "quint8", "qint8", "qint32", "quint4x2", "quint2x4", "complex32",
+        "float4_e2m1fn_x2", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in range(1, 8)),
+        "bits1x8", "bits2x4", "bits4x2", "bits8", "bits16",
     ),
     "weft._base.limits": ("finfo", "iinfo"),
     "weft._base.state": ("set_default_dtype",),
@@ -90,12 +92,14 @@ _NAMES = {
 _RENAMED = {
     **{name: ("math", name) for name in ("pi", "inf", "nan", "e")}, "newaxis": ("weft._base.size", "NEW_AXIS"),
     "dtype": ("weft._base.dtype", "DType"), "bool": ("weft._base.dtype", "bool_"),
+    "legacy_contiguous_format": ("weft._base.layout", "contiguous_format"),
     "AcceleratorError": ("weft.errors", "DeviceError"), "get_default_dtype": ("weft._base.state", "default_dtype"),
     "from_numpy": ("weft._tensor.convert", "tensor_over"),
     "explain": ("weft._lazy.explain", "explain"), "compile": ("weft._tensor.compile", "compile"),
 }  # fmt: skip
 _ALIASED_DTYPES = {"short": "int16", "int": "int32", "long": "int64", "half": "float16", "float": "float32",
-                   "double": "float64", "cfloat": "complex64", "cdouble": "complex128"}  # fmt: skip
+                   "double": "float64", "cfloat": "complex64", "cdouble": "complex128",
+                   "chalf": "complex32", "bit": "uint1"}  # fmt: skip
 
 LOCATIONS: dict[str, tuple[str, str]] = {
     **{name: (module, name) for module, members in _NAMES.items() for name in members},
