@@ -20,8 +20,8 @@ TABLE = {
         "DisableTorchFunctionSubclass DispatchKey DispatchKeySet PyTorchFileReader _EnableTorchFunction "
         "_ExcludeDispatchKeyGuard _TensorMeta _VariableFunctionsClass _get_accelerator _get_function_stack_at "
         "_get_tracing_state _is_torch_function_all_disabled _is_torch_function_enabled _is_torch_function_mode_enabled "
-        "_len_torch_function_stack _pop_torch_function_stack _push_on_torch_function_stack; _tensor.base: "
-        "TensorBase _TensorBase=TensorBase; _tensor.generator: Generator; _tensor.overriding: "
+        "_len_torch_function_stack _pop_torch_function_stack _push_on_torch_function_stack; _tensor.base: TensorBase "
+        "_TensorBase=TensorBase; _tensor.generator: Generator; _tensor.overriding: "
         "_disabled_torch_function_impl=disabled"
     ),
     "_C._nn": "_extension: _parse_to; nn.functional: *",
@@ -197,8 +197,7 @@ TABLE = {
     "nn.modules.container": "nn: ModuleDict ModuleList ParameterDict ParameterList Sequential",
     "nn.modules.conv": (
         "nn: Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d LazyConv1d LazyConv2d LazyConv3d "
-        "LazyConvTranspose1d LazyConvTranspose2d LazyConvTranspose3d; nn._conv: _ConvNd "
-        "_ConvTransposeNd=_ConvTranspose"
+        "LazyConvTranspose1d LazyConvTranspose2d LazyConvTranspose3d; nn._conv: _ConvNd _ConvTransposeNd=_ConvTranspose"
     ),
     "nn.modules.distance": "nn: CosineSimilarity PairwiseDistance",
     "nn.modules.dropout": "nn: AlphaDropout Dropout Dropout1d Dropout2d Dropout3d FeatureAlphaDropout",
@@ -219,8 +218,7 @@ TABLE = {
     "nn.modules.module": (
         "nn: Module; nn._hooks: _WrappedHook=WrappedHook _has_any_global_hook=has_any_global_hook "
         "register_module_backward_hook register_module_buffer_registration_hook register_module_forward_hook "
-        "register_module_forward_pre_hook "
-        "register_module_full_backward_hook register_module_full_backward_pre_hook "
+        "register_module_forward_pre_hook register_module_full_backward_hook register_module_full_backward_pre_hook "
         "register_module_module_registration_hook register_module_parameter_registration_hook; nn._state_dict: "
         "_EXTRA_STATE_KEY_SUFFIX=EXTRA _IncompatibleKeys=IncompatibleKeys"
     ),

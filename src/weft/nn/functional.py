@@ -3,5 +3,7 @@
 from __future__ import annotations
 
 from weft._tensor.assemble import namespace
+from weft._tensor.composite.products import ScalingType as ScalingType
+from weft._tensor.composite.products import SwizzleType as SwizzleType
 
 __getattr__, __dir__ = namespace("nn.functional")

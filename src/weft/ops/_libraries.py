@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-import logging
 import os
+from importlib import import_module
 from pathlib import Path
 
 from weft.errors import ExtensionError
 
+_PROVIDED = {
+    ("torchvision", "_C"): "weft._interop.torchvision",
+    ("torchvision", "_C_stable"): "weft._interop.torchvision",
+    ("torchvision", "image"): "weft._interop.torchvision_io",
+    ("torchvision", "image_stable"): "weft._interop.torchvision_io",
+    ("lib", "_torchaudio"): "weft._interop.torchaudio",
+    ("lib", "libtorchaudio"): "weft._interop.torchaudio",
+}
+"""The modules that publish the operators of a library, by its folder and name. They stand in a higher layer."""
+
+# no cell: what has been loaded stays
+loaded_libraries: set[str] = set()
+"""The paths of the libraries that were asked for, and whose operators are provided."""
+
 
 def load_library(path: str | os.PathLike[str]) -> None:
-    """Accept a library of operators that is compiled for PyTorch, and go on without it.
+    """Let the operators of a library be found, of which this package has its own.
 
-    Packages such as torchaudio load theirs when they are imported, and most of what they have needs no operator of it.
-    So the library is not loaded, and no error is raised: an operator that Weft has under the same name is used instead
-    (torchvision's), and any other is reported missing where it is called. `OSError` if there is no such file.
+    Any other library raises `OSError`, as one does that does not fit PyTorch, so that packages do without.
     """
-    if not Path(path).is_file():
-        raise ExtensionError(f"ops.load_library: there is no file {os.fspath(path)}")
-    if "torchvision" in Path(path).parts:  # which asks for its operators at once, and does without if this fails
-        raise ExtensionError(f"ops.load_library: {os.fspath(path)} is compiled for PyTorch")
-    logging.getLogger(__name__).debug(
-        "%s is compiled for PyTorch and is not loaded; only operators that Weft has can be called", path
-    )
+    file = Path(os.fspath(path))
+    module = _PROVIDED.get((file.parent.name, file.name.partition(".")[0]))
+    if module is None:
+        raise ExtensionError(
+            f"ops.load_library: {os.fspath(path)} is compiled for PyTorch; operators of Weft are written in Python, by "
+            "weft.library.custom_op"
+        )
+    import_module(module)
+    loaded_libraries.add(str(file))

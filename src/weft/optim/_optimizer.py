@@ -152,6 +152,8 @@ class Optimizer:
 
         @wraps(step)
         def run(self: Optimizer, *args: Arg, **kwargs: Arg) -> Result:
+            if self._opt_called is False:
+                self._opt_called = True
             # a subclass calls the step of its base, or only wraps another
             if self.stepping or "_hooks" not in vars(self):
                 return step(self, *args, **kwargs)
@@ -174,8 +176,6 @@ class Optimizer:
         if state.capture is not None:
             params = [group["params"] for group in self.param_groups]
             state.capture.stepped(self._what_a_capture_depends_on, self.state, *params)
-        if self._opt_called is False:
-            self._opt_called = True
         for hook in (*_before_all.values(), *self._hooks["step_pre"].values()):
             replacement = hook(self, args, kwargs)
             if replacement is not None:

@@ -158,7 +158,11 @@ class BatcherIterDataPipe(_OfOne):
     """Lists of samples, or what `wrapper_class` makes of them."""
 
     def __init__(
-        self, datapipe: Iterable[Any], batch_size: int, drop_last: bool = False, wrapper_class: Callable[..., Any] = list
+        self,
+        datapipe: Iterable[Any],
+        batch_size: int,
+        drop_last: bool = False,
+        wrapper_class: Callable[..., Any] = list,
     ) -> None:
         if batch_size <= 0:
             raise ValueRangeError(f"batch_size must be positive, got {batch_size}")
@@ -197,9 +201,7 @@ class UnBatcherIterDataPipe(IterDataPipe[Any]):
 class ShufflerIterDataPipe(_OfOne):
     """The samples in an order that is drawn within a buffer."""
 
-    def __init__(
-        self, datapipe: Iterable[Any], *, buffer_size: int = 10_000, unbatch_level: int = 0
-    ) -> None:
+    def __init__(self, datapipe: Iterable[Any], *, buffer_size: int = 10_000, unbatch_level: int = 0) -> None:
         if buffer_size <= 0:
             raise ValueRangeError(f"buffer_size must be positive, got {buffer_size}")
         super().__init__(UnBatcherIterDataPipe(datapipe, unbatch_level) if unbatch_level else datapipe)
@@ -252,7 +254,9 @@ class ShardingFilterIterDataPipe(_OfOne):
         """Give the samples whose number is `instance_id` modulo `num_of_instances`."""
         del sharding_group
         if not 0 <= instance_id < num_of_instances:
-            raise ValueRangeError(f"instance_id({instance_id}) should be smaller than num_of_instances({num_of_instances})")
+            raise ValueRangeError(
+                f"instance_id({instance_id}) should be smaller than num_of_instances({num_of_instances})"
+            )
         self.num_of_instances, self.instance_id = num_of_instances, instance_id
 
     def __iter__(self) -> Iterator[Any]:
@@ -323,3 +327,11 @@ def apply_sharding(datapipe: Any, num_of_instances: int, instance_id: int, shard
         if hasattr(type(pipe), "apply_sharding"):
             pipe.apply_sharding(num_of_instances, instance_id)
     return datapipe
+
+
+def share(datapipe: Any, seed: int, workers: int, worker: int) -> None:
+    """Let a worker of a loader have its part: of one order for all of them, where samples are shuffled first."""
+    for pipe in get_all_graph_pipes(datapipe):
+        if hasattr(type(pipe), "set_seed"):
+            pipe.set_seed(seed)
+    apply_sharding(datapipe, workers, worker)

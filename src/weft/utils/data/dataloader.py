@@ -14,6 +14,7 @@ from weft._base.types import SavedState
 from weft._base.usage import log_api_usage_once
 from weft._tensor.generator import Generator
 from weft.errors import ArgumentError, StateDictError, ValueRangeError
+from weft.utils.data._datapipes import IterDataPipe, apply_shuffle_settings
 from weft.utils.data._utils.collate import default_collate as default_collate
 from weft.utils.data._utils.collate import default_convert as default_convert
 from weft.utils.data._utils.fetch import Source
@@ -73,6 +74,8 @@ class DataLoader(Generic[T]):
         log_api_usage_once("python.data_loader")
         _check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
         iterable = isinstance(dataset, IterableDataset)
+        if isinstance(dataset, IterDataPipe):
+            dataset, shuffle = apply_shuffle_settings(dataset, shuffle), None
         _check_order(iterable, batch_size, shuffle, sampler, batch_sampler, drop_last)
         self.dataset = dataset
         self.num_workers = num_workers

@@ -21,8 +21,9 @@ from weft._base.site import line_of, stand_for
 from weft._base.types import Arg, PyTree
 from weft.errors import WorkerError
 from weft.random import manual_seed
+from weft.utils.data._datapipes import IterDataPipe, share
 from weft.utils.data._utils.fetch import Source
-from weft.utils.data._utils.info import WorkerInfo, set_worker_info
+from weft.utils.data._utils.info import WorkerInfo, get_worker_info, set_worker_info
 from weft.utils.data._utils.main import forked
 from weft.utils.data._utils.transfer import ReceivedPayload, SharedSegment, WorkerPayload, write
 from weft.utils.data.dataset import Subset
@@ -160,6 +161,8 @@ class _BatchWriter:
             return
         seed = _seed_everything(base_seed, self._worker)
         set_worker_info(WorkerInfo(id=self._worker, num_workers=self._workers, seed=seed, dataset=self._source.dataset))
+        if isinstance(self._source.dataset, IterDataPipe):
+            share(self._source.dataset, base_seed, self._workers, self._worker)
         self._fetch = None
 
     def write(self, index: Index, segment: SharedSegment) -> tuple[TaskOutcome, list[int]]:
