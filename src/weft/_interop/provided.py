@@ -44,7 +44,9 @@ class ProvidedOperator:
 
     def set_body(self, kind: str, body: AnyCallable) -> NoReturn:
         """Raises `RuntimeError`: there is a body."""
-        raise RegistrationError(f"{self._name}: it is an operator of Weft's own and takes no other kernel, got {body!r}")
+        raise RegistrationError(
+            f"{self._name}: it is an operator of Weft's own and takes no other kernel, got {body!r}"
+        )
 
     def register_kernel(self, device_types: Arg, fn: AnyCallable | None = None, /) -> NoReturn:
         """Raises `RuntimeError`, as `set_body` does."""
