@@ -89,6 +89,9 @@ if native is not None:
     native.bind(Parameter=Parameter)
 
 
+_ParameterMeta = type(Parameter)  # for classes of libraries, whose own metaclass derives from it
+
+
 class Buffer(Tensor):
     """A tensor that modules register as a buffer, and save if it is `persistent`."""
 
