@@ -64,7 +64,7 @@ PROGRAMS = {
     "t clone _unsafe_view": lambda: X.t().reshape(-1),
     "slice.Tensor select.int": lambda: X[1:3, 0],
     "index.Tensor": lambda: X[:, CLASSES],
-    "clone slice.Tensor add_.Tensor slice.Tensor copy_ select.int select.int copy_ gt.Scalar index_put_": lambda: (
+    "clone slice.Tensor add_.Tensor slice.Tensor copy_ select.int select.int copy_ gt.Scalar lift_fresh index_put_": lambda: (
         written(X)
     ),
     "_to_copy _to_copy": lambda: (X.double(), X.to(weft.int32), X.float()),

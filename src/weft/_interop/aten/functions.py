@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from weft._autograd.node import node_name, snake_case
 from weft._base.overriding import Handler, Operators, handles, is_handled
+from weft._base.own_names import own_form
 from weft._base.types import AnyCallable, Arg, Args, Kwargs, Result
 from weft._dispatch import apply_signature
 from weft._interop.aten import indexing, layers
@@ -52,7 +53,8 @@ def _found_name(handler: Handler) -> str:
 
 def _decomposition(handler: Handler) -> AnyCallable | None:
     name = _name_of(handler)
-    own = f"F.{name}" if getattr(handler.public, "__module__", "") == "weft.nn.functional" else name
+    home = own_form(getattr(handler.public, "__module__", None) or "")
+    own = f"F.{name}" if home == "weft.nn.functional" else name
     return DECOMPOSED.get(own) or DECOMPOSED.get(name)
 
 

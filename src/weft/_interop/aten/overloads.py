@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from weft._base.device import device
 from weft._base.dtype import DType
 from weft._base.layout import layout, memory_format
+from weft._base.own_names import own_form
 from weft._base.types import AnyCallable, Arg, Args, Kwargs, Result
 from weft._interop.aten.rules import REDUCTIONS, RULES
 from weft._tensor.assemble import PUBLIC
@@ -44,7 +45,7 @@ def function_of(name: str) -> AnyCallable | None:
 
 def name_of_function(function: Arg) -> str:
     """The name of the packet that a public function computes: `linalg_norm`, `add_`."""
-    home, _, name = f"{function.__module__}.{function.__qualname__}".rpartition(".")
+    home, _, name = f"{own_form(function.__module__ or '')}.{function.__qualname__}".rpartition(".")
     prefix = _PREFIXES.get(home, "")
     return _SPELLED.get(name, prefix + name)
 
