@@ -85,6 +85,12 @@ def test_elements_are_read_by_an_operator():
     assert x.log.count("_local_scalar_dense") == 3
 
 
+def test_iteration_asks_the_class():
+    x = Logged(ELEMENTS, [])
+    assert [type(row) for row in x] == [Logged, Logged]
+    assert x.log == ["unbind.int"]
+
+
 def test_a_call_by_name_asks_the_class():
     x = Logged(ELEMENTS, [])
     assert type(aten.mul.Tensor(x, 2)) is Logged

@@ -49,9 +49,13 @@ BIAS = weft.ones(3)
 CLASSES = weft.tensor([0, 1, 2])
 
 
-def written(x):
+def added(x):
     y = x.clone()
     y[1:2] += 1
+
+
+def written(x):
+    y = x.clone()
     y[0] = x[1]
     y[x > 0] = 2
 
@@ -64,9 +68,9 @@ PROGRAMS = {
     "t clone _unsafe_view": lambda: X.t().reshape(-1),
     "slice.Tensor select.int": lambda: X[1:3, 0],
     "index.Tensor": lambda: X[:, CLASSES],
-    "clone slice.Tensor add_.Tensor slice.Tensor copy_ select.int select.int copy_ gt.Scalar lift_fresh index_put_": lambda: (
-        written(X)
-    ),
+    "clone slice.Tensor add_.Tensor slice.Tensor copy_": lambda: added(X),
+    "clone select.int select.int copy_ gt.Scalar lift_fresh index_put_": lambda: written(X),
+    "unbind.int": lambda: list(X),
     "_to_copy _to_copy": lambda: (X.double(), X.to(weft.int32), X.float()),
     "zeros arange.start_step rand": lambda: (weft.zeros(2, 3), weft.arange(1, 5, 2), weft.rand(2)),
     "cat split.Tensor split.Tensor": lambda: (weft.cat([X, X]), X.split(2), X.chunk(2, 1)),

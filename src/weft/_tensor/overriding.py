@@ -199,7 +199,8 @@ _COMPILED = frozenset({
 
 
 def _is_passed_in_full(public: Arg) -> bool:
-    return own_form(getattr(public, "__module__", None) or "") == "weft.nn.functional" and public.__name__ not in _COMPILED
+    home = own_form(getattr(public, "__module__", None) or "")
+    return home == "weft.nn.functional" and public.__name__ not in _COMPILED
 
 
 def _has_tensor(x: object) -> bool:

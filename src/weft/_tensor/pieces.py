@@ -10,7 +10,7 @@ from weft._lazy.call import ONE
 from weft._lazy.infer import Call, call_of
 from weft._lazy.native import native
 from weft._lazy.value import Value, tick
-from weft._tensor.overriding import is_overriding
+from weft._tensor.overriding import is_dispatching, is_overriding
 from weft._tensor.scalar import number
 from weft._tensor.tensor import Tensor, operand, wrap
 from weft._tensor.view import make_view
@@ -24,7 +24,7 @@ def iterate(x: Tensor) -> Iterator[Tensor]:
         return rows
     if not x.dim():
         raise ArgumentError("iteration over a 0-d tensor")
-    if ambient().overrides.mode is not None or is_overriding(type(x)):
+    if ambient().overrides.is_by_modes or is_overriding(type(x)) or is_dispatching(type(x)):
         return iter(x.unbind(0))
     return slices(x, 0, len(x))
 

@@ -384,7 +384,7 @@ def _require_options(dynamic: object, backend: object, mode: object, options: ob
 
 def is_watched(state: Ambient) -> bool:
     """Whether something is done at every operator of a call, or depends on which tensors have tangents."""
-    overridden = state.overrides.mode is not None
+    overridden = state.overrides.is_by_modes
     watchers = state.watchers
     return state.capture is not None or overridden or watchers.eager or watchers.anomaly or bool(watchers.forward)
 
