@@ -74,11 +74,11 @@ class DecoratorContextManager:
         )
 
         @wraps(orig_func)
-        def made(*args: Arg, **kwargs: Arg) -> Result:
+        def construct(*args: Arg, **kwargs: Arg) -> Result:
             with self.clone():
                 return orig_func(*args, **kwargs)
 
-        return cast("F", made)
+        return cast("F", construct)
 
     def __enter__(self) -> Any:
         raise NotImplementedError(f"{type(self).__name__} does not define __enter__")

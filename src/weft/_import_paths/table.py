@@ -110,8 +110,8 @@ TABLE = {
     "_ops": "ops._namespaces: HigherOrderOperator OpOverload OpOverloadPacket",
     "_sources": "_absent.refused: get_source_lines_and_file parse_def",
     "_tensor_str": (
-        "_tensor.display: PRINT_OPTS _add_suffixes _str=show _str_intern _tensor_str get_printoptions printoptions "
-        "set_printoptions"
+        "_tensor.display: PRINT_OPTS=_options _add_suffixes _str=show _str_intern _tensor_str get_printoptions "
+        "printoptions set_printoptions"
     ),
     "_vmap_internals": "func: vmap",
     "ao.quantization.fake_quantize": (
@@ -380,31 +380,11 @@ TABLE = {
         "_absent.errors: OnnxExporterWarning SymbolicValueError UnsupportedOperatorError; onnx: OnnxExporterError"
     ),
     "onnx.operators": "onnx._names: reshape_from_tensor_shape; weft: shape_as_tensor=_shape_as_tensor",
-    "onnx.symbolic_opset10": (
-        "_absent.refused: abs add arange argmax cat clamp div dropout expand flatten floor gelu gt index_select "
-        "layer_norm log_softmax lt masked_fill matmul mean mul nonzero ones pow relu reshape scatter select sigmoid "
-        "size slice softmax sqrt squeeze sub sum tanh transpose unsqueeze view where zeros"
-    ),
-    "onnx.symbolic_opset11": (
-        "_absent.refused: abs add arange argmax cat clamp div dropout expand flatten floor gelu gt index_select "
-        "layer_norm log_softmax lt masked_fill matmul mean mul nonzero ones pow relu reshape scatter select sigmoid "
-        "size slice softmax sqrt squeeze sub sum tanh transpose unsqueeze view where zeros"
-    ),
-    "onnx.symbolic_opset12": (
-        "_absent.refused: abs add arange argmax cat clamp div dropout expand flatten floor gelu gt index_select "
-        "layer_norm log_softmax lt masked_fill matmul mean mul nonzero ones pow relu reshape scatter select sigmoid "
-        "size slice softmax sqrt squeeze sub sum tanh transpose unsqueeze view where zeros"
-    ),
-    "onnx.symbolic_opset13": (
-        "_absent.refused: abs add arange argmax cat clamp div dropout expand flatten floor gelu gt index_select "
-        "layer_norm log_softmax lt masked_fill matmul mean mul nonzero ones pow relu reshape scatter select sigmoid "
-        "size slice softmax sqrt squeeze sub sum tanh transpose unsqueeze view where zeros"
-    ),
-    "onnx.symbolic_opset14": (
-        "_absent.refused: abs add arange argmax cat clamp div dropout expand flatten floor gelu gt index_select "
-        "layer_norm log_softmax lt masked_fill matmul mean mul nonzero ones pow relu reshape scatter select sigmoid "
-        "size slice softmax sqrt squeeze sub sum tanh transpose unsqueeze view where zeros"
-    ),
+    "onnx.symbolic_opset10": "onnx.symbolic_opset9: *",
+    "onnx.symbolic_opset11": "onnx.symbolic_opset9: *",
+    "onnx.symbolic_opset12": "onnx.symbolic_opset9: *",
+    "onnx.symbolic_opset13": "onnx.symbolic_opset9: *",
+    "onnx.symbolic_opset14": "onnx.symbolic_opset9: *",
     "onnx.symbolic_opset9": (
         "_absent.refused: abs add arange argmax cat clamp div dropout expand flatten floor gelu gt index_select "
         "layer_norm log_softmax lt masked_fill matmul mean mul nonzero ones pow relu reshape scatter select sigmoid "

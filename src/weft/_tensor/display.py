@@ -34,7 +34,7 @@ _PROFILES = {
     "full": _Options(threshold=math.inf),
 }
 # no cell: only texts and reports depend on it
-_options = PRINT_OPTS = _Options()
+_options = _Options()
 
 
 def set_printoptions(
