@@ -66,7 +66,9 @@ class _Package(ModuleType):
     """A package in which no module of the table takes the place of a function of the same name, such as `replicate`."""
 
     def __setattr__(self, name: str, value: object) -> None:  # the import system does so with each module it has loaded
-        is_of_table = isinstance(value, ModuleType) and value.__spec__ and value.__spec__.loader is _LOADER
+        is_of_table = (
+            isinstance(value, ModuleType) and value.__spec__ and isinstance(value.__spec__.loader, TableLoader)
+        )
         if not (is_of_table and callable(getattr(self, name, None))):
             super().__setattr__(name, value)
 
@@ -157,7 +159,7 @@ class _Finder:
             yield prefix + name, _is_package(f"{self._package}.{name}")
 
 
-class _Loader:
+class TableLoader:
     """Makes a module whose names are imported on first use."""
 
     def create_module(self, spec: ModuleSpec) -> None:
@@ -170,7 +172,7 @@ class _Loader:
         vars(module).update(__getattr__=get, __dir__=names, __doc__=f"The names of PyTorch's module `{path}`.")
 
 
-_LOADER: Any = _Loader()
+_LOADER: Any = TableLoader()
 
 
 def _access(module: ModuleType) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
