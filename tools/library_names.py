@@ -69,18 +69,20 @@ def users_of(folder: Path) -> dict[str, set[str]]:
 
 
 def resolve(path: str) -> Any:
-    """The object at a dotted path, of which any part may be a module that is to be imported; `AttributeError` if not."""
+    """The object at a dotted path, any part of which may be a module to be imported; `AttributeError` if there is none.
+
+    Attributes go first, then modules: one may have the name of a function that its package exports.
+    """
     parts = path.split(".")
-    entry: Any = importlib.import_module(parts[0])
-    for at, part in enumerate(parts[1:], start=2):
+    for count in (1, *range(len(parts), 1, -1)):
         try:
-            entry = getattr(entry, part)
-        except AttributeError:
-            try:
-                entry = importlib.import_module(".".join(parts[:at]))
-            except ImportError:
-                raise AttributeError(path) from None
-    return entry
+            entry = importlib.import_module(".".join(parts[:count]))
+            for part in parts[count:]:
+                entry = getattr(entry, part)
+        except (ImportError, AttributeError):
+            continue
+        return entry
+    raise AttributeError(path)
 
 
 def has(path: str) -> bool:

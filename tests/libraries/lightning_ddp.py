@@ -8,10 +8,11 @@ import lightning
 import torch
 from common import fill, show, steps, waves
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 warnings.simplefilter("ignore")
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+data = TensorDataset(waves(24, 4), torch.arange(24) % 3)
 
 
 class Classifier(lightning.LightningModule):
@@ -29,6 +30,12 @@ class Classifier(lightning.LightningModule):
         self.losses.append(self.all_gather(loss.detach()).mean().item())
         return loss
 
+    def train_dataloader(self):
+        return DataLoader(data, batch_size=2, sampler=DistributedSampler(data, shuffle=False))
+
+    def predict_dataloader(self):
+        return self.train_dataloader()
+
     def configure_optimizers(self):
         return torch.optim.AdamW(self.parameters(), lr=1e-2)
 
@@ -37,7 +44,6 @@ class Classifier(lightning.LightningModule):
 
 
 def main() -> None:
-    loader = DataLoader(TensorDataset(waves(24, 4), torch.arange(24) % 3), batch_size=2)
     model = fill(Classifier())
     with tempfile.TemporaryDirectory() as folder:
         trainer = lightning.Trainer(
@@ -45,14 +51,15 @@ def main() -> None:
             accelerator="cpu",
             devices=2,
             strategy="ddp",
+            use_distributed_sampler=False,
             logger=False,
             enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,
             default_root_dir=folder,
         )
-        trainer.fit(model, loader)
-        predictions = trainer.predict(model, loader)
+        trainer.fit(model)
+        predictions = trainer.predict(model)
     if trainer.is_global_zero:
         show("losses", *model.losses[:6])
         show("predictions", *predictions[:2])

@@ -35,10 +35,15 @@ class Data:
 data = Data(images=waves(4, 2), labels=torch.arange(4), batch_size=[4])
 show("tensorclass", data[1:3].images, torch.stack([data, data]).labels)
 
-net = TensorDictSequential(
-    TensorDictModule(fill(nn.Linear(2, 4)), in_keys=["a"], out_keys=["hidden"]),
-    TensorDictModule(fill(nn.Linear(4, 1)), in_keys=["hidden"], out_keys=["out"]),
-)
+
+def network() -> TensorDictSequential:
+    return TensorDictSequential(
+        TensorDictModule(fill(nn.Linear(2, 4)), in_keys=["a"], out_keys=["hidden"]),
+        TensorDictModule(fill(nn.Linear(4, 1)), in_keys=["hidden"], out_keys=["out"]),
+    )
+
+
+net = network()
 show("module", net(one.clone())["out"])
 params = from_module(net)
 with params.apply(lambda x: x * 2).to_module(net):
@@ -52,4 +57,5 @@ def call(params, batch):
 
 
 show("vmap", torch.vmap(call, (0, None))(stacked.data, one))
-train(net, lambda: net(one.clone())["out"].square().mean())
+model = network()
+train(model, lambda: model(one.clone())["out"].square().mean())

@@ -24,6 +24,5 @@ model = fill(Qwen3MoeForCausalLM(config))
 ids = torch.arange(16).reshape(2, 8)
 train(model, lambda: model(input_ids=ids, labels=ids).loss)
 model.eval()
-show(
-    "greedy", model.generate(ids[:, :4], output_router_logits=False, max_new_tokens=6, do_sample=False, pad_token_id=0)
-)
+model.config.output_router_logits = False
+show("greedy", model.generate(ids[:, :4], max_new_tokens=6, do_sample=False, pad_token_id=0))
