@@ -96,7 +96,7 @@ def has(path: str) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="List the names below torch that libraries mention.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--missing", action="store_true")
     arguments = parser.parse_args()

@@ -25,7 +25,7 @@ def context_decorator(ctx: Any, func: AnyCallable) -> AnyCallable:
             f"Cannot decorate classes: it is ambiguous which methods of {func.__name__} should be in the context; "
             "decorate each of them"
         )
-    make: Callable[[], AbstractContextManager[Any]] = ctx if callable(ctx) else lambda: ctx
+    make: Any = ctx if callable(ctx) else lambda: ctx
     if inspect.isgeneratorfunction(func):
         return _stepwise(func, make)
 

@@ -137,8 +137,8 @@ TABLE = {
     "_ops": "ops._namespaces: HigherOrderOperator OpOverload OpOverloadPacket",
     "_sources": "_absent.refused: get_source_lines_and_file parse_def",
     "_tensor_str": (
-        "_tensor.display: PRINT_OPTS=_options _add_suffixes _str=show _str_intern _tensor_str get_printoptions "
-        "printoptions set_printoptions"
+        "_tensor.display: PRINT_OPTS=_options _add_suffixes=joined _str=show _str_intern=shown_with "
+        "_tensor_str=elements_text get_printoptions printoptions set_printoptions"
     ),
     "_vmap_internals": "func: vmap",
     "ao.quantization.fake_quantize": (
@@ -241,8 +241,8 @@ TABLE = {
         "distributed.tensor: Partial Placement Replicate Shard; distributed.tensor._placements: _StridedShard"
     ),
     "distributed.utils": (
-        "distributed._broadcast_coalesced: _sync_module_states; distributed._structures: _apply_to_tensors _p_assert "
-        "_to_kwargs; nn.utils.rnn: PackedSequence"
+        "distributed._broadcast_coalesced: _sync_module_states=sync_module_states; distributed._structures: "
+        "_apply_to_tensors=apply_to_tensors _p_assert=require _to_kwargs=moved_arguments; nn.utils.rnn: PackedSequence"
     ),
     "distributions.bernoulli": "distributions: Bernoulli",
     "distributions.beta": "distributions: Beta",
@@ -329,7 +329,7 @@ TABLE = {
         "_absent.refused: ViewNestedFromBuffer jagged_from_list; _absent.types: NestedTensor _tensor_symint_registry"
     ),
     "nested._internal.ops": "_absent.refused: extract_kwargs",
-    "nn._reduction": "nn._loss: get_enum=_reduction_number legacy_get_string=_legacy_reduction",
+    "nn._reduction": "nn._loss: get_enum=reduction_number legacy_get_string=legacy_reduction",
     "nn.intrinsic": "ao.nn.intrinsic.*",
     "nn.modules": "*",
     "nn.modules.activation": (
@@ -432,8 +432,9 @@ TABLE = {
     "optim.adamw": "optim: AdamW",
     "optim.optimizer": (
         "optim: Optimizer; optim._optimizer: ParamsT register_optimizer_step_post_hook "
-        "register_optimizer_step_pre_hook required; optim._own: _default_to_fused_or_foreach "
-        "_get_capturable_supported_devices _use_grad_for_differentiable"
+        "register_optimizer_step_pre_hook required; optim._own: "
+        "_default_to_fused_or_foreach=default_to_fused_or_foreach _get_capturable_supported_devices=capturable_devices "
+        "_use_grad_for_differentiable=use_grad_for_differentiable"
     ),
     "package": (
         "_absent.denied: is_from_package; _absent.types: EmptyMatchError GlobGroup Importer ObjMismatchError "
