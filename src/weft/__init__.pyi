@@ -9,6 +9,7 @@ from weft._base.layout import layout as Layout
 from weft._base.layout import memory_format as MemoryFormat
 from weft._base.size import Size
 from weft._tensor.generator import Generator
+from weft._tensor.node import Node
 from weft._tensor.storage import UntypedStorage
 from weft._tensor.derived import PLU
 from weft._tensor.derived import QR
@@ -25,6 +26,8 @@ import builtins
 from types import ModuleType
 from weft import __config__ as __config__
 from weft import __future__ as __future__
+from weft import _prims_common as _prims_common
+from weft import _utils as _utils
 from weft import accelerator as accelerator
 from weft import amp as amp
 from weft import ao as ao
@@ -72,53 +75,101 @@ from weft import utils as utils
 from weft import version as version
 from weft import xla as xla
 from weft import xpu as xpu
+from weft._absent.types import AnyType as AnyType
 from weft._tensor.storage import BFloat16Storage as BFloat16Storage
 from weft._tensor.legacy_types import BFloat16Tensor as BFloat16Tensor
 from weft._tensor.storage import BoolStorage as BoolStorage
 from weft._tensor.legacy_types import BoolTensor as BoolTensor
+from weft._absent.types import BoolType as BoolType
 from weft._tensor.storage import ByteStorage as ByteStorage
 from weft._tensor.legacy_types import ByteTensor as ByteTensor
 from weft._tensor.storage import CharStorage as CharStorage
 from weft._tensor.legacy_types import CharTensor as CharTensor
+from weft._absent.types import ClassType as ClassType
+from weft._absent.types import CompilationUnit as CompilationUnit
 from weft._tensor.storage import ComplexDoubleStorage as ComplexDoubleStorage
 from weft._tensor.storage import ComplexFloatStorage as ComplexFloatStorage
+from weft._absent.types import ComplexType as ComplexType
+from weft._absent.types import DeviceObjType as DeviceObjType
+from weft._absent.types import DictType as DictType
+from weft._extension import DisableTorchFunction as DisableTorchFunction
+from weft._extension import DisableTorchFunctionSubclass as DisableTorchFunctionSubclass
+from weft._extension import DispatchKey as DispatchKey
+from weft._extension import DispatchKeySet as DispatchKeySet
 from weft._tensor.storage import DoubleStorage as DoubleStorage
 from weft._tensor.legacy_types import DoubleTensor as DoubleTensor
+from weft._absent.types import EnumType as EnumType
+from weft._absent.errors import ErrorReport as ErrorReport
 from weft._devices.streams import Event as Event
+from weft._absent.errors import FatalError as FatalError
 from weft._tensor.storage import FloatStorage as FloatStorage
 from weft._tensor.legacy_types import FloatTensor as FloatTensor
+from weft._absent.types import FloatType as FloatType
+from weft._absent.types import FunctionSchema as FunctionSchema
 from weft.futures import Future as Future
+from weft._absent.types import FutureType as FutureType
 from weft._tensor.generator import Generator as Generator
 from weft.amp.grad_scaler import GradScaler as GradScaler
+from weft._absent.types import Graph as Graph
 from weft._tensor.storage import HalfStorage as HalfStorage
 from weft._tensor.legacy_types import HalfTensor as HalfTensor
+from weft._absent.types import InferredType as InferredType
 from weft._tensor.storage import IntStorage as IntStorage
 from weft._tensor.legacy_types import IntTensor as IntTensor
+from weft._absent.types import IntType as IntType
+from weft._absent.types import InterfaceType as InterfaceType
+from weft._absent.errors import JITException as JITException
+from weft._absent.types import ListType as ListType
+from weft._absent.types import LiteScriptModule as LiteScriptModule
 from weft._tensor.storage import LongStorage as LongStorage
 from weft._tensor.legacy_types import LongTensor as LongTensor
+from weft._absent.types import Node as Node
+from weft._absent.types import NoneType as NoneType
+from weft._absent.types import NumberType as NumberType
+from weft._absent.types import OptionalType as OptionalType
 from weft.errors import OutOfMemoryError as OutOfMemoryError
+from weft._absent.types import PyObjectType as PyObjectType
 from weft._extension import PyTorchFileReader as PyTorchFileReader
+from weft._absent.types import RRefType as RRefType
 from weft.jit._script import ScriptFunction as ScriptFunction
+from weft._absent.types import ScriptMethod as ScriptMethod
 from weft.jit._script import ScriptModule as ScriptModule
+from weft._absent.types import ScriptObject as ScriptObject
 from weft._tensor.storage import ShortStorage as ShortStorage
 from weft._tensor.legacy_types import ShortTensor as ShortTensor
 from weft._base.size import Size as Size
 from weft._devices.streams import Stream as Stream
+from weft._absent.types import StreamObjType as StreamObjType
+from weft._absent.types import StringType as StringType
 from weft._symbols import SymBool as SymBool
 from weft._symbols import SymFloat as SymFloat
 from weft._symbols import SymInt as SymInt
 from weft._interop.operators import Tag as Tag
 from weft._tensor.tensor import Tensor as Tensor
+from weft._absent.types import TensorType as TensorType
+from weft._absent.types import ThroughputBenchmark as ThroughputBenchmark
+from weft._absent.types import TupleType as TupleType
+from weft._absent.types import Type as Type
 from weft._tensor.storage import TypedStorage as TypedStorage
+from weft._absent.types import UnionType as UnionType
 from weft._tensor.storage import UntypedStorage as UntypedStorage
+from weft._absent.types import Value as Value
 from weft._assertions import _assert as _assert
 from weft._assertions import _assert_async as _assert_async
 from weft._assertions import _check as _check
 from weft._assertions import _check_index as _check_index
+from weft._assertions import _check_is_size as _check_is_size
 from weft._assertions import _check_not_implemented as _check_not_implemented
 from weft._assertions import _check_tensor_all as _check_tensor_all
+from weft._assertions import _check_tensor_all_with as _check_tensor_all_with
 from weft._assertions import _check_type as _check_type
 from weft._assertions import _check_value as _check_value
+from weft._assertions import _check_with as _check_with
+from weft._absent.ignored import _disable_functionalization as _disable_functionalization
+from weft._absent.ignored import _enable_functionalization as _enable_functionalization
+from weft._absent.refused import _nested_compute_contiguous_strides_offsets as _nested_compute_contiguous_strides_offsets
+from weft._absent.refused import _nested_view_from_buffer as _nested_view_from_buffer
+from weft._absent.refused import _scaled_mm_v2 as _scaled_mm_v2
 from weft._switches import are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled
 from weft._tensor.convert import as_tensor as as_tensor
 from weft._base.torch_alias import as_torch as as_torch
@@ -127,12 +178,19 @@ from weft.amp.autocast_mode import autocast as autocast
 from weft.amp.autocast_mode import autocast_decrement_nesting as autocast_decrement_nesting
 from weft.amp.autocast_mode import autocast_increment_nesting as autocast_increment_nesting
 from weft._base.dtype import bfloat16 as bfloat16
+from weft._base.dtype import bits16 as bits16
+from weft._base.dtype import bits1x8 as bits1x8
+from weft._base.dtype import bits2x4 as bits2x4
+from weft._base.dtype import bits4x2 as bits4x2
+from weft._base.dtype import bits8 as bits8
 from weft._base.dtype import bool_ as bool
 from weft._base.layout import channels_last as channels_last
 from weft._base.layout import channels_last_3d as channels_last_3d
+from weft._utils import classproperty as classproperty
 from weft.amp.autocast_mode import clear_autocast_cache as clear_autocast_cache
 from weft._tensor.compile import compile as compile
 from weft._base.dtype import complex128 as complex128
+from weft._base.dtype import complex32 as complex32
 from weft._base.dtype import complex64 as complex64
 from weft._interop.control import cond as cond
 from weft._base.layout import contiguous_format as contiguous_format
@@ -146,12 +204,14 @@ from weft._base.limits import finfo as finfo
 from weft._base.dtype import float32 as float
 from weft._base.dtype import float16 as float16
 from weft._base.dtype import float32 as float32
+from weft._base.dtype import float4_e2m1fn_x2 as float4_e2m1fn_x2
 from weft._base.dtype import float64 as float64
 from weft._base.dtype import float8_e4m3fn as float8_e4m3fn
 from weft._base.dtype import float8_e4m3fnuz as float8_e4m3fnuz
 from weft._base.dtype import float8_e5m2 as float8_e5m2
 from weft._base.dtype import float8_e5m2fnuz as float8_e5m2fnuz
 from weft._base.dtype import float8_e8m0fnu as float8_e8m0fnu
+from weft.jit._fork import fork as fork
 from weft._tensor.dlpack import from_dlpack as from_dlpack
 from weft._tensor.protocols import from_file as from_file
 from weft._interop.from_jax import from_jax as from_jax
@@ -168,13 +228,21 @@ from weft._switches import get_num_threads as get_num_threads
 from weft._tensor.display import get_printoptions as get_printoptions
 from weft.random import get_rng_state as get_rng_state
 from weft._base.limits import iinfo as iinfo
+from weft._absent.refused import import_ir_module as import_ir_module
 from math import inf as inf
 from weft.autograd import inference_mode as inference_mode
 from weft.random import initial_seed as initial_seed
 from weft._base.dtype import int32 as int
+from weft._base.dtype import int1 as int1
 from weft._base.dtype import int16 as int16
+from weft._base.dtype import int2 as int2
+from weft._base.dtype import int3 as int3
 from weft._base.dtype import int32 as int32
+from weft._base.dtype import int4 as int4
+from weft._base.dtype import int5 as int5
+from weft._base.dtype import int6 as int6
 from weft._base.dtype import int64 as int64
+from weft._base.dtype import int7 as int7
 from weft._base.dtype import int8 as int8
 from weft._switches import is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled
 from weft._switches import is_anomaly_enabled as is_anomaly_enabled
@@ -185,6 +253,7 @@ from weft.amp.autocast_mode import is_autocast_xla_enabled as is_autocast_xla_en
 from weft._switches import is_deterministic_algorithms_warn_only_enabled as is_deterministic_algorithms_warn_only_enabled
 from weft.autograd import is_grad_enabled as is_grad_enabled
 from weft.autograd import is_inference_mode_enabled as is_inference_mode_enabled
+from weft._absent.denied import is_vulkan_available as is_vulkan_available
 from weft._switches import is_warn_always_enabled as is_warn_always_enabled
 from weft._base.layout import jagged as jagged
 from weft._base.layout import layout as layout
@@ -193,6 +262,8 @@ from weft.random import manual_seed as manual_seed
 from weft._base.layout import memory_format as memory_format
 from math import nan as nan
 from weft.autograd import no_grad as no_grad
+from weft._absent.refused import parse_ir as parse_ir
+from weft._absent.refused import parse_schema as parse_schema
 from weft._base.layout import per_channel_affine as per_channel_affine
 from weft._base.layout import per_channel_affine_float_qparams as per_channel_affine_float_qparams
 from weft._base.layout import per_channel_symmetric as per_channel_symmetric
@@ -204,6 +275,8 @@ from weft._tensor.display import printoptions as printoptions
 from weft._base.dtype import qint32 as qint32
 from weft._base.dtype import qint8 as qint8
 from weft._base.layout import qscheme as qscheme
+from weft._base.dtype import quint2x4 as quint2x4
+from weft._base.dtype import quint4x2 as quint4x2
 from weft._base.dtype import quint8 as quint8
 from weft.serialization import save as save
 from weft._tensor.convert import scalar_tensor as scalar_tensor
@@ -247,18 +320,40 @@ from weft._tensor.convert import tensor as tensor
 from weft.random import thread_safe_generator as thread_safe_generator
 from weft._tensor.dlpack import to_dlpack as to_dlpack
 from weft._interop.to_jax import to_jax as to_jax
+from weft._base.dtype import uint1 as uint1
 from weft._base.dtype import uint16 as uint16
+from weft._base.dtype import uint2 as uint2
+from weft._base.dtype import uint3 as uint3
 from weft._base.dtype import uint32 as uint32
+from weft._base.dtype import uint4 as uint4
+from weft._base.dtype import uint5 as uint5
+from weft._base.dtype import uint6 as uint6
 from weft._base.dtype import uint64 as uint64
+from weft._base.dtype import uint7 as uint7
 from weft._base.dtype import uint8 as uint8
 from weft._switches import use_deterministic_algorithms as use_deterministic_algorithms
 from weft.func._vmap import vmap as vmap
+from weft.jit._fork import wait as wait
 from weft._interop.control import while_loop as while_loop
 _C: ModuleType
 _custom_ops: ModuleType
-_dynamo: ModuleType
+_functorch: ModuleType
+_guards: ModuleType
+_higher_order_ops: ModuleType
+_inductor: ModuleType
+_jit_internal: ModuleType
+_lobpcg: ModuleType
 _logging: ModuleType
+_lowrank: ModuleType
+_ops: ModuleType
+_sources: ModuleType
+_tensor_str: ModuleType
+_vmap_internals: ModuleType
+classes: ModuleType
 functional: ModuleType
+functorch: ModuleType
+numa: ModuleType
+package: ModuleType
 quantization: ModuleType
 storage: ModuleType
 
@@ -267,6 +362,16 @@ __version__: builtins.str
 
 def _amp_foreach_non_finite_check_and_unscale_(self: Any, found_inf: Tensor, inv_scale: Tensor) -> None: ...  # weft/_tensor/composite/foreach.py: amp_foreach_unscale_
 def _amp_update_scale_(self: Tensor, growth_tracker: Tensor, found_inf: Tensor, scale_growth_factor: builtins.float, scale_backoff_factor: builtins.float, growth_interval: builtins.int) -> Tensor: ...  # weft/_tensor/composite/foreach.py: amp_update_scale_
+def _cast_Byte(input: Tensor, non_blocking: builtins.bool = ...) -> Tensor: ...  # weft/_tensor/composite/private.py: _casting
+def _cast_Char(input: Tensor, non_blocking: builtins.bool = ...) -> Tensor: ...  # weft/_tensor/composite/private.py: _casting
+def _cast_Double(input: Tensor, non_blocking: builtins.bool = ...) -> Tensor: ...  # weft/_tensor/composite/private.py: _casting
+def _cast_Float(input: Tensor, non_blocking: builtins.bool = ...) -> Tensor: ...  # weft/_tensor/composite/private.py: _casting
+def _cast_Half(input: Tensor, non_blocking: builtins.bool = ...) -> Tensor: ...  # weft/_tensor/composite/private.py: _casting
+def _cast_Int(input: Tensor, non_blocking: builtins.bool = ...) -> Tensor: ...  # weft/_tensor/composite/private.py: _casting
+def _cast_Long(input: Tensor, non_blocking: builtins.bool = ...) -> Tensor: ...  # weft/_tensor/composite/private.py: _casting
+def _cast_Short(input: Tensor, non_blocking: builtins.bool = ...) -> Tensor: ...  # weft/_tensor/composite/private.py: _casting
+def _convert_indices_from_coo_to_csr(input: Tensor, size: builtins.int, *, out_int32: builtins.bool = ...) -> Tensor: ...  # weft/_tensor/composite/private.py: _convert_indices_from_coo_to_csr
+def _convert_indices_from_csr_to_coo(crow_indices: Tensor, col_indices: Tensor, *, out_int32: builtins.bool = ..., transpose: builtins.bool = ...) -> Tensor: ...  # weft/_tensor/composite/private.py: _convert_indices_from_csr_to_coo
 def _dirichlet_grad(x: Tensor, alpha: Tensor, total: Tensor, *, out: Tensor | None = ...) -> Tensor: ...  # weft/ops/pathwise.py: dirichlet_grad
 def _foreach_abs(self: Any, *operands: Any, **options: Any) -> Any: ...  # weft/_tensor/composite/foreach.py: _define
 def _foreach_abs_(self: Any, *operands: Any, **options: Any) -> Any: ...  # weft/_tensor/composite/foreach.py: _define
@@ -359,10 +464,21 @@ def _foreach_tanh_(self: Any, *operands: Any, **options: Any) -> Any: ...  # wef
 def _foreach_trunc(self: Any, *operands: Any, **options: Any) -> Any: ...  # weft/_tensor/composite/foreach.py: _define
 def _foreach_trunc_(self: Any, *operands: Any, **options: Any) -> Any: ...  # weft/_tensor/composite/foreach.py: _define
 def _foreach_zero_(self: Any, *operands: Any, **options: Any) -> Any: ...  # weft/_tensor/composite/foreach.py: _define
+def _grouped_mm(input: Tensor, mat2: Tensor, offs: Tensor | None = ..., bias: Tensor | None = ..., out_dtype: DType | None = ...) -> Tensor: ...  # weft/_tensor/composite/products.py: _grouped_mm
+def _int_mm(input: Tensor, mat2: Tensor) -> Tensor: ...  # weft/_tensor/composite/products.py: _int_mm
+def _is_all_true(input: Tensor) -> Tensor: ...  # weft/_tensor/composite/private.py: _is_all_true
+def _is_any_true(input: Tensor) -> Tensor: ...  # weft/_tensor/composite/private.py: _is_any_true
+def _log_softmax(input: Tensor, dim: builtins.int | builtins.str, half_to_float: builtins.bool) -> Tensor: ...  # weft/_tensor/composite/private.py: _log_softmax
+def _log_softmax_backward_data(grad_output: Tensor, output: Tensor, dim: builtins.int | builtins.str, input_dtype: DType) -> Tensor: ...  # weft/_tensor/composite/private.py: _log_softmax_backward_data
 def _make_per_channel_quantized_tensor(input: Tensor, scale: Tensor, zero_point: Tensor, axis: builtins.int | builtins.str) -> Tensor: ...  # weft/_tensor/composite/quantized.py: per_channel_from
 def _make_per_tensor_quantized_tensor(input: Tensor, scale: builtins.float, zero_point: builtins.int) -> Tensor: ...  # weft/_tensor/composite/quantized.py: per_tensor_from
 def _sample_dirichlet(input: Tensor, *, generator: Generator | None = ..., out: Tensor | None = ...) -> Tensor: ...  # weft/ops/pathwise.py: sample_dirichlet
-def _scaled_mm(input: Tensor, mat2: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None = ..., scale_result: Tensor | None = ..., out_dtype: DType | None = ..., use_fast_accum: builtins.bool = ...) -> Tensor: ...  # weft/_tensor/composite/linalg.py: _scaled_mm
+def _scaled_mm(input: Tensor, mat2: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None = ..., scale_result: Tensor | None = ..., out_dtype: DType | None = ..., use_fast_accum: builtins.bool = ...) -> Tensor: ...  # weft/_tensor/composite/products.py: _scaled_mm
+def _segment_reduce(data: Tensor, reduce: builtins.str, **options: Any) -> Tensor: ...  # weft/_tensor/composite/private.py: _segment_reduce
+def _shape_as_tensor(input: Tensor) -> Tensor: ...  # weft/_tensor/composite/private.py: _shape_as_tensor
+def _softmax(input: Tensor, dim: builtins.int | builtins.str, half_to_float: builtins.bool) -> Tensor: ...  # weft/_tensor/composite/private.py: _softmax
+def _softmax_backward_data(grad_output: Tensor, output: Tensor, dim: builtins.int | builtins.str, input_dtype: DType) -> Tensor: ...  # weft/_tensor/composite/private.py: _softmax_backward_data
+def _stack(tensors: Sequence[Tensor], dim: builtins.int | builtins.str = ...) -> Tensor: ...  # weft/_tensor/composite/private.py: _stack
 def _standard_gamma(input: Tensor, *, generator: Generator | None = ..., out: Tensor | None = ...) -> Tensor: ...  # weft/ops/pathwise.py: standard_gamma
 def _standard_gamma_grad(input: Tensor, output: Tensor, *, out: Tensor | None = ...) -> Tensor: ...  # weft/ops/pathwise.py: standard_gamma_grad
 def abs(input: Tensor, *, out: Tensor | None = ...) -> Tensor: ...  # weft/ops/unary.py: abs
@@ -921,6 +1037,7 @@ def scatter_add_(input: Tensor, dim: builtins.int | builtins.str, index: Tensor,
 def scatter_reduce(input: Tensor, dim: builtins.int | builtins.str, index: Tensor, src: Tensor, reduce: builtins.str, *, include_self: builtins.bool = ..., out: Tensor | None = ...) -> Tensor: ...  # weft/ops/scatter.py: scatter_reduce
 def scatter_reduce_(input: Tensor, dim: builtins.int | builtins.str, index: Tensor, src: Tensor, reduce: builtins.str, *, include_self: builtins.bool = ...) -> Tensor: ...  # weft/ops/scatter.py: scatter_reduce
 def searchsorted(sorted_sequence: Tensor, input: Tensor | Number, *, out_int32: builtins.bool = ..., right: builtins.bool = ..., side: builtins.str | None = ..., sorter: Tensor | None = ..., out: Tensor | None = ...) -> Tensor: ...  # weft/ops/sorting.py: searchsorted
+def segment_reduce(data: Tensor, reduce: builtins.str, *, lengths: Any = ..., indices: Any = ..., offsets: Any = ..., axis: builtins.int = ..., unsafe: builtins.bool = ..., initial: Any = ...) -> Tensor: ...  # weft/_tensor/composite/private.py: segment_reduce
 def select(input: Tensor, dim: builtins.int | builtins.str, index: builtins.int) -> Tensor: ...  # weft/_tensor/composite/shape.py: select
 def select_copy(input: Tensor, *args: Any, **kwargs: Any) -> Any: ...  # weft/_tensor/composite/copies.py: _copying
 def select_scatter(input: Tensor, src: Tensor, *args: Any, **kwargs: Any) -> Tensor: ...  # weft/_tensor/composite/copies.py: _writing

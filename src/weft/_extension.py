@@ -73,6 +73,14 @@ class _VariableFunctionsClass(metaclass=_Functions):
 class DispatchKey(Enum):
     """The keys that libraries name."""
 
+    Autograd = auto()
+    AutogradCPU = auto()
+    AutogradCUDA = auto()
+    CPU = auto()
+    CUDA = auto()
+    CompositeExplicitAutograd = auto()
+    CompositeImplicitAutograd = auto()
+    Meta = auto()
     AutocastCPU = auto()
     AutocastCUDA = auto()
     AutocastXPU = auto()

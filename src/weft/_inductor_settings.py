@@ -25,7 +25,6 @@ force_fuse_int_mm_with_mul = False
 force_same_precision = False
 freezing = False
 fx_graph_cache = True
-fx_graph_remote_cache = None
 max_autotune = False
 max_autotune_gemm = False
 max_autotune_pointwise = False

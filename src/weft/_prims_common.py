@@ -84,9 +84,9 @@ def make_contiguous_strides_for(shape: Sequence[int]) -> tuple[int, ...]:
 
 def infer_size_impl(shape: Sequence[int], numel: int) -> list[int]:
     """The sizes that `shape`, with one -1 at most, stands for if there are so many elements."""
-    known = prod(size for size in shape if size >= 0)
+    count = prod(size for size in shape if size >= 0)
     open_dims = [at for at, size in enumerate(shape) if size < 0]
-    fits = numel == known if not open_dims else known > 0 and numel % known == 0
+    fits = numel == count if not open_dims else count > 0 and numel % count == 0
     if len(open_dims) > 1 or not fits:
         raise ShapeError(f"shape {list(shape)} is invalid for input of size {numel}")
-    return [numel // known if size < 0 else size for size in shape]
+    return [numel // count if size < 0 else size for size in shape]

@@ -1,13 +1,11 @@
-"""What libraries call in PyTorch's module of helpers: flat buffers, numbers of devices, errors of workers."""
+"""What libraries call in PyTorch's module of helpers: flat buffers, numbers of devices, tensors from their parts."""
 
 from __future__ import annotations
 
-import sys
-import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from types import ModuleType, TracebackType
-from typing import Any, NoReturn
+from types import ModuleType
+from typing import Any
 
 from weft._absent.refused import _rebuild_qtensor as _rebuild_qtensor
 from weft._base.device import DeviceLike
@@ -101,16 +99,16 @@ def _rebuild_parameter_with_state(data: Tensor, requires_grad: bool, backward_ho
 
 def _rebuild_from_type_v2(func: Callable[..., Tensor], new_type: type[Tensor], args: Arg, state: Arg) -> Tensor:
     """What a function makes, as an instance of a class of tensors, with attributes."""
-    made = func(*args)
-    if type(made) is not new_type:
-        made = made.as_subclass(new_type)
+    result = func(*args)
+    if type(result) is not new_type:
+        result = result.as_subclass(new_type)
     if (set_state := getattr(new_type, "__setstate__", None)) is not None:
-        set_state(made, state)
+        set_state(result, state)
     elif state:
         for part in state if isinstance(state, tuple) else (state,):  # a class with slots has two
             for name, value in (part or {}).items():
-                setattr(made, name, value)
-    return made
+                setattr(result, name, value)
+    return result
 
 
 # --- types and devices ------------------------------------------------------------------------------------------------
@@ -161,16 +159,16 @@ def _get_device_index(device: DeviceLike | None, optional: bool = False, allow_c
     return _get_current_device_index() if place.index is None else place.index
 
 
-# --- names and errors -------------------------------------------------------------------------------------------------
+# --- names, classes -------------------------------------------------------------------------------------------------
 
 
 def _import_dotted_name(name: str) -> Any:
     """The object at a dotted path, whose module is imported already."""
     first, *rest = name.split(".")
-    found: Any = import_module(first)
+    entry: Any = import_module(first)
     for part in rest:
-        found = getattr(found, part)
-    return found
+        entry = getattr(entry, part)
+    return entry
 
 
 class classproperty:
@@ -181,39 +179,6 @@ class classproperty:
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self._get(owner or type(instance))
-
-
-class KeyErrorMessage(str):
-    """A text that `KeyError` shows with its line breaks."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)
-
-
-_ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
-
-
-class ExceptionWrapper:
-    """An exception as its class and its text, to be raised again in another thread or process."""
-
-    def __init__(self, exc_info: _ExcInfo | None = None, where: str = "in background") -> None:
-        kind, error, trace = exc_info or sys.exc_info()
-        self.exc_type: Any = kind
-        self.exc_msg = "".join(traceback.format_exception(kind, error, trace))
-        self.where = where
-
-    def reraise(self) -> NoReturn:
-        """Raise an exception of the same class, with the former traceback in its text."""
-        text = f"Caught {self.exc_type.__name__} {self.where}.\nOriginal {self.exc_msg}"
-        if self.exc_type is KeyError:
-            text = KeyErrorMessage(text)
-        try:
-            error = self.exc_type(text)
-        except Exception:  # its class takes something else than a text
-            raise RuntimeError(text) from None
-        raise error
 
 
 def _convert(ret: Any, cls: type[Tensor]) -> Any:

@@ -21,6 +21,7 @@ IS_DIM = re.compile(r"dims?|dim\d|(start|end|out|tensor)_dim|axis|axes|dims_\w")
 WITHOUT = {
     "unsqueeze": "dim",  # places of dims that are not there yet
     "stack": "dim",
+    "segment_reduce": "axis",  # 0 alone is supported
     "diag_embed": "dim1 dim2",
     "split": "dim",  # recorded answers of PyTorch refuse names in these and in `topk`
     "chunk": "dim",

@@ -25,7 +25,7 @@ def context_decorator(ctx: Any, func: AnyCallable) -> AnyCallable:
             f"Cannot decorate classes: it is ambiguous which methods of {func.__name__} should be in the context; "
             "decorate each of them"
         )
-    make: Callable[[], AbstractContextManager[Any]] = ctx if callable(ctx) else lambda: ctx
+    make: Any = ctx if callable(ctx) else lambda: ctx
     if inspect.isgeneratorfunction(func):
         return _stepwise(func, make)
 
@@ -74,11 +74,11 @@ class DecoratorContextManager:
         )
 
         @wraps(orig_func)
-        def made(*args: Arg, **kwargs: Arg) -> Result:
+        def construct(*args: Arg, **kwargs: Arg) -> Result:
             with self.clone():
                 return orig_func(*args, **kwargs)
 
-        return cast("F", made)
+        return cast("F", construct)
 
     def __enter__(self) -> Any:
         raise NotImplementedError(f"{type(self).__name__} does not define __enter__")

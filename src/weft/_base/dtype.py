@@ -80,7 +80,7 @@ class NamedDType(DType):
         self.aliases = ()
 
     @property
-    def numpy(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]  read wherever elements are made
+    def numpy(self) -> Any:
         advice = "torch.complex64" if self.category == COMPLEX else "torch.uint8 for its bytes"
         raise DTypeError(f"no tensor has elements of type {self} here; use {advice}")
 

@@ -100,7 +100,11 @@ TABLE = {
         "func._functional_modules: FunctionalModule FunctionalModuleWithBuffers combine_state_for_ensemble "
         "make_functional make_functional_with_buffers"
     ),
-    "_functorch.vmap": "func: vmap",
+    "_functorch.vmap": (
+        "_absent.refused: _add_batch_dim _create_batched_inputs _get_name _maybe_remove_batch_dim "
+        "_process_batched_inputs _remove_batch_dim _unwrap_batched; _tensor.tensor: Tensor; func: vmap; utils._pytree: "
+        "_broadcast_to_and_flatten tree_flatten tree_unflatten"
+    ),
     "_guards": (
         "_absent.types: CompileContext CompileId Guard GuardSource Source TracingContext; utils._fake_tensor: "
         "active_fake_mode detect_fake_mode"
@@ -141,8 +145,8 @@ TABLE = {
         "UnsupportedFakeTensorException is_fake unset_fake_temporarily"
     ),
     "_tensor_str": (
-        "_tensor.display: PRINT_OPTS _add_suffixes _str=show _str_intern _tensor_str get_printoptions printoptions "
-        "set_printoptions"
+        "_tensor.display: PRINT_OPTS=_options _add_suffixes=joined _str=show _str_intern=shown_with "
+        "_tensor_str=elements_text get_printoptions printoptions set_printoptions"
     ),
     "_vmap_internals": "func: vmap",
     "ao.quantization.fake_quantize": (
@@ -245,8 +249,8 @@ TABLE = {
         "distributed.tensor: Partial Placement Replicate Shard; distributed.tensor._placements: _StridedShard"
     ),
     "distributed.utils": (
-        "distributed._broadcast_coalesced: _sync_module_states; distributed._structures: _apply_to_tensors _p_assert "
-        "_to_kwargs; nn.utils.rnn: PackedSequence"
+        "distributed._broadcast_coalesced: _sync_module_states=sync_module_states; distributed._structures: "
+        "_apply_to_tensors=apply_to_tensors _p_assert=require _to_kwargs=moved_arguments; nn.utils.rnn: PackedSequence"
     ),
     "distributions.bernoulli": "distributions: Bernoulli",
     "distributions.beta": "distributions: Beta",
@@ -333,7 +337,7 @@ TABLE = {
         "_absent.refused: ViewNestedFromBuffer jagged_from_list; _absent.types: NestedTensor _tensor_symint_registry"
     ),
     "nested._internal.ops": "_absent.refused: extract_kwargs",
-    "nn._reduction": "nn._loss: get_enum=_reduction_number legacy_get_string=_legacy_reduction",
+    "nn._reduction": "nn._loss: get_enum=reduction_number legacy_get_string=legacy_reduction",
     "nn.intrinsic": "ao.nn.intrinsic.*",
     "nn.modules": "*",
     "nn.modules.activation": (
@@ -350,8 +354,7 @@ TABLE = {
     "nn.modules.container": "nn: ModuleDict ModuleList ParameterDict ParameterList Sequential",
     "nn.modules.conv": (
         "nn: Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d LazyConv1d LazyConv2d LazyConv3d "
-        "LazyConvTranspose1d LazyConvTranspose2d LazyConvTranspose3d; nn._conv: _ConvNd "
-        "_ConvTransposeNd=_ConvTranspose"
+        "LazyConvTranspose1d LazyConvTranspose2d LazyConvTranspose3d; nn._conv: _ConvNd _ConvTransposeNd=_ConvTranspose"
     ),
     "nn.modules.distance": "nn: CosineSimilarity PairwiseDistance",
     "nn.modules.dropout": (
@@ -421,31 +424,11 @@ TABLE = {
         "_absent.errors: OnnxExporterWarning SymbolicValueError UnsupportedOperatorError; onnx: OnnxExporterError"
     ),
     "onnx.operators": "onnx._names: reshape_from_tensor_shape; weft: shape_as_tensor=_shape_as_tensor",
-    "onnx.symbolic_opset10": (
-        "_absent.refused: abs add arange argmax cat clamp div dropout expand flatten floor gelu gt index_select "
-        "layer_norm log_softmax lt masked_fill matmul mean mul nonzero ones pow relu reshape scatter select sigmoid "
-        "size slice softmax sqrt squeeze sub sum tanh transpose unsqueeze view where zeros"
-    ),
-    "onnx.symbolic_opset11": (
-        "_absent.refused: abs add arange argmax cat clamp div dropout expand flatten floor gelu gt index_select "
-        "layer_norm log_softmax lt masked_fill matmul mean mul nonzero ones pow relu reshape scatter select sigmoid "
-        "size slice softmax sqrt squeeze sub sum tanh transpose unsqueeze view where zeros"
-    ),
-    "onnx.symbolic_opset12": (
-        "_absent.refused: abs add arange argmax cat clamp div dropout expand flatten floor gelu gt index_select "
-        "layer_norm log_softmax lt masked_fill matmul mean mul nonzero ones pow relu reshape scatter select sigmoid "
-        "size slice softmax sqrt squeeze sub sum tanh transpose unsqueeze view where zeros"
-    ),
-    "onnx.symbolic_opset13": (
-        "_absent.refused: abs add arange argmax cat clamp div dropout expand flatten floor gelu gt index_select "
-        "layer_norm log_softmax lt masked_fill matmul mean mul nonzero ones pow relu reshape scatter select sigmoid "
-        "size slice softmax sqrt squeeze sub sum tanh transpose unsqueeze view where zeros"
-    ),
-    "onnx.symbolic_opset14": (
-        "_absent.refused: abs add arange argmax cat clamp div dropout expand flatten floor gelu gt index_select "
-        "layer_norm log_softmax lt masked_fill matmul mean mul nonzero ones pow relu reshape scatter select sigmoid "
-        "size slice softmax sqrt squeeze sub sum tanh transpose unsqueeze view where zeros"
-    ),
+    "onnx.symbolic_opset10": "onnx.symbolic_opset9: *",
+    "onnx.symbolic_opset11": "onnx.symbolic_opset9: *",
+    "onnx.symbolic_opset12": "onnx.symbolic_opset9: *",
+    "onnx.symbolic_opset13": "onnx.symbolic_opset9: *",
+    "onnx.symbolic_opset14": "onnx.symbolic_opset9: *",
     "onnx.symbolic_opset9": (
         "_absent.refused: abs add arange argmax cat clamp div dropout expand flatten floor gelu gt index_select "
         "layer_norm log_softmax lt masked_fill matmul mean mul nonzero ones pow relu reshape scatter select sigmoid "
@@ -457,8 +440,9 @@ TABLE = {
     "optim.adamw": "optim: AdamW",
     "optim.optimizer": (
         "optim: Optimizer; optim._optimizer: ParamsT register_optimizer_step_post_hook "
-        "register_optimizer_step_pre_hook required; optim._own: _default_to_fused_or_foreach "
-        "_get_capturable_supported_devices _use_grad_for_differentiable"
+        "register_optimizer_step_pre_hook required; optim._own: "
+        "_default_to_fused_or_foreach=default_to_fused_or_foreach _get_capturable_supported_devices=capturable_devices "
+        "_use_grad_for_differentiable=use_grad_for_differentiable"
     ),
     "package": (
         "_absent.denied: is_from_package; _absent.types: EmptyMatchError GlobGroup Importer ObjMismatchError "

@@ -34,7 +34,7 @@ _PROFILES = {
     "full": _Options(threshold=math.inf),
 }
 # no cell: only texts and reports depend on it
-_options = PRINT_OPTS = _Options()
+_options = _Options()
 
 
 def set_printoptions(
@@ -250,17 +250,17 @@ def formatted(tensor: Tensor, spec: str) -> str:
 # --- for classes of libraries that print themselves ---------------------------------------------------------------
 
 
-def _tensor_str(self: Tensor, indent: int) -> str:
+def elements_text(self: Tensor, indent: int) -> str:
     """The elements in brackets."""
     return body(self, indent) if self.numel() else "[]"
 
 
-def _add_suffixes(tensor_str: str, suffixes: Iterable[str], indent: int, force_newline: bool) -> str:
+def joined(tensor_str: str, suffixes: Iterable[str], indent: int, force_newline: bool) -> str:
     """A text with others after it, and a closing parenthesis."""
     return with_suffixes(tensor_str, suffixes, indent, on_new_line=force_newline)
 
 
-def _str_intern(inp: Tensor, *, tensor_contents: str | None = None) -> str:
+def shown_with(inp: Tensor, *, tensor_contents: str | None = None) -> str:
     """The text of a tensor, with another text in place of its elements."""
     if tensor_contents is None:
         return show(inp)

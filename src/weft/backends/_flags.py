@@ -24,7 +24,7 @@ def set_within(module: dict[str, Any], settings: dict[str, Any]) -> Iterator[Non
 
 
 @contextmanager
-def allow_nonbracketed_mutation() -> Iterator[None]:
+def __allow_nonbracketed_mutation() -> Iterator[None]:
     """A block in which switches may be set outside of `flags`, as they may everywhere here."""
     yield
 

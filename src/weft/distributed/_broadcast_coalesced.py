@@ -36,7 +36,7 @@ def broadcast_coalesced(tensors: Sequence[Tensor], source: int, group: ProcessGr
                     one.copy_(part)
 
 
-def _sync_module_states(
+def sync_module_states(
     module: Module,
     process_group: ProcessGroup,
     broadcast_bucket_size: int,

@@ -85,8 +85,11 @@ _set_pg_timeout = set_timeout
 _abort_process_group = abort_group
 
 
-def _new_process_group_helper(*args: object, **kwargs: object) -> NoReturn:
+def new_process_group_helper(*args: object, **kwargs: object) -> NoReturn:
     """Raises `NotImplementedError`: groups are made by public functions."""
     raise UnsupportedCallError(
         "_new_process_group_helper: make the group of a job with init_process_group(), and others with new_group()"
     )
+
+
+_new_process_group_helper = new_process_group_helper

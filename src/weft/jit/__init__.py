@@ -2,6 +2,7 @@
 
 from typing import Final as Final
 
+from weft._absent.refused import _get_trace_graph as _get_trace_graph
 from weft._import_paths.finder import serve_below as _serve_below
 from weft.compiler import is_tracing as is_tracing
 from weft.futures import Future as Future

@@ -13,7 +13,7 @@ from weft._tensor.tensor import Tensor
 from weft.errors import ShapeError, ValueRangeError
 from weft.nn import functional as F
 from weft.nn._linear import Linear
-from weft.nn._loss import _WeightedLoss
+from weft.nn._loss import WeightedLoss
 
 _ACCUMULATED = (float16, bfloat16, float32, float64)
 
@@ -48,7 +48,7 @@ class LinearCrossEntropyOptions:
             )
 
 
-class LinearCrossEntropyLoss(_WeightedLoss):
+class LinearCrossEntropyLoss(WeightedLoss):
     """`CrossEntropyLoss` of a `Linear` layer's outputs, which are the scores (classes, *out_features)."""
 
     weight: Tensor | None

@@ -166,6 +166,9 @@ class _WeightedLoss(_Loss):
         return getattr(F, self._function)(input, target, weight=self.weight, reduction=self.reduction, **options)
 
 
+WeightedLoss = _WeightedLoss  # for other modules: PyTorch has it as a private class
+
+
 class CrossEntropyLoss(_WeightedLoss):
     """The negative log-likelihood of class numbers, or class probabilities, under the softmax of the input."""
 
@@ -300,7 +303,7 @@ CTCLoss = layer(
 )
 
 
-def _legacy_reduction(size_average: bool | None, reduce: bool | None, emit_warning: bool = True) -> str:
+def legacy_reduction(size_average: bool | None, reduce: bool | None, emit_warning: bool = True) -> str:
     """What PyTorch's two older arguments for the reduction mean."""
     name = reduction_name("mean", size_average, reduce)
     if emit_warning:
@@ -310,7 +313,7 @@ def _legacy_reduction(size_average: bool | None, reduce: bool | None, emit_warni
     return name
 
 
-def _reduction_number(reduction: str) -> int:
+def reduction_number(reduction: str) -> int:
     """The number that PyTorch's operators take for a reduction."""
     numbers = {"none": 0, "mean": 1, "elementwise_mean": 1, "sum": 2}
     if reduction not in numbers:

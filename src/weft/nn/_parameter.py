@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from weft._base.guards import is_a
 from weft._base.types import Arg
@@ -89,7 +89,7 @@ if native is not None:
     native.bind(Parameter=Parameter)
 
 
-_ParameterMeta = type(Parameter)  # for classes of libraries, whose own metaclass derives from it
+_ParameterMeta: Any = type(Parameter)  # for classes of libraries, whose own metaclass derives from it
 
 
 class Buffer(Tensor):

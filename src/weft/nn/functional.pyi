@@ -84,6 +84,7 @@ def gelu(input: Tensor, *, approximate: str = ..., out: Tensor | None = ...) -> 
 def glu(input: Tensor, dim: int | str = ..., *, axis: int | str | Sequence[int | str] | None = ..., out: Tensor | None = ...) -> Tensor: ...  # weft/ops/activation.py: glu
 def grid_sample(input: Tensor, grid: Tensor, mode: str = ..., padding_mode: str = ..., align_corners: bool | None = ...) -> Tensor: ...  # weft/_tensor/composite/image.py: grid_sample
 def group_norm(input: Tensor, num_groups: int, weight: Tensor | None = ..., bias: Tensor | None = ..., eps: float = ...) -> Tensor: ...  # weft/_tensor/composite/neural.py: group_norm
+def grouped_mm(mat_a: Tensor, mat_b: Tensor, *, offs: Tensor | None = ..., bias: Tensor | None = ..., out_dtype: DType | None = ...) -> Tensor: ...  # weft/_tensor/composite/products.py: grouped_mm
 def gumbel_softmax(logits: Tensor, tau: float | Tensor = ..., hard: bool = ..., eps: float = ..., dim: int | str = ...) -> Tensor: ...  # weft/_tensor/composite/layers.py: gumbel_softmax
 def hardshrink(input: Tensor, lambd: Tensor | Number = ..., *, out: Tensor | None = ...) -> Tensor: ...  # weft/ops/activation.py: hardshrink
 def hardsigmoid(input: Tensor, inplace: bool = ...) -> Tensor: ...  # weft/ops/activation.py: hardsigmoid
@@ -160,6 +161,7 @@ def rms_norm(input: Tensor, normalized_shape: Sequence[int], weight: Tensor | No
 def rrelu(input: Tensor, lower: float = ..., upper: float = ..., training: bool = ..., inplace: bool = ...) -> Tensor: ...  # weft/_tensor/composite/neural.py: rrelu
 def rrelu_(input: Tensor, lower: float = ..., upper: float = ..., training: bool = ..., inplace: bool = ...) -> Tensor: ...  # weft/_tensor/composite/neural.py: rrelu
 def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = ..., dropout_p: float = ..., is_causal: bool = ..., scale: float | None = ..., enable_gqa: bool = ...) -> Tensor: ...  # weft/_tensor/composite/neural.py: scaled_dot_product_attention
+def scaled_mm(mat_a: Tensor, mat_b: Tensor, scale_a: Tensor | list[Tensor], scale_recipe_a: Any, scale_b: Tensor | list[Tensor], scale_recipe_b: Any, swizzle_a: Any = ..., swizzle_b: Any = ..., bias: Tensor | None = ..., output_dtype: DType | None = ..., contraction_dim: Sequence[int] = ..., use_fast_accum: bool = ...) -> Tensor: ...  # weft/_tensor/composite/products.py: scaled_mm
 def selu(input: Tensor, inplace: bool = ...) -> Tensor: ...  # weft/ops/activation.py: selu
 def selu_(input: Tensor) -> Tensor: ...  # weft/ops/activation.py: selu
 def sigmoid(input: Tensor, *, out: Tensor | None = ...) -> Tensor: ...  # weft/ops/_rows.py: function_row

@@ -10,7 +10,7 @@ from weft._base.types import AnyCallable, Arg, Result
 from weft._tensor.tensor import Tensor
 
 
-def _use_grad_for_differentiable(func: AnyCallable) -> AnyCallable:
+def use_grad_for_differentiable(func: AnyCallable) -> AnyCallable:
     """The method `step`, recorded with gradients if the optimizer's default `differentiable` says so, else without."""
 
     @wraps(func)
@@ -21,7 +21,7 @@ def _use_grad_for_differentiable(func: AnyCallable) -> AnyCallable:
     return step
 
 
-def _default_to_fused_or_foreach(
+def default_to_fused_or_foreach(
     params: Sequence[Tensor], differentiable: bool, use_fused: bool = False
 ) -> tuple[bool, bool]:
     """Whether to use fused kernels, and functions of lists: neither, since XLA fuses what stands in loops."""
@@ -29,7 +29,7 @@ def _default_to_fused_or_foreach(
     return False, False
 
 
-def _get_capturable_supported_devices(supports_xla: bool = True) -> list[str]:
+def capturable_devices(supports_xla: bool = True) -> list[str]:
     """The types of devices whose steps can be parts of programs: all."""
     del supports_xla
     return ["cpu", "cuda", "xla", "mps", "xpu"]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from weft._base.dtype import DType, bool_, float16, float32, float64, int8, int16, int32, int64, uint8
 from weft._base.types import Arg
+from weft._tensor.arguments import Dim
 from weft._tensor.codegen import op
 from weft._tensor.composite.create import arange, full, zeros_like
 from weft._tensor.convert import tensor
@@ -63,26 +64,26 @@ def _of_bools(input: Tensor, name: str) -> Tensor:
 
 
 @composite(public=NO_METHOD)
-def _softmax(input: Tensor, dim: int, half_to_float: bool) -> Tensor:
+def _softmax(input: Tensor, dim: Dim, half_to_float: bool) -> Tensor:
     """`softmax`, of 16-bit floats in float32 with `half_to_float`."""
     return op.softmax(op.to_dtype(input, float32) if half_to_float else input, dim)
 
 
 @composite(public=NO_METHOD)
-def _log_softmax(input: Tensor, dim: int, half_to_float: bool) -> Tensor:
+def _log_softmax(input: Tensor, dim: Dim, half_to_float: bool) -> Tensor:
     """`log_softmax`, of 16-bit floats in float32 with `half_to_float`."""
     return op.log_softmax(op.to_dtype(input, float32) if half_to_float else input, dim)
 
 
 @composite(public=NO_METHOD)
-def _softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_dtype: DType) -> Tensor:
+def _softmax_backward_data(grad_output: Tensor, output: Tensor, dim: Dim, input_dtype: DType) -> Tensor:
     """The gradient of `softmax`'s input, from that of its output and the output itself."""
     product = grad_output * output
     return op.to_dtype(product - output * product.sum(dim, keepdim=True), input_dtype)
 
 
 @composite(public=NO_METHOD)
-def _log_softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_dtype: DType) -> Tensor:
+def _log_softmax_backward_data(grad_output: Tensor, output: Tensor, dim: Dim, input_dtype: DType) -> Tensor:
     """The gradient of `log_softmax`'s input, from that of its output and the output itself."""
     return op.to_dtype(grad_output - output.exp() * grad_output.sum(dim, keepdim=True), input_dtype)
 
@@ -122,9 +123,9 @@ def segment_reduce(
     data: Tensor,
     reduce: str,
     *,
-    lengths: Tensor | None = None,
-    indices: Tensor | None = None,
-    offsets: Tensor | None = None,
+    lengths: Arg = None,
+    indices: Arg = None,
+    offsets: Arg = None,
     axis: int = 0,
     unsafe: bool = False,
     initial: Arg = None,
@@ -169,6 +170,6 @@ def _segment_reduce(data: Tensor, reduce: str, **options: Arg) -> Tensor:
 
 
 @composite(public=NO_METHOD)
-def _stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+def _stack(tensors: Sequence[Tensor], dim: Dim = 0) -> Tensor:
     """`stack`."""
     return op.stack(list(tensors), dim)

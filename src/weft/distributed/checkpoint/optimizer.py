@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft._base.types import SavedState
 from weft.distributed.checkpoint.default_planner import EmptyStateDictLoadPlanner
 from weft.distributed.checkpoint.planner import LoadPlanner
-from weft.distributed.checkpoint.state_dict_loader import _load_state_dict
+from weft.distributed.checkpoint.state_dict_loader import load_by
 from weft.distributed.checkpoint.storage import StorageReader
 
 
@@ -19,5 +19,5 @@ def load_sharded_optimizer_state_dict(
     del model_state_dict
     state: SavedState = {}
     default = EmptyStateDictLoadPlanner(lambda key: key == optimizer_key or key.startswith(f"{optimizer_key}."))
-    _load_state_dict(state, storage_reader, planner=planner or default)
+    load_by(state, storage_reader, planner=planner or default)
     return state

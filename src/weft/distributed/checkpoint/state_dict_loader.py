@@ -89,10 +89,10 @@ def load_state_dict(
         FutureWarning,
     )
     storage_reader.reset()
-    _load_state_dict(state_dict, storage_reader, process_group, coordinator_rank, no_dist, planner)
+    load_by(state_dict, storage_reader, process_group, coordinator_rank, no_dist, planner)
 
 
-def _load_state_dict(
+def load_by(
     state_dict: SavedState,
     storage_reader: StorageReader,
     process_group: ProcessGroup | None = None,
@@ -103,6 +103,9 @@ def _load_state_dict(
     """`load` with a reader that is given; libraries call it by this name."""
     del coordinator_rank
     load(state_dict, storage_reader=storage_reader, planner=planner, process_group=process_group, no_dist=no_dist)
+
+
+_load_state_dict = load_by
 
 
 def load_planned(state_dict: SavedState, reader: StorageReader, planner: LoadPlanner, exchange: StepExchange) -> None:

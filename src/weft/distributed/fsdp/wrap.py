@@ -192,6 +192,9 @@ def wrap(module: Module, **wrap_overrides: Arg) -> Module:
     return module if wrapper is None else wrapper(module, **wrap_overrides)
 
 
-def _or_policy(module: Module, recurse: bool, nonwrapped_numel: int, policies: Iterable[Callable[..., bool]]) -> bool:
+def or_policy(module: Module, recurse: bool, nonwrapped_numel: int, policies: Iterable[Callable[..., bool]]) -> bool:
     """Whether one of several policies says to wrap a module."""
     return any(policy(module=module, recurse=recurse, nonwrapped_numel=nonwrapped_numel) for policy in policies)
+
+
+_or_policy = or_policy  # the name by which libraries import it

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from weft._base.guards import is_tuple
-from weft._base.types import Kwargs, PyTree, Result
+from weft._base.types import Arg, Kwargs, PyTree, Result
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, LacksAttributeError, NameKeyError, StateDictError, ValueRangeError
 from weft.nn._module import Module
@@ -49,7 +49,7 @@ def _reparametrize_module(
         tensors.update({name: replacements[name] for name in tensors})
 
 
-def swap_tensor(module: Module, name: str, tensor: Tensor | None, allow_missing: bool = False) -> Tensor | None:
+def swap_tensor(module: Arg, name: str, tensor: Arg, allow_missing: bool = False) -> Tensor | None:
     """Put a tensor in the place of a module's own; returns that one. `AttributeError` if there is none of this name."""
     if not isinstance(module, Module):
         raise ArgumentError(f"{module} is not an instance of torch.nn.Module")

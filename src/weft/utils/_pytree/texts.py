@@ -41,8 +41,8 @@ def _described(spec: TreeSpec) -> dict[str, Any]:
     context: Any = spec.context
     if kind is defaultdict:
         factory, keys = context
-        where = {"default_factory_module": factory.__module__, "default_factory_name": factory.__qualname__}
-        text: Any = {**where, "dict_context": keys}
+        factory_path = {"default_factory_module": factory.__module__, "default_factory_name": factory.__qualname__}
+        text: Any = {**factory_path, "dict_context": keys}
     else:
         try:
             text = json.dumps(_name_of(context) if kind is namedtuple else context)
@@ -61,27 +61,27 @@ def _built(description: dict[str, Any]) -> TreeSpec:
     name, text = description["type"], description["context"]
     if name is None:
         return LeafSpec()
-    kind = _found(name)
+    kind = _named(name)
     if kind not in SUPPORTED_NODES:
         raise ValueRangeError(f"treespec_loads: {name} is not registered; call register_pytree_node for it first")
     if kind is defaultdict:
-        factory = _found(f"{text['default_factory_module']}.{text['default_factory_name']}")
+        factory = _named(f"{text['default_factory_module']}.{text['default_factory_name']}")
         context: Any = [factory, text["dict_context"]]
     else:
         context = json.loads(text)
-        context = _found(context) if kind is namedtuple else context
+        context = _named(context) if kind is namedtuple else context
     return TreeSpec(kind, context, [_built(child) for child in description["children_spec"]])
 
 
-def _found(name: str) -> Any:
+def _named(name: str) -> Any:
     """The class at a dotted path."""
     parts = name.split(".")
     for count in range(len(parts) - 1, 0, -1):
         try:
-            found: Any = import_module(".".join(parts[:count]))
+            entry: Any = import_module(".".join(parts[:count]))
         except ModuleNotFoundError:
             continue
         for part in parts[count:]:
-            found = getattr(found, part)
-        return found
+            entry = getattr(entry, part)
+        return entry
     raise ValueRangeError(f"treespec_loads: there is no {name}")

@@ -29,10 +29,10 @@ class _Composable:
                 f"are {', '.join(sorted(type(self).functions))}"
             ) from None
 
-        def made(*args: Arg, **kwargs: Arg) -> Any:
+        def composed(*args: Arg, **kwargs: Arg) -> Any:
             return function(self, *args, **kwargs)
 
-        return made
+        return composed
 
     @classmethod
     def register_function(cls, function_name: str, function: AnyCallable) -> None:
@@ -296,19 +296,19 @@ class ZipperIterDataPipe(IterDataPipe[Any]):
 
 def get_all_graph_pipes(datapipe: Any) -> list[Any]:
     """A pipe and all that it is made of."""
-    found: dict[int, Any] = {}
+    pipes: dict[int, Any] = {}
 
     def visit(value: Any) -> None:
         if isinstance(value, (list, tuple)):
             for part in value:
                 visit(part)
-        elif isinstance(value, (IterDataPipe, MapDataPipe)) and id(value) not in found:
-            found[id(value)] = value
+        elif isinstance(value, (IterDataPipe, MapDataPipe)) and id(value) not in pipes:
+            pipes[id(value)] = value
             for part in vars(value).values():
                 visit(part)
 
     visit(datapipe)
-    return list(found.values())
+    return list(pipes.values())
 
 
 def apply_shuffle_settings(datapipe: Any, shuffle: bool | None = None) -> Any:

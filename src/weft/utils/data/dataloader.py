@@ -149,9 +149,9 @@ class DataLoader(Generic[T]):
         if not self.num_workers or not self.persistent_workers:
             return self._get_iterator()
         if self._iterator is None or self._iterator.closed:
-            self._iterator = self._get_iterator()
-        else:
-            self._iterator.restart(self)
+            iterator = self._iterator = self._get_iterator()
+            return iterator
+        self._iterator.restart(self)
         return self._iterator
 
     def _get_iterator(self) -> Any:
