@@ -48,6 +48,19 @@ def as_torch() -> None:
             "found by PYTHONPATH and not installed; install it in this environment (pip install, also --editable)",
             stacklevel=2,
         )
+    _install()
+
+
+def replace_package() -> None:
+    """Be the module `torch` that is being imported, the one of the distribution in `as_torch/`.
+
+    No variable tells it to processes that this one starts: that distribution is in each of the environment.
+    """
+    del sys.modules["torch"]
+    _install()
+
+
+def _install() -> None:
     sys.meta_path.insert(0, Finder())
     import_module("torch")  # some libraries ask whether it is imported before they take tensors
 
@@ -131,13 +144,21 @@ def _wants_xla(importer: str = "") -> bool:
 
 
 def distributions(context: object) -> list[importlib.metadata.Distribution]:
-    """PyTorch's distributions, or the one that is asked for; none where somebody looks into folders, as pip does."""
+    """PyTorch's distributions, or the one that is asked for; none where somebody looks into folders, as pip does.
+
+    Nor one that is installed, as `as_torch/` is: its own metadata say more.
+    """
     name = getattr(context, "name", None)
     wanted = name and name.lower().replace("-", "_")
     if "path" in getattr(context, "__dict__", ()):
         return []
     packages = [package for package in PACKAGES if package != _XLA or _wants_xla()]
-    return [_Distribution(package) for package in packages if wanted in (None, package)]
+    return [_Distribution(package) for package in packages if wanted in (None, package) and not _installed(package)]
+
+
+def _installed(package: str) -> bool:
+    found = importlib.metadata.distributions(name=package, path=sys.path)
+    return any("+weft" in distribution.version for distribution in found)
 
 
 class _Loader(Loader):

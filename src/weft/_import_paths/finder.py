@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
@@ -24,7 +24,10 @@ _MARK = os.sep + "<table of names>"
 
 
 def serve_below(package: str) -> None:
-    """Let the table's modules below a package be found, and be its attributes; called where its `__init__` ends."""
+    """Let the table's modules below a package be found, and be its attributes as those with files are.
+
+    It is called where the package's `__init__` ends.
+    """
     module = sys.modules[package]
     entry = package + _MARK
     path = vars(module).setdefault("__path__", [])  # a file becomes a package by it
@@ -39,7 +42,7 @@ def serve_below(package: str) -> None:
         try:
             return _lacking(package, name, names) if inherited is None else inherited(name)
         except AttributeError:
-            if name not in children(package):
+            if name not in children(package) and not _has_file(package, name):
                 raise
         return import_module(f"{package}.{name}")
 
@@ -49,6 +52,14 @@ def serve_below(package: str) -> None:
     vars(module).update(__getattr__=get, __dir__=names)
     if package != _ROOT:  # which has no functions with names of modules, and would import all to find that out
         module.__class__ = _Package
+
+
+def _has_file(package: str, name: str) -> bool:
+    """Whether a public module of a package has a file: PyTorch has imported many of them with the package."""
+    return (
+        not name.startswith("_")
+        and PathFinder.find_spec(f"{package}.{name}", sys.modules[package].__path__) is not None
+    )
 
 
 class _Package(ModuleType):
