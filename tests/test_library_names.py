@@ -150,7 +150,9 @@ def test_published_checkpoints_are_written_by_parts(tmp_path):
         HuggingFaceStorageWriter(tmp_path)
 
 
-@pytest.mark.parametrize(("asked", "packages"), [("1", {"torch", "torch_xla"}), ("0", {"torch"})])
+@pytest.mark.parametrize(
+    ("asked", "packages"), [("1", {"torch", "torch_xla", "functorch"}), ("0", {"torch", "functorch"})]
+)
 def test_distributions_are_listed_of_torch_xla_where_it_is_asked_for(monkeypatch, asked, packages):
     monkeypatch.setenv("USE_TORCH_XLA", asked)
     monkeypatch.delitem(sys.modules, "weft_xla", raising=False)  # other tests import it

@@ -123,24 +123,33 @@ def is_shown_elsewhere(module: str) -> bool:
 
 def _candidates(module: str, name: str) -> Iterator[tuple[str, str, str, str]]:
     """Where PyTorch may have the name: a path, from which module and name there it is taken, and its name there."""
+    if public := _renamed().get((module, name)):
+        yield _ROOT, module, name, public
     entries = _index().get(name, {})
     package, _, last = module.rpartition(".")
     if is_public(module):
         homes = [path for path in entries if path.rpartition(".")[0] == package and is_public(path)]
         homes.append(module)
+        homes.sort(key=lambda path: path.endswith(f".{name.lower()}"), reverse=True)  # others import it from there
     else:
         parents = module.split(".")
         packages = (".".join(parents[:count]) for count in range(len(parents) - 1, 0, -1))
         homes = [*entries, *filter(is_public, packages)]
-        homes.sort(key=lambda path: (is_public(path), path.count("."), _shared(path, module)), reverse=True)
+        homes.sort(
+            key=lambda path: (
+                is_public(path),
+                path.count("."),
+                path.endswith(f".{name.lower()}"),
+                _shared(path, module),
+            ),
+            reverse=True,
+        )
         preferred = _SHOWN_IN.get(module) or (_SHOWN_IN.get(f"{package}._", ()) if last.startswith("_") else ())
         homes = [*preferred, *homes]
     for path in homes:
         origin, new = entries.get(path, (_THROUGH.get(path, path), name))
         yield path, origin, name, new
         yield path, origin, f"_{name}", f"_{name}"  # what is private there has one here
-    if public := _renamed().get((module, name)):
-        yield _ROOT, module, name, public
 
 
 def _entry(module: str, name: str, *, load: bool) -> Any:
@@ -165,7 +174,7 @@ def _shared(path: str, other: str) -> int:
 def _renamed() -> dict[tuple[str, str], str]:
     """The names that the package gives to what has another one in its module: `AcceleratorError`, `from_numpy`."""
     locations = import_module("weft._api").LOCATIONS
-    return {place: name for name, place in locations.items() if name != place[1] and place[0].startswith(_ROOT)}
+    return {place: name for name, place in locations.items() if place[1] not in locations and place[0] != "math"}
 
 
 @cache
