@@ -16,6 +16,7 @@ from __future__ import annotations
 
 TABLE = {
     "_C": (
+        "func._wrapped: _are_functorch_transforms_active=are_transforms_active; "
         "_base.usage: _log_api_usage_once=log_api_usage_once; _extension: DisableTorchFunction "
         "DisableTorchFunctionSubclass DispatchKey DispatchKeySet PyTorchFileReader _EnableTorchFunction "
         "_ExcludeDispatchKeyGuard _TensorMeta _VariableFunctionsClass _get_accelerator _get_function_stack_at "
@@ -23,6 +24,10 @@ TABLE = {
         "_len_torch_function_stack _pop_torch_function_stack _push_on_torch_function_stack; _tensor.base: "
         "TensorBase _TensorBase=TensorBase; _tensor.generator: Generator; _tensor.overriding: "
         "_disabled_torch_function_impl=disabled"
+    ),
+    "_C._functorch": (
+        "func._wrapped: _add_batch_dim=add_batch_dim _remove_batch_dim=remove_batch_dim get_unwrapped is_batchedtensor "
+        "is_functionaltensor is_functorch_wrapped_tensor is_gradtrackingtensor is_legacy_batchedtensor"
     ),
     "_C._nn": "_extension: _parse_to; nn.functional: *",
     "_C._profiler": "profiler._callbacks: RecordScope; profiler: ProfilerActivity _ExperimentalConfig",
@@ -50,13 +55,18 @@ TABLE = {
         "func._functional_modules: FunctionalModule FunctionalModuleWithBuffers combine_state_for_ensemble "
         "make_functional make_functional_with_buffers"
     ),
-    "_functorch.vmap": "func: vmap",
+    "_functorch.vmap": (
+        "func: vmap; func._wrapped: _add_batch_dim=add_batch_dim _get_name=name_of_function "
+        "_maybe_remove_batch_dim=maybe_remove_batch_dim _remove_batch_dim=remove_batch_dim is_batchedtensor; "
+        "utils._pytree: _broadcast_to_and_flatten tree_flatten tree_unflatten; _tensor.tensor: Tensor"
+    ),
     "_higher_order_ops": "_interop.control: cond while_loop; func._scans: associative_scan map scan",
     "_higher_order_ops.associative_scan": "func._scans: associative_scan",
     "_higher_order_ops.cond": "_interop.control: cond",
     "_higher_order_ops.map": "func._scans: map",
     "_higher_order_ops.scan": "func._scans: scan",
     "_higher_order_ops.while_loop": "_interop.control: while_loop",
+    "_inductor.compile_fx": "_dynamo._backends: compile_fx=by_xla",
     "_logging": "_base.logs: set_logs",
     "ao.quantization.fake_quantize": (
         "ao.quantization: FakeQuantize FakeQuantizeBase FixedQParamsFakeQuantize FusedMovingAvgObsFakeQuantize "
@@ -197,6 +207,11 @@ TABLE = {
     "distributions.wishart": "distributions: Wishart",
     "export.dynamic_shapes": "export: AdditionalInputs Dim ShapesCollection dims",
     "export.exported_program": "export: ExportedProgram",
+    "functional": (
+        "weft: atleast_1d atleast_2d atleast_3d block_diag broadcast_shapes broadcast_tensors cartesian_prod cdist "
+        "chain_matmul einsum istft lu meshgrid norm pca_lowrank split stft svd_lowrank tensordot unique "
+        "unique_consecutive unravel_index"
+    ),
     "functorch": (
         "func: functionalize grad grad_and_value hessian jacfwd jacrev jvp vjp vmap; func._functional_modules: "
         "FunctionalModule FunctionalModuleWithBuffers combine_state_for_ensemble make_functional "
@@ -205,11 +220,6 @@ TABLE = {
     "functorch.compile": (
         "_dynamo._aot: aot_function aot_module aot_module_simplified make_boxed_compiler make_boxed_func nop "
         "print_compile"
-    ),
-    "functional": (
-        "weft: atleast_1d atleast_2d atleast_3d block_diag broadcast_shapes broadcast_tensors cartesian_prod cdist "
-        "chain_matmul einsum istft lu meshgrid norm pca_lowrank split stft svd_lowrank tensordot unique "
-        "unique_consecutive unravel_index"
     ),
     "mtia.memory": "mtia: *",
     "nn.intrinsic": "ao.nn.intrinsic.*",
