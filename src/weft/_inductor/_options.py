@@ -8,6 +8,7 @@ from weft._inductor import config
 from weft.errors import OutOfRangeError
 
 _TUNED = {"max_autotune": True, "coordinate_descent_tuning": True}
+# no cell: it is not written to
 _MODES: dict[str, dict[str, Any]] = {
     "default": {},
     "lite": {"fallback_by_default": True, "selective_decompose": True, "use_dce": False, "allow_buffer_reuse": False},
