@@ -16,7 +16,7 @@ BY_FILE := -n 2 --dist loadfile
 CORE := tests/_autograd tests/_lazy tests/_tensor/compile --ignore tests/_lazy/interpreter \
 	--ignore tests/_lazy/test_general.py --ignore tests/_autograd/test_hand_written.py
 
-.PHONY: demo check libraries test test-all test-compiled test-dtensor accelerator native tidy bench scale lint dist docs oracle oracle-quick oracle-all oracle-soak oracle-distributed stubs soak faults clean
+.PHONY: as-torch demo check libraries test test-all test-compiled test-dtensor accelerator native tidy bench scale lint dist docs oracle oracle-quick oracle-all oracle-soak oracle-distributed stubs soak faults clean
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -66,8 +66,8 @@ faults: $(VENV)/.installed  ## kill, stop, cut off and fill up what jobs need, 2
 	$(BIN)/python -m pytest -n 2 -m faults tests/faults
 
 lint: $(VENV)/.installed  ## format, lint, names and type check
-	$(BIN)/ruff format --check src tests bench examples tools
-	$(BIN)/ruff check src tests bench examples tools
+	$(BIN)/ruff format --check src tests bench examples tools as_torch
+	$(BIN)/ruff check src tests bench examples tools as_torch
 	$(BIN)/clang-format --dry-run --Werror native/src/*
 	$(BIN)/python -m pytest -q tests/_base/test_words.py
 	$(BIN)/pyright
@@ -101,6 +101,9 @@ oracle-distributed: $(VENV)/.oracle  ## PyTorch's own tests of its distributed p
 
 libraries: $(VENV)/.installed  ## run programs of libraries written for PyTorch, compare with its numbers; writes docs/libraries.md
 	$(QUICK) $(BIN)/python tools/libraries.py
+
+as-torch: $(VENV)/.installed  ## move a project written for PyTorch into a new environment with Weft, and run it
+	$(BIN)/python tools/as_torch.py
 
 bench: $(VENV)/.oracle  ## measure against PyTorch; writes docs/benchmarks.md
 	$(BIN)/python -m bench

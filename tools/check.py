@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LINTED = ("src", "tests", "bench", "examples", "tools")
+LINTED = ("src", "tests", "bench", "examples", "tools", "as_torch")
 WHOLE = ("tests/test_layers.py", "tests/_base/test_words.py", "tests/_tensor/test_stubs.py")
 """Tests that read all sources, and take seconds."""
 PAGES = ("tests/test_docs.py", "tests/test_way_in.py")

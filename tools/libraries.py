@@ -2,8 +2,9 @@
 
 The libraries are installed in an environment of their own under `build/`, without PyTorch. Each program of
 `tests/libraries/` runs by `weft PROGRAM` and prints results, which are compared with those that PyTorch gives, in
-`tests/libraries/expected.json`. With `--record`, the programs run by this Python, or by the one that `--python` names,
-which must have PyTorch and the libraries, and that file is written.
+`tests/libraries/expected.json`. Its times are shown beside PyTorch's, in `tests/libraries/times.json`. With `--record`,
+the programs run by this Python, or by the one that `--python` names, which must have PyTorch and the libraries, and
+those two files are written.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import math
 import os
 import re
+import resource
 import subprocess
 import sys
 import venv
@@ -24,19 +26,37 @@ ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = ROOT / "tests" / "libraries"
 ENVIRONMENT = ROOT / "build" / "libraries"
 EXPECTED = PROGRAMS / "expected.json"
+TIMES = PROGRAMS / "times.json"
 PAGE = ROOT / "docs" / "libraries.md"
 TABLE = re.compile(r"(?<=<!-- table -->\n).*(?=<!-- end of table -->)", re.DOTALL)
+ROW = re.compile(r"^\|[^|`]*\| `(\w+)` \|.*$", re.MULTILINE)
 LIMIT = 600
+VERSIONS = """
+import importlib.metadata, json
+packages = importlib.metadata.packages_distributions()
+print(json.dumps({package: importlib.metadata.version(names[0]) for package, names in packages.items()}))
+"""
 Results = dict[str, list[float]]
+Times = dict[str, float]
+
+
+@dataclass
+class Run:
+    """What a program has printed, its processor seconds, and the last line of its errors if it has failed."""
+
+    results: Results
+    times: Times
+    error: str
 
 
 @dataclass
 class Outcome:
-    """How a program has ended: the names of results that differ, or the last line of its errors."""
+    """How a program has ended: the names of results that differ, or the last line of its errors; its times."""
 
     program: Path
     differing: list[str]
     error: str
+    times: Times
 
     @property
     def text(self) -> str:
@@ -53,16 +73,17 @@ def main() -> None:
     options.add_argument("--python", help="the Python that runs the programs, instead of that under build/")
     chosen = options.parse_args()
     programs = [path for path in sorted(PROGRAMS.glob("*_*.py")) if not chosen.names or path.stem in chosen.names]
-    expected: dict[str, Results] = json.loads(EXPECTED.read_text()) if EXPECTED.exists() else {}
+    expected: dict[str, Results] = json.loads(EXPECTED.read_text())
+    times: dict[str, Times] = json.loads(TIMES.read_text())
     if chosen.record:
         for path in programs:
-            expected[path.stem] = recorded(path, chosen.python or sys.executable)
-        EXPECTED.write_text(json.dumps(expected, indent=1, sort_keys=True) + "\n")
+            expected[path.stem], times[path.stem] = recorded(path, chosen.python or sys.executable)
+        for file, entries in (EXPECTED, expected), (TIMES, times):
+            file.write_text(json.dumps(entries, indent=1, sort_keys=True) + "\n")
         return
     python = chosen.python or installed()
     outcomes = [outcome_of(path, python, expected.get(path.stem, {})) for path in programs]
-    if not chosen.names:
-        PAGE.write_text(TABLE.sub(lambda _: table(outcomes, python), PAGE.read_text()))
+    PAGE.write_text(TABLE.sub(lambda found: table(found[0], outcomes, times, python), PAGE.read_text()))
     sys.exit(any(outcome.error or outcome.differing for outcome in outcomes))
 
 
@@ -79,35 +100,51 @@ def installed() -> str:
     return str(python)
 
 
-def run(command: list[str]) -> tuple[Results, str]:
-    """The results that a program prints, and the last line of its errors if it fails."""
-    environment = {**os.environ, "WEFT_COMPILE_CACHE": "", "TOKENIZERS_PARALLELISM": "false"}
+def run(command: list[str]) -> Run:
+    """Run a program."""
+    settings = {"WEFT_COMPILE_CACHE": "", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
+    before = children_seconds()
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT)
+        done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, timeout=LIMIT)
     except subprocess.TimeoutExpired:
-        return {}, f"it has not ended after {LIMIT} seconds"
-    words = [line.split() for line in done.stdout.splitlines() if line.startswith("result ")]
-    results = {name: [float(ast.literal_eval(number)) for number in numbers] for _, name, *numbers in words}
-    lines = done.stderr.strip().splitlines()
-    return results, (lines[-1] if lines else f"exit code {done.returncode}") if done.returncode else ""
+        return Run({}, {}, f"it has not ended after {LIMIT} seconds")
+    times = {"program": children_seconds() - before}
+    results: Results = {}
+    for line in done.stdout.splitlines():
+        match line.split():
+            case ["result", name, *numbers]:
+                results[name] = [float(ast.literal_eval(number)) for number in numbers]
+            case ["time", name, seconds]:
+                times[name] = float(seconds)
+            case _:
+                pass
+    if done.returncode:
+        return Run({}, {}, (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
+    return Run(results, times, "")
 
 
-def recorded(path: Path, python: str) -> Results:
-    """PyTorch's results of a program."""
-    results, error = run([python, str(path)])
-    if error:
-        raise SystemExit(f"{path.stem} fails under PyTorch: {error}")
-    print(f"{path.stem}: {len(results)} results", flush=True)
-    return results
+def children_seconds() -> float:
+    """Processor seconds of the child processes that have ended, and of theirs."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def recorded(path: Path, python: str) -> tuple[Results, Times]:
+    """PyTorch's results of a program, and its times."""
+    done = run([python, str(path)])
+    if done.error:
+        raise SystemExit(f"{path.stem} fails under PyTorch: {done.error}")
+    print(f"{path.stem}: {len(done.results)} results", flush=True)
+    return done.results, {name: float(f"{seconds:.3g}") for name, seconds in done.times.items()}
 
 
 def outcome_of(path: Path, python: str, expected: Results) -> Outcome:
     """How a program runs on Weft."""
-    results, error = run([python, "-m", "weft", str(path)])
-    if not error and not expected:
-        error = "there are no results of PyTorch's to compare with; see tools/libraries.py --record"
-    differing = [name for name, numbers in expected.items() if not agree(results.get(name, []), numbers)]
-    outcome = Outcome(path, differing, error)
+    done = run([python, "-m", "weft", str(path)])
+    if not done.error and not expected:
+        done.error = "there are no results of PyTorch's to compare with; see tools/libraries.py --record"
+    differing = [name for name, numbers in expected.items() if not agree(done.results.get(name, []), numbers)]
+    outcome = Outcome(path, differing, done.error, done.times)
     print(f"{path.stem}: {outcome.text}", flush=True)
     return outcome
 
@@ -119,22 +156,39 @@ def agree(results: list[float], expected: list[float]) -> bool:
     )
 
 
-def table(outcomes: list[Outcome], python: str) -> str:
-    """The rows of the page."""
-    listed = subprocess.run([python, "-m", "pip", "list", "--format=json"], capture_output=True, text=True, check=True)
-    versions = {entry["name"].lower(): entry["version"] for entry in json.loads(listed.stdout)}
-    lines = ["| library | program | what it does | outcome |", "|---|---|---|---|"]
+def table(present: str, outcomes: list[Outcome], times: dict[str, Times], python: str) -> str:
+    """The page's table, where the rows of these programs are new and those of programs that are gone are left out."""
+    listed = subprocess.run([python, "-c", VERSIONS], capture_output=True, text=True, check=True)
+    versions: dict[str, str] = json.loads(listed.stdout)
+    rows = {found[1]: found[0] for found in ROW.finditer(present) if (PROGRAMS / f"{found[1]}.py").exists()}
     for outcome in outcomes:
-        library = outcome.program.stem.partition("_")[0]
-        what = ast.get_docstring(ast.parse(outcome.program.read_text())) or ""
-        cells = (
-            f"{library} {versions.get(library, '')}",
-            f"`{outcome.program.stem}`",
-            what,
-            outcome.text.replace("|", "/"),
-        )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, ""])
+        rows[outcome.program.stem] = row(outcome, times.get(outcome.program.stem, {}), versions)
+    head = ["| library | program | what it does | outcome | whole program | a step |", "|---|---|---|---|---|---|"]
+    return "\n".join([*head, *(rows[name] for name in sorted(rows)), ""])
+
+
+def row(outcome: Outcome, times: Times, versions: dict[str, str]) -> str:
+    """A program's row. A program's name begins with that of the package that it is about."""
+    name = outcome.program.stem
+    library = max((package for package in versions if name.startswith(f"{package}_")), key=len, default=name)
+    cells = [
+        f"{library} {versions.get(library, '')}",
+        f"`{name}`",
+        ast.get_docstring(ast.parse(outcome.program.read_text())) or "",
+        outcome.text.replace("|", "/"),
+        *(beside(outcome.times.get(what), times.get(what)) for what in ("program", "step")),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def beside(seconds: float | None, others: float | None) -> str:
+    """A time beside PyTorch's; nothing where one is not known."""
+    return "" if seconds is None or others is None else f"{shown(seconds)} / {shown(others)}"
+
+
+def shown(seconds: float) -> str:
+    """A time to two digits."""
+    return f"{float(f'{seconds:.2g}'):g} s" if seconds >= 1 else f"{float(f'{seconds * 1e3:.2g}'):g} ms"
 
 
 if __name__ == "__main__":

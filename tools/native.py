@@ -34,7 +34,7 @@ EXTENSION = ROOT / "src" / "weft" / f"_native{sysconfig.get_config_var('EXT_SUFF
 OBJECTS = ROOT / "build" / "native"
 PYTHON = (
     *("module", "objects", "record", "calls", "leaves", "modules", "checks", "views", "parts", "writes"),
-    *("flush", "reading", "backward"),
+    *("graph", "flush", "reading", "backward"),
     *("machine", "describe", "plan", "space", "chain", "loops", "casts", "lines", "sorting", "threefry", "arrays"),
 )
 KERNELS = (

@@ -31,6 +31,10 @@ Outcome outcome(PyObject* checker, PyObject* values) {
   for (Py_ssize_t at = 0; arrays && at < count; ++at) {
     PyObject* value = PyTuple_GET_ITEM(values, at);
     PyObject* content = v.content.get(value);
+    if (objects.aval.weak.is(v.aval.get(value), Py_True)) {  // a number, as the divisor in `x % 2`
+      PyList_SET_ITEM(arrays.get(), at, Py_NewRef(content));
+      continue;
+    }
     if (!objects.aval.device.is(v.aval.get(value), objects.cpu)) return Outcome::kUnknown;
     if (content == objects.not_computed) return Outcome::kOpen;
     if (Py_TYPE(content) != objects.ndarray) return Outcome::kUnknown;

@@ -6,6 +6,7 @@ Everything is imported on first use, so that programs which only launch others s
 from __future__ import annotations
 
 import os as _os
+import sys as _sys
 
 from weft._api import load as _load
 from weft._base.interrupts import uninterrupted as _uninterrupted
@@ -23,6 +24,7 @@ if _os.environ.get("PYTORCH_API_USAGE_STDERR"):
     del _usage
 
 __version__ = _TorchVersion("2.13.0+weft.0.1.0")  # of the release of PyTorch that this one follows, and its own
+torch = _sys.modules[__name__]  # as PyTorch has itself, which its programs reach through modules that import it
 
 
 def __getattr__(name: str) -> object:

@@ -12,13 +12,21 @@ MODULES = frozenset({
     "owners", "profiler", "quasirandom", "random", "return_types", "serialization", "signal", "sparse",
     "special", "testing", "torch_version", "types", "utils", "version", "xla", "xpu",
 })  # fmt: skip
-MODULES |= {"__config__", "__future__"}  # PyTorch's programs call them so
+MODULES |= {"__config__", "__future__", "_prims_common", "_utils"}  # PyTorch's programs call them so
+
+_STANDARD = frozenset({
+    "builtins", "ctypes", "functools", "glob", "importlib", "inspect", "math", "os", "platform", "sys", "textwrap",
+    "threading", "warnings",
+})  # fmt: skip
+"""Modules of Python's that programs reach as `torch.math`, since PyTorch's own `__init__` imports them."""
 
 _NAMES = {
     "weft._base.dtype": (
         "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64", "float8_e4m3fn",
         "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "float16", "bfloat16", "float32",
-        "float64", "complex64", "complex128", "quint8", "qint8", "qint32",
+        "float64", "complex64", "complex128", "quint8", "qint8", "qint32", "quint4x2", "quint2x4", "complex32",
+        "float4_e2m1fn_x2", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in range(1, 8)),
+        "bits1x8", "bits2x4", "bits4x2", "bits8", "bits16",
     ),
     "weft._base.limits": ("finfo", "iinfo"),
     "weft._base.state": ("set_default_dtype",),
@@ -75,10 +83,28 @@ _NAMES = {
     ),
     "weft._assertions": (
         "_check", "_check_index", "_check_value", "_check_type", "_check_not_implemented", "_check_tensor_all",
+        "_check_with", "_check_is_size", "_check_tensor_all_with",
         "_assert", "_assert_async",
     ),
+    "weft.jit._fork": ("fork", "wait"),
     "weft.jit._script": ("ScriptFunction", "ScriptModule"),
-    "weft._extension": ("PyTorchFileReader",),
+    "weft._utils": ("classproperty",),
+    "weft._extension": ("PyTorchFileReader", "DisableTorchFunction", "DisableTorchFunctionSubclass", "DispatchKey",
+                        "DispatchKeySet"),
+    "weft._absent.denied": ("is_vulkan_available",),
+    "weft._absent.types": (
+        "AnyType", "BoolType", "ClassType", "CompilationUnit", "ComplexType", "DeviceObjType", "DictType", "EnumType",
+        "FloatType", "FunctionSchema", "FutureType", "Graph", "InferredType", "IntType", "InterfaceType", "ListType",
+        "LiteScriptModule", "Node", "NoneType", "NumberType", "OptionalType", "PyObjectType", "RRefType",
+        "ScriptMethod", "ScriptObject", "StreamObjType", "StringType", "TensorType", "ThroughputBenchmark", "TupleType",
+        "Type", "UnionType", "Value",
+    ),
+    "weft._absent.errors": ("ErrorReport", "FatalError", "JITException"),
+    "weft._absent.ignored": ("_disable_functionalization", "_enable_functionalization"),
+    "weft._absent.refused": (
+        "_nested_compute_contiguous_strides_offsets", "_nested_view_from_buffer", "_scaled_mm_v2", "import_ir_module",
+        "parse_ir", "parse_schema",
+    ),
     "weft._symbols": (
         "SymBool", "SymFloat", "SymInt", "sym_float", "sym_int", "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sqrt",
         "sym_sum",
@@ -90,12 +116,15 @@ _NAMES = {
 _RENAMED = {
     **{name: ("math", name) for name in ("pi", "inf", "nan", "e")}, "newaxis": ("weft._base.size", "NEW_AXIS"),
     "dtype": ("weft._base.dtype", "DType"), "bool": ("weft._base.dtype", "bool_"),
+    "legacy_contiguous_format": ("weft._base.layout", "contiguous_format"),
+    "StorageBase": ("weft._tensor.storage", "UntypedStorage"),
     "AcceleratorError": ("weft.errors", "DeviceError"), "get_default_dtype": ("weft._base.state", "default_dtype"),
     "from_numpy": ("weft._tensor.convert", "tensor_over"),
     "explain": ("weft._lazy.explain", "explain"), "compile": ("weft._tensor.compile", "compile"),
 }  # fmt: skip
 _ALIASED_DTYPES = {"short": "int16", "int": "int32", "long": "int64", "half": "float16", "float": "float32",
-                   "double": "float64", "cfloat": "complex64", "cdouble": "complex128"}  # fmt: skip
+                   "double": "float64", "cfloat": "complex64", "cdouble": "complex128",
+                   "chalf": "complex32", "bit": "uint1"}  # fmt: skip
 
 LOCATIONS: dict[str, tuple[str, str]] = {
     **{name: (module, name) for module, members in _NAMES.items() for name in members},
@@ -108,6 +137,8 @@ def load(name: str) -> Any:
     """The public object with this name; `AttributeError` if there is none."""
     if name in MODULES:
         return import_module(f"weft.{name}")
+    if name in _STANDARD:
+        return import_module(name)
     if name.startswith("__"):
         raise AttributeError(f"module 'weft' has no attribute {name!r}")
     public = _functions()

@@ -104,7 +104,7 @@ def save_cache_artifacts() -> None:
 
 
 def load_compiled_function(file: object, **options: object) -> AnyCallable:
-    """Raises `NotImplementedError`: compiled functions are not stored by themselves; `weft.export.save` stores programs."""
+    """Raises `NotImplementedError`: compiled functions are not stored; `weft.export.save` stores programs."""
     del file, options
     raise UnsupportedCallError(
         "load_compiled_function: PyTorch's files of compiled functions hold code for its own compiler; store a program "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from types import SimpleNamespace
 
 import numpy as np
@@ -221,8 +222,27 @@ def test_registered_pairs():
         assert dist.kl_divergence(p, q) == "left"
     dist.register_kl(Left, Right)(lambda p, q: "both")
     assert dist.kl_divergence(p, q) == "both"
-    with pytest.raises(TypeError, match=r"^Expected type_p to be a Distribution subclass but got <class 'int'>$"):
-        dist.register_kl(int, Left)
+    with pytest.raises(TypeError, match=r"^Expected type_p to be a Distribution subclass but got 3$"):
+        dist.register_kl(3, Left)
     text = r"^No KL\(p \|\| q\) is implemented for p type Normal and q type Cauchy$"
     with pytest.raises(NotImplementedError, match=text):
         dist.kl_divergence(dist.Normal(0.0, 1.0), dist.Cauchy(0.0, 1.0))
+
+
+def test_registered_pairs_of_classes_that_are_not_derived():
+    """As pyro's distributions are: a base of their own, mixed into subclasses."""
+
+    class Own:
+        pass
+
+    Registered = abc.ABCMeta("Registered", (), {})
+
+    class Mixed(Own, dist.Normal):
+        pass
+
+    dist.register_kl(Own, dist.Distribution)(lambda p, q: "own")
+    assert dist.kl_divergence(Mixed(0.0, 1.0), dist.Cauchy(0.0, 1.0)) == "own"
+    Registered.register(Mixed)
+    dist.register_kl(Registered, dist.Cauchy)(lambda p, q: "registered")
+    with pytest.warns(RuntimeWarning, match=r"^Ambiguous kl_divergence\(Mixed, Cauchy\)"):
+        assert dist.kl_divergence(Mixed(0.0, 1.0), dist.Cauchy(0.0, 1.0)) == "own"

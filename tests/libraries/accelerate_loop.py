@@ -4,7 +4,7 @@ import tempfile
 
 import torch
 from accelerate import Accelerator
-from common import fill, show, waves
+from common import fill, show, steps, waves
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -12,11 +12,12 @@ accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
 model = fill(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 0.5, total_iters=4)
-loader = DataLoader(TensorDataset(waves(16, 4), torch.arange(16) % 3), batch_size=4)
+loader = DataLoader(TensorDataset(waves(24, 4), torch.arange(24) % 3), batch_size=4)
 model, optimizer, loader, schedule = accelerator.prepare(model, optimizer, loader, schedule)
-losses = []
+losses, clock = [], steps()
 for _ in range(2):
     for inputs, labels in loader:
+        next(clock, None)
         with accelerator.accumulate(model):
             loss = nn.functional.cross_entropy(model(inputs), labels)
             accelerator.backward(loss)

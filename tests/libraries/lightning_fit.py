@@ -6,7 +6,7 @@ import warnings
 
 import lightning
 import torch
-from common import fill, show, waves
+from common import fill, show, steps, waves
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -18,9 +18,10 @@ class Classifier(lightning.LightningModule):
     def __init__(self) -> None:
         super().__init__()
         self.net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
-        self.losses = []
+        self.losses, self.clock = [], steps()
 
     def training_step(self, batch, index):
+        next(self.clock, None)
         loss = nn.functional.cross_entropy(self.net(batch[0]), batch[1])
         self.losses.append(loss.item())
         self.log("train_loss", loss)
@@ -34,7 +35,7 @@ class Classifier(lightning.LightningModule):
         return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)]
 
 
-loader = DataLoader(TensorDataset(waves(16, 4), torch.arange(16) % 3), batch_size=4)
+loader = DataLoader(TensorDataset(waves(24, 4), torch.arange(24) % 3), batch_size=4)
 model = fill(Classifier())
 with tempfile.TemporaryDirectory() as folder:
     trainer = lightning.Trainer(

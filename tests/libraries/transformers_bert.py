@@ -1,4 +1,4 @@
-"""BERT: three steps of training on masked words, and a classifier with a mask of padding."""
+"""BERT: training on masked words, and a classifier with a mask of padding."""
 
 import torch
 from common import fill, show, train

@@ -1,4 +1,4 @@
-"""GPT-2: three steps of training, greedy text, saved and loaded."""
+"""GPT-2: training, greedy text, saved and loaded."""
 
 import tempfile
 

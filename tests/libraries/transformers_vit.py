@@ -1,4 +1,4 @@
-"""A vision transformer: three steps of training on images."""
+"""A vision transformer: training on images."""
 
 import torch
 from common import fill, train, waves

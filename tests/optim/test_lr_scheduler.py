@@ -196,6 +196,24 @@ def test_a_schedule_made_after_the_optimizer_has_stepped_knows():
     second.step()
 
 
+def test_an_optimizer_around_another_one_has_stepped():
+    """As launchers write it: it has what the other one has, and the constructor of the base is not called."""
+
+    class Around(optim.Optimizer):
+        def __init__(self, inner):
+            self.inner = inner
+            self.param_groups = inner.param_groups
+
+        def step(self):
+            self.inner.step()
+
+    o = Around(sgd())
+    schedule = lr_scheduler.StepLR(o, 1)
+    o.step()
+    schedule.step()
+    assert schedule.get_last_lr() == [0.1]
+
+
 def test_rates_are_for_the_schedule_to_compute():
     schedule = lr_scheduler.ExponentialLR(sgd(), 0.5)
     with pytest.warns(UserWarning, match=r"^To get the last learning rate computed by the scheduler, please use"):

@@ -7,7 +7,7 @@ from typing import Any
 
 from weft._base.dtype import DType, bfloat16, float16
 
-DEFAULT_TYPES = {"cpu": bfloat16, "cuda": float16, "xla": bfloat16, "mps": float16}
+DEFAULT_TYPES = {"cpu": bfloat16, "cuda": float16, "xla": bfloat16, "mps": float16, "xpu": float16, "mtia": float16}
 """The types of devices that have autocast, and what each lowers to unless it is told otherwise."""
 
 DTYPE_INDEX = {device_type: at for at, device_type in enumerate(DEFAULT_TYPES)}

@@ -67,6 +67,30 @@ class DType:
         return complex128 if self is float64 else complex64
 
 
+class NamedDType(DType):
+    """An element type of PyTorch's that no tensor has here: it can be named, compared and looked up, and has a size."""
+
+    __slots__ = ()
+
+    def __init__(self, name: str, itemsize: int, category: int, *, is_quantized: bool = False) -> None:
+        self.name = name
+        self.is_quantized = is_quantized
+        self.category = category
+        self.itemsize = itemsize
+        self.aliases = ()
+
+    @property
+    def numpy(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]  read wherever elements are made
+        advice = "torch.complex64" if self.category == COMPLEX else "torch.uint8 for its bytes"
+        raise DTypeError(f"no tensor has elements of type {self} here; use {advice}")
+
+    @property
+    def is_signed(self) -> bool:
+        if self.is_quantized:
+            return super().is_signed
+        return self.category > INTEGER or self.name.startswith("int")
+
+
 # As users see the class: `weft.dtype`.
 DType.__name__ = DType.__qualname__ = "dtype"
 DType.__module__ = "weft"
@@ -96,6 +120,15 @@ quint8 = DType("quint8", np.uint8, INTEGER, is_quantized=True)
 qint8 = DType("qint8", np.int8, INTEGER, is_quantized=True)
 qint32 = DType("qint32", np.int32, INTEGER, is_quantized=True)
 
+complex32 = NamedDType("complex32", 4, COMPLEX)
+float4_e2m1fn_x2 = NamedDType("float4_e2m1fn_x2", 1, FLOAT)
+int1, int2, int3, int4, int5, int6, int7 = (NamedDType(f"int{bits}", 1, INTEGER) for bits in range(1, 8))
+uint1, uint2, uint3, uint4, uint5, uint6, uint7 = (NamedDType(f"uint{bits}", 1, INTEGER) for bits in range(1, 8))
+bits1x8, bits2x4, bits4x2, bits8 = (NamedDType(f"bits{form}", 1, INTEGER) for form in ("1x8", "2x4", "4x2", "8"))
+bits16 = NamedDType("bits16", 2, INTEGER)
+quint4x2 = NamedDType("quint4x2", 1, INTEGER, is_quantized=True)
+quint2x4 = NamedDType("quint2x4", 1, INTEGER, is_quantized=True)
+
 QUANTIZED = (quint8, qint8, qint32)
 """Types of quantized tensors, whose elements are integers that stand for multiples of a scale.
 
@@ -124,7 +157,7 @@ DTYPES = (
     complex64,
     complex128,
 )
-_BY_NAME = {d.name: d for d in (*DTYPES, *QUANTIZED)}
+_BY_NAME = {d.name: d for d in vars().copy().values() if isinstance(d, DType)}
 _BY_NUMPY = {d.numpy: d for d in DTYPES}
 _REAL = {complex64: float32, complex128: float64}
 _BY_PYTHON: dict[object, DType] = {bool: bool_, int: int64}
@@ -167,6 +200,8 @@ def promote_types(a: DType, b: DType) -> DType:
         )
     if a is b:
         return a
+    if named := next((d for d in (a, b) if isinstance(d, NamedDType)), None):
+        raise DTypeError(f"{a} and {b} are not promoted: no tensor has elements of type {named} here")
     if (a.is_float8 or b.is_float8) and bool_ not in (a, b):
         raise DTypeError(
             f"Promotion for Float8 Types is not supported, attempted to promote {a} and {b}; cast one of them first"

@@ -21,7 +21,7 @@ R = TypeVar("R")
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
 _LIBRARY = str(Path(threading.__file__).parent)
 _OURS = (_PACKAGE, "<weft", "<frozen", threading.__file__, contextlib.__file__)  # beginnings of names of files
-_GENERATED = ("namedtuple_", "weft.", "jax.")  # beginnings of names of modules
+_GENERATED = ("namedtuple_", "weft.", "torch.", "jax.")  # beginnings of names of modules
 
 
 def user_site(below: FrameType | None = None) -> str:

@@ -30,4 +30,4 @@ def list_mode_options(mode: str | None = None, dynamic: bool | None = None) -> d
 
 def list_options() -> list[str]:
     """The names of all options."""
-    return sorted(config.get_config_copy())
+    return sorted(config.get_config_copy())  # pyright: ignore[reportAttributeAccessIssue]

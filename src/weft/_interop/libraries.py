@@ -10,6 +10,7 @@ from weft._base.dtype import DType
 from weft._base.types import AnyCallable, Arg
 from weft._interop.custom import CustomOp, require_name
 from weft._interop.operators import lookup, publish, when_defined, withdraw
+from weft._interop.provided import ProvidedOperator
 from weft._interop.schema import parsed
 from weft.errors import RegistrationError, SchemaError, UnsupportedCallError, UnsupportedError, ValueRangeError
 
@@ -145,8 +146,10 @@ def _exists(name: str) -> bool:
     return True
 
 
-def _set(operator: CustomOp, key: str, fn: AnyCallable) -> None:
+def _set(operator: CustomOp | ProvidedOperator, key: str, fn: AnyCallable) -> None:
     """Set the part of an operator that a dispatch key stands for."""
+    if isinstance(operator, ProvidedOperator) and key not in _BODIES:
+        return  # it has all of its parts
     if key == "Meta":
         operator.register_fake(fn)
     elif key in _BODIES:

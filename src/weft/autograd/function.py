@@ -368,6 +368,9 @@ def _fitted(name: str, at: int, grad: object, aval: Aval) -> Value | None:
     return as_cotangent(value, aval, f"the gradient at index {at} of function {name}")
 
 
+_ContextMethodMixin = FunctionCtx  # the name by which libraries import it
+
+
 def once_differentiable(function: F) -> F:
     """Mark a `backward` that cannot be differentiated itself; a backward pass over its results raises."""
 

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import ContextDecorator
-from functools import partial, wraps
 from typing import Any, Protocol, Self, TypeVar, cast, overload
 
 from weft._base.cell import LocalCell
+from weft._base.contexts import DecoratorContextManager
 from weft._base.state import ambient, enter, enter_grad, leave, set_field
-from weft._base.types import AnyCallable, Arg, Kwargs, Result
+from weft._base.types import AnyCallable, Arg, Kwargs
 from weft.errors import ArgumentError
 
 _new = object.__new__
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Mode:
+class Mode(DecoratorContextManager):
     """A context manager and decorator that sets fields of the ambient state."""
 
     def __init__(self, **fields: Arg) -> None:
@@ -31,40 +30,9 @@ class Mode:
     def __exit__(self, *_: object) -> None:
         leave(self._tokens.pop())
 
-    def __call__(self, function: F) -> F:
-        fields = self._fields
-        if inspect.isgeneratorfunction(function):
-            return cast("F", _stepwise(function, fields))
-
-        @wraps(function)
-        def call(*args: Arg, **kwargs: Arg) -> Result:
-            with Mode(**fields):
-                return function(*args, **kwargs)
-
-        return cast("F", call)
-
-
-def _stepwise(function: AnyCallable, fields: Kwargs) -> AnyCallable:
-    """Wrap a generator function such that its generators are in the mode only while they run."""
-
-    @wraps(function)
-    def steps(*args: Arg, **kwargs: Arg) -> Generator[Any, Any, Any]:
-        source = function(*args, **kwargs)
-        resume = partial(next, source)
-        while True:
-            try:
-                with Mode(**fields):
-                    item = resume()
-            except StopIteration as stop:
-                return stop.value
-            try:
-                sent = yield item
-            except BaseException as error:  # passed to the source, which may handle it, also `GeneratorExit`
-                resume = partial(source.throw, error)
-            else:
-                resume = partial(source.send, sent)
-
-    return steps
+    def clone(self) -> Mode:
+        """Another one for the same fields."""
+        return Mode(**self._fields)
 
 
 class _ModeClass(Protocol):
@@ -135,9 +103,9 @@ class set_grad_enabled(Mode):
     def __exit__(self, *_: object) -> None:
         set_field(grad=self._before)
 
-    def __call__(self, function: F) -> F:
+    def __call__(self, orig_func: F) -> F:
         set_field(grad=self._before)
-        return super().__call__(function)
+        return super().__call__(orig_func)
 
 
 def is_grad_enabled() -> bool:

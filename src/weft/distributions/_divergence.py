@@ -25,7 +25,7 @@ def register_kl(type_p: type, type_q: type) -> Callable[[Divergence], Divergence
     another, `kl_divergence` warns of it. Register the pair of classes itself to decide.
     """
     for name, kind in (("type_p", type_p), ("type_q", type_q)):
-        if not isinstance(kind, type) or not issubclass(kind, Distribution):
+        if not isinstance(kind, type):
             raise ArgumentError(f"Expected {name} to be a Distribution subclass but got {kind}")
 
     def decorator(function: Divergence) -> Divergence:
@@ -42,7 +42,7 @@ def _dispatched(type_p: type, type_q: type) -> Divergence | None:
         return None
 
     def distances(match: tuple[type, type]) -> tuple[int, int]:
-        return type_p.__mro__.index(match[0]), type_q.__mro__.index(match[1])
+        return _distance(type_p, match[0]), _distance(type_q, match[1])
 
     left = min(matches, key=distances)
     right = min(matches, key=lambda match: distances(match)[::-1])
@@ -54,6 +54,12 @@ def _dispatched(type_p: type, type_q: type) -> Divergence | None:
             stacklevel=3,
         )
     return REGISTRY[left]
+
+
+def _distance(kind: type, base: type) -> int:
+    """How far up the base class is; one that was registered with it (`abc.ABCMeta.register`) is farther than all."""
+    bases = kind.__mro__
+    return bases.index(base) if base in bases else len(bases)
 
 
 def kl_divergence(p: Distribution, q: Distribution) -> Tensor:

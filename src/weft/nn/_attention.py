@@ -56,7 +56,7 @@ class MultiheadAttention(Module):
         self.head_dim = embed_dim // num_heads
         self.add_zero_attn = add_zero_attn
         self._register(bias, add_bias_kv, device, dtype)
-        self.reset_parameters()
+        self._reset_parameters()
 
     def _register(self, bias: bool, add_bias_kv: bool, device: DeviceLike | None, dtype: DType | None) -> None:
         size = self.embed_dim
@@ -71,7 +71,7 @@ class MultiheadAttention(Module):
         for name in ("bias_k", "bias_v"):
             self.register_parameter(name, fresh((1, 1, size), device, dtype) if add_bias_kv else None)
 
-    def reset_parameters(self) -> None:
+    def _reset_parameters(self) -> None:
         """Draw new input projections; biases are zero."""
         for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"):
             if getattr(self, name) is not None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from weft.nn._layer import LayerClass
 
 
-class _Dropout(Module):
+class _DropoutNd(Module):
     """The base of all dropout layers; in evaluation they return their input."""
 
     _function: str
@@ -35,7 +35,7 @@ class _Dropout(Module):
 
 
 def _dropout(name: str, function: str, doc: str) -> LayerClass:
-    return type(name, (_Dropout,), {"_function": function, "__doc__": doc, "__module__": __name__})
+    return type(name, (_DropoutNd,), {"_function": function, "__doc__": doc, "__module__": __name__})
 
 
 Dropout = _dropout("Dropout", "dropout", "Elements set to 0 with probability `p`, the others divided by 1 - p.")

@@ -128,6 +128,9 @@ GLOBAL_HOOKS = Registry[int, GlobalHook]("hooks on the calls of all modules")
 _REGISTRATION = {
     kind: Registry[int, Any](f"hooks on the registration of {kind}s") for kind in ("parameter", "buffer", "module")
 }
+_global_parameter_registration_hooks = _REGISTRATION["parameter"]
+_global_buffer_registration_hooks = _REGISTRATION["buffer"]
+_global_module_registration_hooks = _REGISTRATION["module"]
 
 
 def _register_globally(kind: str, hook: AnyCallable, with_kwargs: bool = False, always_call: bool = False) -> Handle:

@@ -28,12 +28,14 @@ def layer(
     doc: str,
     repr_format: str | None = "",
     *,
+    base: LayerClass = Module,
     settle: Settle | None = None,
     hidden: tuple[str, ...] = (),
     by_keyword: bool = False,
     **fields: Arg,
 ) -> LayerClass:
-    """A class of layers without tensors. `module` is the name of the module that defines it, for pickling.
+    """A class of layers without tensors. `module` is the name of the module that defines it, for pickling; `base` is a
+    class of modules whose own constructor need not run.
 
     `fields` are the constructor's parameters with their defaults, keyword-only if `by_keyword`. They become attributes,
     and are passed to `function` by name, except those in `hidden`. `forward` takes the parameters of `function` that
@@ -50,7 +52,7 @@ def layer(
         return f"{text}, inplace=True" if text else "inplace=True"
 
     body = _methods(name, function, fields, hidden, by_keyword, settle)
-    return type(name, (Module,), {**body, "extra_repr": extra_repr, "__doc__": doc, "__module__": module})
+    return type(name, (base,), {**body, "extra_repr": extra_repr, "__doc__": doc, "__module__": module})
 
 
 def _methods(

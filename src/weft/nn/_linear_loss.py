@@ -13,7 +13,7 @@ from weft._tensor.tensor import Tensor
 from weft.errors import ShapeError, ValueRangeError
 from weft.nn import functional as F
 from weft.nn._linear import Linear
-from weft.nn._module import Module
+from weft.nn._loss import _WeightedLoss
 
 _ACCUMULATED = (float16, bfloat16, float32, float64)
 
@@ -48,7 +48,7 @@ class LinearCrossEntropyOptions:
             )
 
 
-class LinearCrossEntropyLoss(Module):
+class LinearCrossEntropyLoss(_WeightedLoss):
     """`CrossEntropyLoss` of a `Linear` layer's outputs, which are the scores (classes, *out_features)."""
 
     weight: Tensor | None
@@ -72,9 +72,7 @@ class LinearCrossEntropyLoss(Module):
             raise ShapeError(f"expected weight shape to be {(num_classes,)}, got {tuple(weight.shape)}")
         if not 0 <= label_smoothing <= 1:
             raise ShapeError(f"expected label_smoothing to be in range [0, 1], got {label_smoothing}")
-        super().__init__()
-        self.reduction = reduction
-        self.register_buffer("weight", weight)
+        super().__init__(weight, reduction=reduction)
         self.num_classes = num_classes
         self.out_features = out_features
         self.ignore_index = ignore_index

@@ -44,9 +44,19 @@ def _require_delta(loss: Module) -> None:
 _HIDDEN = ("size_average", "reduce")
 
 
+class _Loss(Module):
+    """The base of all losses: how a loss for each element is reduced, "none", "mean" or "sum"."""
+
+    reduction: str
+
+    def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean") -> None:
+        super().__init__()
+        self.reduction = reduction_name(reduction, size_average, reduce)
+
+
 def _loss(name: str, function: AnyCallable, doc: str, settle: Settle = _settle, **fields: Arg) -> LayerClass:
     """A class of losses whose fields include the reduction and PyTorch's two older arguments for it."""
-    return layer(name, __name__, function, doc, settle=settle, hidden=_HIDDEN, **fields)
+    return layer(name, __name__, function, doc, base=_Loss, settle=settle, hidden=_HIDDEN, **fields)
 
 
 L1Loss = _loss("L1Loss", F.l1_loss, "|x - y|.", **_OLD)
@@ -57,6 +67,7 @@ HuberLoss = layer(
     __name__,
     F.huber_loss,
     "Squares below `delta`, `delta` times absolute above.",
+    base=_Loss,
     settle=_require_delta,
     reduction="mean",
     delta=1.0,
@@ -95,6 +106,7 @@ GaussianNLLLoss = layer(
     __name__,
     F.gaussian_nll_loss,
     "The negative log-likelihood of normal numbers.",
+    base=_Loss,
     by_keyword=True,
     full=False,
     eps=1e-6,
@@ -122,7 +134,7 @@ TripletMarginLoss = _loss(
 )
 
 
-class _Weighted(Module):
+class _WeightedLoss(_Loss):
     """Losses with a weight for each class or element; the weight is a buffer.
 
     `_options` are the names of the attributes that are passed to the function as keywords.
@@ -144,8 +156,7 @@ class _Weighted(Module):
     def _setup(
         self, weight: Tensor | None, size_average: bool | None, reduce: bool | None, reduction: str, **options: Arg
     ) -> None:
-        super().__init__()
-        self.reduction = reduction_name(reduction, size_average, reduce)
+        _Loss.__init__(self, size_average, reduce, reduction)
         self.register_buffer("weight", weight)
         self.__dict__.update(options)
 
@@ -155,7 +166,7 @@ class _Weighted(Module):
         return getattr(F, self._function)(input, target, weight=self.weight, reduction=self.reduction, **options)
 
 
-class CrossEntropyLoss(_Weighted):
+class CrossEntropyLoss(_WeightedLoss):
     """The negative log-likelihood of class numbers, or class probabilities, under the softmax of the input."""
 
     _function = "cross_entropy"
@@ -173,7 +184,7 @@ class CrossEntropyLoss(_Weighted):
         self._setup(weight, size_average, reduce, reduction, ignore_index=ignore_index, label_smoothing=label_smoothing)
 
 
-class NLLLoss(_Weighted):
+class NLLLoss(_WeightedLoss):
     """The negative log-likelihood of class numbers under log-probabilities."""
 
     _function = "nll_loss"
@@ -203,13 +214,13 @@ class NLLLoss2d(NLLLoss):
         super().__init__(*args, **kwargs)
 
 
-class BCELoss(_Weighted):
+class BCELoss(_WeightedLoss):
     """The binary cross entropy of probabilities."""
 
     _function = "binary_cross_entropy"
 
 
-class BCEWithLogitsLoss(_Weighted):
+class BCEWithLogitsLoss(_WeightedLoss):
     """The binary cross entropy of the sigmoid of the input; `pos_weight` multiplies the loss of positive targets."""
 
     _function = "binary_cross_entropy_with_logits"
@@ -227,13 +238,13 @@ class BCEWithLogitsLoss(_Weighted):
         self.register_buffer("pos_weight", pos_weight)
 
 
-class MultiLabelSoftMarginLoss(_Weighted):
+class MultiLabelSoftMarginLoss(_WeightedLoss):
     """The binary cross entropy with logits, as a mean over the classes."""
 
     _function = "multilabel_soft_margin_loss"
 
 
-class MultiMarginLoss(_Weighted):
+class MultiMarginLoss(_WeightedLoss):
     """Margins of the class over all others, to the power of `p`."""
 
     _function = "multi_margin_loss"
@@ -268,6 +279,7 @@ TripletMarginWithDistanceLoss = layer(
     __name__,
     F.triplet_margin_with_distance_loss,
     "`TripletMarginLoss` with a distance of your own.",
+    base=_Loss,
     settle=_settle_distance,
     by_keyword=True,
     distance_function=None,
@@ -281,7 +293,26 @@ CTCLoss = layer(
     F.ctc_loss,
     "-log of the probability of sequences of labels, summed over their alignments with (time, batch, classes).",
     None,
+    base=_Loss,
     blank=0,
     reduction="mean",
     zero_infinity=False,
 )
+
+
+def _legacy_reduction(size_average: bool | None, reduce: bool | None, emit_warning: bool = True) -> str:
+    """What PyTorch's two older arguments for the reduction mean."""
+    name = reduction_name("mean", size_average, reduce)
+    if emit_warning:
+        warnings.warn(
+            f"size_average and reduce args will be deprecated, please use reduction='{name}' instead.", stacklevel=2
+        )
+    return name
+
+
+def _reduction_number(reduction: str) -> int:
+    """The number that PyTorch's operators take for a reduction."""
+    numbers = {"none": 0, "mean": 1, "elementwise_mean": 1, "sum": 2}
+    if reduction not in numbers:
+        raise ValueRangeError(f"{reduction} is not a valid value for reduction")
+    return numbers[reduction]

@@ -6,6 +6,7 @@ from pathlib import Path
 from weft._base.types import AttributeValue
 from weft.ops._aten import aten as aten
 from weft.ops._libraries import load_library as load_library
+from weft.ops._libraries import loaded_libraries as loaded_libraries
 from weft.ops._namespaces import NAMESPACES
 
 LOADED = tuple(

@@ -152,6 +152,8 @@ class Optimizer:
 
         @wraps(step)
         def run(self: Optimizer, *args: Arg, **kwargs: Arg) -> Result:
+            if self._opt_called is False:
+                self._opt_called = True
             # a subclass calls the step of its base, or only wraps another
             if self.stepping or "_hooks" not in vars(self):
                 return step(self, *args, **kwargs)
@@ -174,8 +176,6 @@ class Optimizer:
         if state.capture is not None:
             params = [group["params"] for group in self.param_groups]
             state.capture.stepped(self._what_a_capture_depends_on, self.state, *params)
-        if self._opt_called is False:
-            self._opt_called = True
         for hook in (*_before_all.values(), *self._hooks["step_pre"].values()):
             replacement = hook(self, args, kwargs)
             if replacement is not None:
@@ -203,6 +203,21 @@ class Optimizer:
         ]
         hooks = (self._hooks["step_pre"], self._hooks["step_post"])
         return ByIdentity(self.state), *groups, *(key for held in hooks for key in held)
+
+    @staticmethod
+    def _group_tensors_by_device_and_dtype(
+        tensorlistlist: list[list[Any]], with_indices: bool = False
+    ) -> dict[tuple[Any, Any], tuple[list[list[Any]], list[int]]]:
+        """Lists of tensors, by the device and the type of the first list's; libraries call it by this name."""
+        groups: dict[tuple[Any, Any], tuple[list[list[Any]], list[int]]] = {}
+        for at, first in enumerate(tensorlistlist[0]):
+            lists, indices = groups.setdefault((first.device, first.dtype), ([[] for _ in tensorlistlist], []))
+            for chosen, tensors in zip(lists, tensorlistlist, strict=True):
+                if tensors:
+                    chosen.append(tensors[at])
+            if with_indices:
+                indices.append(at)
+        return groups
 
     def _is_made_in(self, capture: object) -> bool:
         """Whether the function that `capture` records has made it."""

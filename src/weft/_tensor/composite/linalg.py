@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft._base.dtype import DType, float32
 from weft._base.guards import is_list_or_tuple
 from weft._base.types import Arg, Args
 from weft._tensor.arguments import Dim, dim_list
@@ -13,7 +12,7 @@ from weft._tensor.functions import composite
 from weft._tensor.tensor import Tensor
 from weft.errors import OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._equation import LETTERS
-from weft.ops._table import NO_METHOD, OTHER_OUT, Public
+from weft.ops._table import OTHER_OUT, Public
 
 
 def _term(subscripts: Sequence[Arg]) -> str:
@@ -103,32 +102,3 @@ def chain_matmul(*matrices: Arg) -> Tensor:
 def cross(input: Tensor, other: Tensor, *, dim: Dim = -1) -> Tensor:
     """Vector products along a dim of size three."""
     return op.cross(input, other, dim)
-
-
-@composite(public=NO_METHOD)
-def _scaled_mm(
-    input: Tensor,
-    mat2: Tensor,
-    scale_a: Tensor,
-    scale_b: Tensor,
-    bias: Tensor | None = None,
-    scale_result: Tensor | None = None,
-    out_dtype: DType | None = None,
-    use_fast_accum: bool = False,
-) -> Tensor:
-    """The product of matrices of 8-bit floats, (m, k) and (k, n), each multiplied by its scale, plus `bias`.
-
-    A scale is one number, or one for each row of `input`, (m, 1), or each column of `mat2`, (1, n). It is computed in
-    float32, and given as `out_dtype`, by default the type of `input`.
-    """
-    del use_fast_accum
-    sides = (("scale_a", scale_a, [input.shape[0], 1]), ("scale_b", scale_b, [1, mat2.shape[1]]))
-    for name, scale, shape in sides:
-        if scale.numel() != 1 and list(scale.shape) != shape:
-            raise ShapeError(f"_scaled_mm: {name} must be one number or of size {shape}, got {list(scale.shape)}")
-    product = op.matmul(op.to_dtype(input, float32), op.to_dtype(mat2, float32)) * scale_a * scale_b
-    if bias is not None:
-        product = product + op.to_dtype(bias, float32)
-    if scale_result is not None:
-        product = product * scale_result
-    return op.to_dtype(product, out_dtype or input.dtype)

@@ -12,13 +12,16 @@ from weft._tensor.composite.pointwise import where
 from weft._tensor.composite.query import promote_types
 from weft._tensor.tensor import Tensor
 from weft.errors import SettingError, UnsupportedShapeError, ValueRangeError
+from weft.nn.attention._block_mask import DEFAULT_SPARSE_BLOCK_SIZE, MaskMod, ScoreMod, indices, sliced_mask_mod
 from weft.nn.attention._block_mask import BlockMask as BlockMask
-from weft.nn.attention._block_mask import ScoreMod, indices, sliced_mask_mod
 from weft.nn.attention._block_mask import and_masks as and_masks
 from weft.nn.attention._block_mask import create_block_mask as create_block_mask
 from weft.nn.attention._block_mask import create_mask as create_mask
 from weft.nn.attention._block_mask import noop_mask as noop_mask
 from weft.nn.attention._block_mask import or_masks as or_masks
+
+# the names under which libraries import them
+_DEFAULT_SPARSE_BLOCK_SIZE, _mask_mod_signature, _score_mod_signature = DEFAULT_SPARSE_BLOCK_SIZE, MaskMod, ScoreMod
 
 
 class AuxRequest(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any
 from weft._base.guards import is_tuple
 from weft._base.types import Kwargs, PyTree, Result
 from weft._tensor.tensor import Tensor
-from weft.errors import ArgumentError, StateDictError, ValueRangeError
+from weft.errors import ArgumentError, LacksAttributeError, NameKeyError, StateDictError, ValueRangeError
 from weft.nn._module import Module
 from weft.nn._tables import buffers_of, name_of, parameters_of
 
@@ -23,14 +23,49 @@ def call_with(
     With `tie_weights`, a replacement counts for all names of the same tensor. With `strict`, there must be one for
     every name, and none for others. If the call assigns a new tensor to one of the names, `tensors` is updated with it.
     """
+    positional = args if is_tuple(args) else () if args is None else (args,)
+    with _reparametrize_module(module, tensors, tie_weights, strict):
+        return module(*positional, **(kwargs or {}))
+
+
+@contextmanager
+def _reparametrize_module(
+    module: Module,
+    parameters_and_buffers: dict[str, Tensor],
+    tie_weights: bool = False,
+    strict: bool = False,
+    stack_weights: bool = False,
+) -> Generator[None]:
+    """Replace tensors of a module by those of the given names within a block, as `call_with` does for one call."""
+    del stack_weights  # what was replaced last is always put back first
+    tensors = parameters_and_buffers
     replacements = _for_all_names(module, tensors) if tie_weights else dict(tensors)
     if strict:
         _require_names(module, replacements)
-    positional = args if is_tuple(args) else () if args is None else (args,)
-    with _in_place(module, replacements):
-        result = module(*positional, **(kwargs or {}))
-    tensors.update({name: replacements[name] for name in tensors})
-    return result
+    try:
+        with _in_place(module, replacements):
+            yield
+    finally:
+        tensors.update({name: replacements[name] for name in tensors})
+
+
+def swap_tensor(module: Module, name: str, tensor: Tensor | None, allow_missing: bool = False) -> Tensor | None:
+    """Put a tensor in the place of a module's own; returns that one. `AttributeError` if there is none of this name."""
+    if not isinstance(module, Module):
+        raise ArgumentError(f"{module} is not an instance of torch.nn.Module")
+    if tensor is not None and not isinstance(tensor, Tensor):
+        raise ArgumentError(f"{tensor} is not an instance of torch.Tensor")
+    if not name or "." in name:
+        raise NameKeyError(f"{name!r} is not the name of a tensor, which has no dots; swap it in its own module")
+    if not allow_missing and not hasattr(module, name):
+        raise LacksAttributeError(f"{name_of(module)} has no attribute `{name}`")
+    before = _swap(module, name, tensor)
+    return None if before is _ABSENT else before
+
+
+def set_tensor(module: Module, name: str, tensor: Tensor | None) -> None:
+    """Put a tensor in the place of a module's own, or where there is none."""
+    swap_tensor(module, name, tensor, allow_missing=True)
 
 
 def _all_tensors(module: Module) -> dict[str, Tensor]:

@@ -1,7 +1,11 @@
 """Datasets, samplers, and the loader that makes batches."""
 
+from weft._import_paths.finder import serve_below as _serve_below
 from weft.utils.data._bucket import BucketBatchSampler as BucketBatchSampler
 from weft.utils.data._bucket import pad_to_buckets as pad_to_buckets
+from weft.utils.data._datapipes import IterDataPipe as IterDataPipe
+from weft.utils.data._datapipes import MapDataPipe as MapDataPipe
+from weft.utils.data._datapipes import functional_datapipe as functional_datapipe
 from weft.utils.data._prefetch import prefetch_to as prefetch_to
 from weft.utils.data._utils.collate import collate as collate
 from weft.utils.data._utils.collate import default_collate as default_collate
@@ -24,3 +28,5 @@ from weft.utils.data.sampler import Sampler as Sampler
 from weft.utils.data.sampler import SequentialSampler as SequentialSampler
 from weft.utils.data.sampler import SubsetRandomSampler as SubsetRandomSampler
 from weft.utils.data.sampler import WeightedRandomSampler as WeightedRandomSampler
+
+_serve_below(__name__)

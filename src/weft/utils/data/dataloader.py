@@ -14,6 +14,7 @@ from weft._base.types import SavedState
 from weft._base.usage import log_api_usage_once
 from weft._tensor.generator import Generator
 from weft.errors import ArgumentError, StateDictError, ValueRangeError
+from weft.utils.data._datapipes import IterDataPipe, apply_shuffle_settings
 from weft.utils.data._utils.collate import default_collate as default_collate
 from weft.utils.data._utils.collate import default_convert as default_convert
 from weft.utils.data._utils.fetch import Source
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from weft.utils.data._utils.samples import AnyDataset, Batch, Index
 
 T = TypeVar("T", covariant=True)
+_collate_fn_t = Callable[[list[Any]], Any]
 _SingleProcessDataLoaderIter = LocalIterator
 _MultiProcessingDataLoaderIter = WorkerIterator
 
@@ -72,6 +74,8 @@ class DataLoader(Generic[T]):
         log_api_usage_once("python.data_loader")
         _check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
         iterable = isinstance(dataset, IterableDataset)
+        if isinstance(dataset, IterDataPipe):
+            dataset, shuffle = apply_shuffle_settings(dataset, shuffle), None
         _check_order(iterable, batch_size, shuffle, sampler, batch_sampler, drop_last)
         self.dataset = dataset
         self.num_workers = num_workers
@@ -117,13 +121,24 @@ class DataLoader(Generic[T]):
 
     @property
     def _auto_collation(self) -> bool:
-        """Whether samples are put together to batches; libraries ask by this name."""
+        """Whether samples are put together to batches; libraries ask by this name, as by the next ones."""
         return self.batch_sampler is not None
+
+    @property
+    def _index_sampler(self) -> Any:
+        return self.sampler if self.batch_sampler is None else self.batch_sampler
+
+    @property
+    def _dataset_kind(self) -> int:
+        return _DatasetKind.Iterable if self._iterable else _DatasetKind.Map
+
+    @property
+    def _IterableDataset_len_called(self) -> int | None:
+        return self._reported_length
 
     def __len__(self) -> int:
         if not self._iterable:
-            source: Any = self.sampler if self.batch_sampler is None else self.batch_sampler
-            return len(source)
+            return len(self._index_sampler)
         count = self._reported_length = len(self.dataset)
         if self.batch_size is None:
             return count
@@ -131,15 +146,17 @@ class DataLoader(Generic[T]):
 
     @ends_at_user
     def __iter__(self) -> Iterator[Batch]:
-        if not self.num_workers:
-            return LocalIterator(self)
-        if not self.persistent_workers:
-            return WorkerIterator(self)
+        if not self.num_workers or not self.persistent_workers:
+            return self._get_iterator()
         if self._iterator is None or self._iterator.closed:
-            self._iterator = WorkerIterator(self)
+            self._iterator = self._get_iterator()
         else:
             self._iterator.restart(self)
         return self._iterator
+
+    def _get_iterator(self) -> Any:
+        """A new pass; libraries call it by this name."""
+        return WorkerIterator(self) if self.num_workers else LocalIterator(self)
 
     def state_dict(self) -> SavedState:
         """The position of the newest pass, as numbers and lists for a checkpoint.
@@ -201,6 +218,13 @@ class DataLoader(Generic[T]):
                 "even freeze, lower the worker number to avoid potential slowness/freeze if necessary.",
                 stacklevel=3,
             )
+
+
+class _DatasetKind:
+    """Kinds of datasets: with an item for each index, or to be iterated over."""
+
+    Map = 0
+    Iterable = 1
 
 
 _FIXED = {"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"}

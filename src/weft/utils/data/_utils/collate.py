@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Hashable, Mapping, MutableMapping, MutableSequence, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,9 @@ from weft.utils.data._utils.info import get_worker_info
 if TYPE_CHECKING:
     from weft.utils.data._utils.samples import Batch, Index, Sample
 
+
+np_str_obj_array_pattern = re.compile(r"[SaUO]")
+"""Found in the names of NumPy's types of strings and objects, of which no tensors are made."""
 
 CollateMap = Mapping[Any, Callable[..., Any]]
 
@@ -133,7 +137,7 @@ def _like_sequence(sample: Sample, entries: list[Batch]) -> Batch:
 # --- rules ---
 
 
-def _collate_tensors(batch: Batch, *, collate_fn_map: CollateMap | None = None) -> Tensor:
+def collate_tensor_fn(batch: Batch, *, collate_fn_map: CollateMap | None = None) -> Tensor:
     """Stack tensors. This is recorded, so that it joins the step's program; in a worker, it is copied without XLA."""
     del collate_fn_map
     if any(sample.is_nested for sample in batch):
@@ -147,9 +151,10 @@ def _collate_tensors(batch: Batch, *, collate_fn_map: CollateMap | None = None) 
     return set_names(stacked([sample.detach()._host() for sample in batch]), (None, *names))
 
 
-def _collate_arrays(batch: Batch, *, collate_fn_map: CollateMap | None = None) -> Tensor:
+def collate_numpy_array_fn(batch: Batch, *, collate_fn_map: CollateMap | None = None) -> Tensor:
+    """Stack arrays, as a tensor."""
     del collate_fn_map
-    if batch[0].dtype.kind in "SUO":
+    if np_str_obj_array_pattern.search(batch[0].dtype.str) is not None:
         raise ArgumentError(_NO_RULE.format(batch[0].dtype))
     return stacked(batch)
 
@@ -162,34 +167,38 @@ def stacked(arrays: Sequence[np.ndarray]) -> Tensor:
     return as_tensor(np.stack(arrays, out=room_like((len(arrays), *first.shape), first.dtype)))
 
 
-def _collate_numpy_numbers(batch: Batch, *, collate_fn_map: CollateMap | None = None) -> Tensor:
+def collate_numpy_scalar_fn(batch: Batch, *, collate_fn_map: CollateMap | None = None) -> Tensor:
+    """NumPy's numbers, as a tensor."""
     del collate_fn_map
     return from_host(np.asarray(batch))
 
 
-def _collate_floats(batch: Batch, *, collate_fn_map: CollateMap | None = None) -> Tensor:
+def collate_float_fn(batch: Batch, *, collate_fn_map: CollateMap | None = None) -> Tensor:
+    """Floats, as a float64 tensor."""
     del collate_fn_map
     return tensor(list(batch), dtype=float64)
 
 
-def _collate_ints(batch: Batch, *, collate_fn_map: CollateMap | None = None) -> Tensor:
+def collate_int_fn(batch: Batch, *, collate_fn_map: CollateMap | None = None) -> Tensor:
+    """Integers, as a tensor."""
     del collate_fn_map
     return tensor(list(batch))
 
 
-def _collate_text(batch: Batch, *, collate_fn_map: CollateMap | None = None) -> Batch:
+def collate_str_fn(batch: Batch, *, collate_fn_map: CollateMap | None = None) -> Batch:
+    """Strings or bytes, as they are."""
     del collate_fn_map
     return batch
 
 
 default_collate_fn_map: dict[Any, Callable[..., Any]] = {
-    Tensor: _collate_tensors,
-    np.ndarray: _collate_arrays,
-    (np.bool_, np.number, np.object_): _collate_numpy_numbers,
-    float: _collate_floats,
-    int: _collate_ints,
-    str: _collate_text,
-    bytes: _collate_text,
+    Tensor: collate_tensor_fn,
+    np.ndarray: collate_numpy_array_fn,
+    (np.bool_, np.number, np.object_): collate_numpy_scalar_fn,
+    float: collate_float_fn,
+    int: collate_int_fn,
+    str: collate_str_fn,
+    bytes: collate_str_fn,
 }
 """The rules of `default_collate`, by type of the samples."""
 
@@ -204,7 +213,7 @@ def default_convert(data: PyTree) -> PyTree:
 
 def _converted(leaf: Sample) -> PyTree:
     is_number = isinstance(leaf, (np.bool_, np.number))
-    is_array = isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "SUO"
+    is_array = isinstance(leaf, np.ndarray) and np_str_obj_array_pattern.search(leaf.dtype.str) is None
     return from_host(np.asarray(leaf)) if is_number or is_array else leaf
 
 

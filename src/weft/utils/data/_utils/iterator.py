@@ -19,6 +19,7 @@ from weft._base.site import ends_at_user
 from weft._base.timeline import Phase, spanned
 from weft._lazy.flushing import flush_pending
 from weft.errors import WorkerError
+from weft.utils.data._utils.adopted import adopted
 from weft.utils.data._utils.pool import WorkerPool
 from weft.utils.data._utils.position import begin, samples_in_batch
 from weft.utils.data._utils.worker import TaskOutcome
@@ -33,6 +34,9 @@ class LoaderIterator(Iterator[Any]):
     It has no reference to the loader: a persistent loader refers to its iterator, and the workers end with either.
 
     pytorch_name  that of PyTorch's class, which tools look for in profiles
+
+    `_reset`, `_index_sampler`, `_sampler_iter` and `_num_yielded` have PyTorch's names: libraries that continue a pass
+    where it was interrupted replace and read them.
     """
 
     pytorch_name: str
@@ -43,14 +47,19 @@ class LoaderIterator(Iterator[Any]):
     def _begin(self, loader: AnyLoader) -> None:
         self._dataset = loader.dataset
         self._worker_count: int = loader.num_workers
-        self._sampler = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+        self._index_sampler = loader._index_sampler
         self._position = loader._next_position()
         self._batch_counts = samples_in_batch(loader)
-        self._indices, self._base_seed = begin(loader, self._position)
+        self._sampler_iter, self._base_seed = begin(loader, self._position)
         self._reported_length: int | None = (
             loader._reported_length
         )  # the length of an iterable dataset, if somebody has asked for it
-        self._yielded = 0
+        self._num_yielded = 0
+
+    def _reset(self, loader: AnyLoader, first_iter: bool = False) -> None:
+        """Begin another pass of the same iterator."""
+        if not first_iter:
+            self._begin(loader)
 
     @ends_at_user
     @spanned(Phase.DATA, lambda iterator: f"enumerate(DataLoader)#{iterator.pytorch_name}.__next__")
@@ -63,10 +72,10 @@ class LoaderIterator(Iterator[Any]):
             self._position.position, self._position.generators = 0, None  # the start of the next pass
             raise
         self._position.position += self._batch_counts
-        self._yielded += 1
+        self._num_yielded += 1
         if process.activity is not None:
             process.activity.batch()
-        if self._reported_length is not None and self._yielded > self._reported_length:
+        if self._reported_length is not None and self._num_yielded > self._reported_length:
             self._warn_of_length()
         return batch
 
@@ -76,7 +85,7 @@ class LoaderIterator(Iterator[Any]):
     def _warn_of_length(self) -> None:
         text = (
             f"Length of IterableDataset {self._dataset} was reported to be {self._reported_length}"
-            f"(when accessing len(dataloader)), but {self._yielded} samples have been fetched. "
+            f"(when accessing len(dataloader)), but {self._num_yielded} samples have been fetched. "
         )
         if self._worker_count:
             text += (
@@ -86,7 +95,7 @@ class LoaderIterator(Iterator[Any]):
         warnings.warn(text, stacklevel=4)
 
     def __len__(self) -> int:
-        return len(self._sampler)
+        return len(self._index_sampler)
 
 
 class LocalIterator(LoaderIterator):
@@ -95,13 +104,14 @@ class LocalIterator(LoaderIterator):
     pytorch_name = "_SingleProcessDataLoaderIter"
 
     def __init__(self, loader: AnyLoader) -> None:
+        loader = adopted(loader)
         super().__init__(loader)
         source = loader._source()
         self._collate = source.collated
         self._fetch = source.samples()
 
     def _next_batch(self) -> Batch:
-        indices = next(self._indices)
+        indices = next(self._sampler_iter)
         samples = self._fetch(indices)
         flush_pending()
         return self._collate(samples, indices)
@@ -138,6 +148,7 @@ class WorkerIterator(LoaderIterator):
     pytorch_name = "_MultiProcessingDataLoaderIter"
 
     def __init__(self, loader: AnyLoader) -> None:
+        loader = adopted(loader)
         self._numbers = 0
         self._tasks: dict[int, _Task] = {}  # by number, oldest first
         self._most_tasks = max(1, loader.prefetch_factor)
@@ -179,7 +190,7 @@ class WorkerIterator(LoaderIterator):
                 self._collect(None)
             self._free[task.worker].append(task.slot)
         self._tasks.clear()
-        self._begin(loader)
+        self._reset(loader)
         for worker in range(loader.num_workers):
             self._pool.send(worker, self._base_seed)
         self._dispatch()
@@ -250,7 +261,7 @@ class WorkerIterator(LoaderIterator):
         """Send tasks to workers until all have enough."""
         while (worker := self._next_worker()) is not None:
             try:
-                index = next(self._indices)
+                index = next(self._sampler_iter)
             except StopIteration:
                 return
             slot = self._free[worker].pop()

@@ -21,8 +21,9 @@ from weft._base.site import line_of, stand_for
 from weft._base.types import Arg, PyTree
 from weft.errors import WorkerError
 from weft.random import manual_seed
+from weft.utils.data._datapipes import IterDataPipe, share
 from weft.utils.data._utils.fetch import Source
-from weft.utils.data._utils.info import WorkerInfo, set_worker_info
+from weft.utils.data._utils.info import WorkerInfo, get_worker_info, set_worker_info
 from weft.utils.data._utils.main import forked
 from weft.utils.data._utils.transfer import ReceivedPayload, SharedSegment, WorkerPayload, write
 from weft.utils.data.dataset import Subset
@@ -160,6 +161,8 @@ class _BatchWriter:
             return
         seed = _seed_everything(base_seed, self._worker)
         set_worker_info(WorkerInfo(id=self._worker, num_workers=self._workers, seed=seed, dataset=self._source.dataset))
+        if isinstance(self._source.dataset, IterDataPipe):
+            share(self._source.dataset, base_seed, self._workers, self._worker)
         self._fetch = None
 
     def write(self, index: Index, segment: SharedSegment) -> tuple[TaskOutcome, list[int]]:
@@ -205,6 +208,19 @@ def _seed_everything(base_seed: int, worker: int) -> int:
     """Seed Python's, NumPy's and this package's generators, differently in each worker and pass."""
     seed = base_seed + worker
     random.seed(seed)
-    np.random.seed(np.random.SeedSequence([base_seed, worker]).generate_state(4))
+    np.random.seed(_generate_state(base_seed, worker))
     manual_seed(seed)
     return seed
+
+
+def _generate_state(base_seed: int, worker_id: int) -> list[int]:
+    """Four numbers of 32 bits to seed NumPy with, as PyTorch's workers do; libraries call it for workers of theirs."""
+    words = [worker_id, base_seed & 0xFFFFFFFF, base_seed >> 32, 0]
+    return np.random.SeedSequence(words).generate_state(4).tolist()
+
+
+def __getattr__(name: str) -> WorkerInfo | None:
+    """`_worker_info`, which libraries read, and set to None where they use a dataset in threads of their own."""
+    if name == "_worker_info":
+        return get_worker_info()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,228 @@
+"""What libraries call in PyTorch's module of helpers: flat buffers, numbers of devices, errors of workers."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from types import ModuleType, TracebackType
+from typing import Any, NoReturn
+
+from weft._absent.refused import _rebuild_qtensor as _rebuild_qtensor
+from weft._base.device import DeviceLike
+from weft._base.device import device as Device
+from weft._base.dtype import DType
+from weft._base.types import Arg
+from weft._switches import get_device_module
+from weft._tensor.codegen import op
+from weft._tensor.convert import tensor
+from weft._tensor.storage import _Storage
+from weft._tensor.tensor import Tensor
+from weft.accelerator import current_accelerator, current_device_index, device_count
+from weft.errors import ValueRangeError
+from weft.nn import Parameter
+
+# --- flat buffers -----------------------------------------------------------------------------------------------------
+
+
+def _flatten_dense_tensors(tensors: Sequence[Tensor]) -> Tensor:
+    """The elements of tensors of one type, one after another."""
+    return op.cat([x.contiguous().view(-1) for x in tensors])
+
+
+def _unflatten_dense_tensors(flat: Tensor, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The parts of a flat tensor, as views in the shapes of `tensors`."""
+    parts = flat.split([x.numel() for x in tensors])
+    return tuple([part.view_as(x) for part, x in zip(parts, tensors, strict=True)])
+
+
+def _take_tensors(tensors: Sequence[Tensor], size_limit: int) -> list[list[Tensor]]:
+    """The tensors in lists of one type each, of about `size_limit` bytes."""
+    full: list[list[Tensor]] = []
+    filling: dict[DType, list[Tensor]] = {}
+    for x in tensors:
+        group = filling.setdefault(x.dtype, [])
+        if group and sum(map(_nbytes, group)) + _nbytes(x) > size_limit:
+            full.append(filling[x.dtype])
+            group = filling[x.dtype] = []
+        group.append(x)
+    return full + [group for group in filling.values() if group]
+
+
+def _nbytes(x: Tensor) -> int:
+    return x.numel() * x.dtype.itemsize
+
+
+def _reorder_tensors_as(tensors: Sequence[Tensor], ordered_tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The tensors in an order in which their types follow each other as in `ordered_tensors`."""
+    of_type: dict[DType, list[Tensor]] = {}
+    for x in tensors:
+        of_type.setdefault(x.dtype, []).append(x)
+    following = {dtype: iter(group) for dtype, group in of_type.items()}
+    return tuple([next(following[x.dtype]) for x in ordered_tensors])
+
+
+# --- tensors from their parts -----------------------------------------------------------------------------------------
+
+
+def _rebuild_tensor(storage: _Storage, storage_offset: int, size: Sequence[int], stride: Sequence[int]) -> Tensor:
+    """A tensor over a storage with a type of elements."""
+    dtype = getattr(storage, "dtype", None)
+    return tensor([], dtype=dtype, device=storage.device).set_(storage.untyped(), storage_offset, size, stride)
+
+
+def _rebuild_tensor_v2(
+    storage: _Storage,
+    storage_offset: int,
+    size: Sequence[int],
+    stride: Sequence[int],
+    requires_grad: bool,
+    backward_hooks: Arg,
+    metadata: Arg = None,
+) -> Tensor:
+    """A tensor over a storage, with a gradient or without."""
+    del backward_hooks, metadata
+    return _rebuild_tensor(storage, storage_offset, size, stride).requires_grad_(requires_grad)
+
+
+def _rebuild_parameter(data: Tensor, requires_grad: bool, backward_hooks: Arg) -> Parameter:
+    """A parameter over a tensor."""
+    del backward_hooks
+    return Parameter(data, requires_grad)
+
+
+def _rebuild_parameter_with_state(data: Tensor, requires_grad: bool, backward_hooks: Arg, state: Arg) -> Parameter:
+    """A parameter over a tensor, with attributes."""
+    parameter = _rebuild_parameter(data, requires_grad, backward_hooks)
+    vars(parameter).update(state)
+    return parameter
+
+
+def _rebuild_from_type_v2(func: Callable[..., Tensor], new_type: type[Tensor], args: Arg, state: Arg) -> Tensor:
+    """What a function makes, as an instance of a class of tensors, with attributes."""
+    made = func(*args)
+    if type(made) is not new_type:
+        made = made.as_subclass(new_type)
+    if (set_state := getattr(new_type, "__setstate__", None)) is not None:
+        set_state(made, state)
+    elif state:
+        for part in state if isinstance(state, tuple) else (state,):  # a class with slots has two
+            for name, value in (part or {}).items():
+                setattr(made, name, value)
+    return made
+
+
+# --- types and devices ------------------------------------------------------------------------------------------------
+
+
+def _element_size(dtype: DType) -> int:
+    """The bytes of an element."""
+    return dtype.itemsize
+
+
+def _get_available_device_type() -> str | None:
+    """The type of the accelerator; None without one."""
+    accelerator = current_accelerator()
+    return None if accelerator is None else accelerator.type
+
+
+def _get_device_module(device_type: str) -> ModuleType:
+    """The module of a type of devices."""
+    return get_device_module(device_type)
+
+
+def _get_current_device_index() -> int:
+    """The number of the current accelerator."""
+    return current_device_index()
+
+
+def _get_all_device_indices() -> list[int]:
+    """The numbers of all accelerators."""
+    return list(range(device_count()))
+
+
+def _get_device_index(device: DeviceLike | None, optional: bool = False, allow_cpu: bool = False) -> int:
+    """The number of a device: -1 for the CPU where that is allowed, that of the current one for one without a number.
+
+    `ValueError` for the CPU otherwise, and for None unless it is `optional`.
+    """
+    if device is None or isinstance(device, int):
+        if device is None and not optional:
+            raise ValueRangeError(f"Expected a torch.device with a specified index or an integer, but got:{device}")
+        return _get_current_device_index() if device is None else device
+    place = Device(device)
+    if place.type == "cpu":
+        if allow_cpu:
+            return -1
+        raise ValueRangeError(f"Expected a non cpu device, but got: {place}")
+    if place.index is None and not optional:
+        raise ValueRangeError(f"Expected a torch.device with a specified index or an integer, but got:{device}")
+    return _get_current_device_index() if place.index is None else place.index
+
+
+# --- names and errors -------------------------------------------------------------------------------------------------
+
+
+def _import_dotted_name(name: str) -> Any:
+    """The object at a dotted path, whose module is imported already."""
+    first, *rest = name.split(".")
+    found: Any = import_module(first)
+    for part in rest:
+        found = getattr(found, part)
+    return found
+
+
+class classproperty:
+    """A property of a class, which needs no instance."""
+
+    def __init__(self, func: Callable[[Any], Any]) -> None:
+        self._get = func.__func__ if isinstance(func, (classmethod, staticmethod)) else func
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self._get(owner or type(instance))
+
+
+class KeyErrorMessage(str):
+    """A text that `KeyError` shows with its line breaks."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+_ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
+
+
+class ExceptionWrapper:
+    """An exception as its class and its text, to be raised again in another thread or process."""
+
+    def __init__(self, exc_info: _ExcInfo | None = None, where: str = "in background") -> None:
+        kind, error, trace = exc_info or sys.exc_info()
+        self.exc_type: Any = kind
+        self.exc_msg = "".join(traceback.format_exception(kind, error, trace))
+        self.where = where
+
+    def reraise(self) -> NoReturn:
+        """Raise an exception of the same class, with the former traceback in its text."""
+        text = f"Caught {self.exc_type.__name__} {self.where}.\nOriginal {self.exc_msg}"
+        if self.exc_type is KeyError:
+            text = KeyErrorMessage(text)
+        try:
+            error = self.exc_type(text)
+        except Exception:  # its class takes something else than a text
+            raise RuntimeError(text) from None
+        raise error
+
+
+def _convert(ret: Any, cls: type[Tensor]) -> Any:
+    """A result, also one in tuples and lists, as tensors of a class."""
+    if cls is Tensor:
+        return ret
+    if isinstance(ret, Tensor) and not isinstance(ret, cls):
+        return ret.as_subclass(cls)
+    if isinstance(ret, (tuple, list)):
+        items = [_convert(item, cls) for item in ret]
+        return type(ret)(*items) if hasattr(ret, "_fields") else type(ret)(items)
+    return ret
