@@ -7,8 +7,9 @@ from weft._base.settings_module import become_settings
 _OFF = (
     "aggressive_fusion autotune_in_subproc benchmark_kernel combo_kernels cudagraph_trees dce fallback_random "
     "force_disable_caches permute_fusion coordinate_descent_check_all_directions coordinate_descent_tuning "
-    "cpp.enable_kernel_profile cpp.enable_loop_tail_vec cpp_wrapper debug deterministic disable_progress efficient_conv_bn_eval_fx_passes "
-    "emulate_precision_casts epilogue_fusion_first fallback_by_default force_fuse_int_mm_with_mul force_same_precision "
+    "cpp.enable_kernel_profile cpp.enable_loop_tail_vec cpp_wrapper debug deterministic disable_progress "
+    "efficient_conv_bn_eval_fx_passes emulate_precision_casts epilogue_fusion_first fallback_by_default "
+    "force_fuse_int_mm_with_mul force_same_precision "
     "freezing fx_graph_remote_cache group_fusion max_autotune max_autotune_gemm max_autotune_pointwise memory_planning "
     "nan_asserts profile_bandwidth reorder_for_compute_comm_overlap save_args selective_decompose trace.enabled "
     "trace.graph_diagram triton.autotune_at_compile_time triton.autotune_cublasLt triton.cudagraph_skip_dynamic_graphs "
