@@ -47,7 +47,7 @@ LAYERS = [
     ),
     ("what takes optimizers, checkpoints and profiles", "amp export serialization utils"),
     ("programs as graphs; repositories of models", "fx hub jit"),
-    ("graphs for compilers of users", "_dynamo"),
+    ("graphs for compilers of users, and names of PyTorch's own", "_dynamo _inductor"),
     ("several processes", "distributed"),
     ("what rewrites graphs, and what starts and shows jobs", "_tools ao xla"),
     (

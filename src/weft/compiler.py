@@ -16,6 +16,7 @@ from weft._tensor.compile import set_stance as set_stance
 from weft._tensor.compile.compiled import DEFAULT_BACKEND
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
+from weft.errors import UnsupportedCallError
 from weft.utils._pytree import tree_map
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -100,6 +101,15 @@ def cudagraph_mark_step_begin() -> None:
 
 def save_cache_artifacts() -> None:
     """None, as in PyTorch where there is nothing to save: compiled programs are in the folder `WEFT_COMPILE_CACHE`."""
+
+
+def load_compiled_function(file: object, **options: object) -> AnyCallable:
+    """Raises `NotImplementedError`: compiled functions are not stored; `weft.export.save` stores programs."""
+    del file, options
+    raise UnsupportedCallError(
+        "load_compiled_function: PyTorch's files of compiled functions hold code for its own compiler; store a program "
+        "by weft.export.save(weft.export.export(function, args), file), and read it by weft.export.load(file)"
+    )
 
 
 def load_cache_artifacts(serialized_artifacts: bytes) -> None:

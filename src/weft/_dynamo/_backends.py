@@ -46,7 +46,7 @@ def lookup_backend(compiler_fn: Any) -> Backend:
     if compiler_fn in _registered:
         return _registered[compiler_fn][0]
     if compiler_fn in XLA_NAMES:
-        return _eager if "eager" in compiler_fn else _by_xla
+        return _eager if "eager" in compiler_fn else by_xla
     names = ", ".join(list_backends(None))
     raise InvalidBackend(
         f"Invalid backend: {compiler_fn!r}, see `torch._dynamo.list_backends()` for available backends: there are "
@@ -60,7 +60,7 @@ def _eager(gm: Arg, example_inputs: object, **options: object) -> AnyCallable:
     return gm.forward
 
 
-def _by_xla(gm: Arg, example_inputs: object, **options: object) -> AnyCallable:
+def by_xla(gm: Arg, example_inputs: object, **options: object) -> AnyCallable:
     """The graph, captured by `weft.compile`."""
     del example_inputs, options
     return Compiled(gm, False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft._dynamo._settings import become_settings
+from weft._base.settings_module import become_settings
 
 _OFF = (
     "allow_empty_graphs allow_ignore_mark_dynamic allow_rnn allow_unspec_int_on_nn_module caching_precompile "

@@ -67,11 +67,11 @@ TABLE = {
         "_TensorPipeRpcBackendOptionsBase=TensorPipeRpcBackendOptions; distributed.rpc.api: _is_current_rpc_agent_set"
     ),
     "_C._functorch": (
-        "_absent.denied: is_batchedtensor is_functionaltensor is_functorch_wrapped_tensor is_gradtrackingtensor "
-        "is_legacy_batchedtensor; _absent.ignored: maybe_current_level peek_interpreter_stack; _absent.refused: "
-        "_add_batch_dim _grad_decrement_nesting _grad_increment_nesting _remove_batch_dim _unwrap_batched "
-        "_vmap_decrement_nesting _vmap_increment_nesting _wrap_for_grad get_unwrapped maybe_get_bdim maybe_get_level; "
-        "_absent.types: CGradInterpreterPtr CInterpreter CVmapInterpreterPtr RandomnessType TransformType"
+        "_absent.ignored: maybe_current_level peek_interpreter_stack; _absent.refused: _add_batch_dim "
+        "_grad_decrement_nesting _grad_increment_nesting _remove_batch_dim _unwrap_batched _vmap_decrement_nesting "
+        "_vmap_increment_nesting _wrap_for_grad maybe_get_bdim maybe_get_level; _absent.types: CGradInterpreterPtr "
+        "CInterpreter CVmapInterpreterPtr RandomnessType TransformType; func._wrapped: get_unwrapped is_batchedtensor "
+        "is_functionaltensor is_functorch_wrapped_tensor is_gradtrackingtensor is_legacy_batchedtensor"
     ),
     "_C._nn": "_extension: _parse_to; nn.functional: *",
     "_C._profiler": "profiler._callbacks: RecordScope; profiler: ProfilerActivity _ExperimentalConfig",
@@ -102,8 +102,9 @@ TABLE = {
     ),
     "_functorch.vmap": (
         "_absent.refused: _add_batch_dim _create_batched_inputs _get_name _maybe_remove_batch_dim "
-        "_process_batched_inputs _remove_batch_dim _unwrap_batched; _tensor.tensor: Tensor; func: vmap; utils._pytree: "
-        "_broadcast_to_and_flatten tree_flatten tree_unflatten"
+        "_process_batched_inputs _remove_batch_dim _unwrap_batched; _tensor.tensor: Tensor; func: vmap; func._wrapped: "
+        "_get_name=name_of_function is_batchedtensor; utils._pytree: _broadcast_to_and_flatten tree_flatten "
+        "tree_unflatten"
     ),
     "_guards": (
         "_absent.types: CompileContext CompileId Guard GuardSource Source TracingContext; utils._fake_tensor: "
@@ -115,12 +116,8 @@ TABLE = {
     "_higher_order_ops.map": "func._scans: map",
     "_higher_order_ops.scan": "func._scans: scan",
     "_higher_order_ops.while_loop": "_interop.control: while_loop",
-    "_inductor": (
-        "_absent.ignored: cudagraph_mark_step_begin; _absent.refused: aot_compile aoti_compile_and_package "
-        "aoti_load_package compile standalone_compile; _inductor_settings: list_mode_options list_options"
-    ),
     "_inductor.codecache": "_absent.types: CppCodeCache FxGraphCache PyCodeCache",
-    "_inductor.config": "_inductor_settings: *",
+    "_inductor.compile_fx": "_dynamo._backends: compile_fx=by_xla",
     "_inductor.cpp_builder": "_absent.refused: get_cpp_compiler",
     "_inductor.cpu_vec_isa": "_absent.denied: valid_vec_isa_list; _absent.refused: pick_vec_isa",
     "_inductor.exc": "_absent.errors: CppCompileError InductorError LoweringException",
@@ -354,7 +351,8 @@ TABLE = {
     "nn.modules.container": "nn: ModuleDict ModuleList ParameterDict ParameterList Sequential",
     "nn.modules.conv": (
         "nn: Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d LazyConv1d LazyConv2d LazyConv3d "
-        "LazyConvTranspose1d LazyConvTranspose2d LazyConvTranspose3d; nn._conv: _ConvNd _ConvTransposeNd=_ConvTranspose"
+        "LazyConvTranspose1d LazyConvTranspose2d LazyConvTranspose3d; nn._conv: _ConvNd "
+        "_ConvTransposeNd=_ConvTranspose"
     ),
     "nn.modules.distance": "nn: CosineSimilarity PairwiseDistance",
     "nn.modules.dropout": (
