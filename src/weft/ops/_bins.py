@@ -93,18 +93,20 @@ class Grid:
 
     def rows(self, images: Array) -> Array:
         """Images as rows of channels, one for each place, and of each bin if it has channels of its own."""
+        batch, channels, height, width = self.image
         if not self.own_channels:
-            return images.transpose(0, 2, 3, 1).reshape(-1, images.shape[1])
-        (batch, channels, *size), bins = self.image, self.bins
-        own = channels // (bins[0] * bins[1])
-        return images.reshape(batch, own, *bins, *size).transpose(0, 2, 3, 4, 5, 1).reshape(-1, own)
+            return images.transpose(0, 2, 3, 1).reshape(batch * height * width, channels)
+        count = self.bins[0] * self.bins[1]
+        parts = images.reshape(batch, channels // count, *self.bins, height, width)
+        return parts.transpose(0, 2, 3, 4, 5, 1).reshape(batch * count * height * width, channels // count)
 
     def images(self, rows: Array) -> Array:
         """The reverse of `rows`."""
-        batch, channels, *size = self.image
+        batch, channels, height, width = self.image
         if not self.own_channels:
-            return rows.reshape(batch, *size, channels).transpose(0, 3, 1, 2)
-        return rows.reshape(batch, *self.bins, *size, -1).transpose(0, 5, 1, 2, 3, 4).reshape(self.image)
+            return rows.reshape(batch, height, width, channels).transpose(0, 3, 1, 2)
+        parts = rows.reshape(batch, *self.bins, height, width, channels // (self.bins[0] * self.bins[1]))
+        return parts.transpose(0, 5, 1, 2, 3, 4).reshape(self.image)
 
     def visit(self, rois: Array, scale: Array, body: Callable[[T, Array, Array], T], init: T) -> T:
         """`body(carry, rows, weights)` for one sample of all bins after another: (region, row, column of bins)."""
