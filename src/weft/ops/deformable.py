@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import jax.numpy as jnp
 
@@ -193,4 +194,6 @@ def deform_conv2d_backward(
     steps = (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w)
     arrays = input, weight, offset, mask, bias
     _require(*arrays, steps, groups, offset_groups, use_mask)
-    return vjp(lambda *x: _convolved(*x, steps, groups, offset_groups, use_mask), *arrays)[1](grad)
+    return vjp(
+        partial(_convolved, steps=steps, groups=groups, offset_groups=offset_groups, use_mask=use_mask), *arrays
+    )[1](grad)
