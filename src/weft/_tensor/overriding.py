@@ -10,7 +10,7 @@ from types import FrameType, FunctionType
 
 from weft._base.call_site import written_arguments
 from weft._base.guards import LIST_OR_TUPLE
-from weft._base.of_pytorch import is_of_pytorch
+from weft._base.of_pytorch import is_module_of_pytorch, is_of_pytorch
 from weft._base.overriding import (
     CO_VARARGS,
     CO_VARKEYWORDS,
@@ -23,6 +23,7 @@ from weft._base.overriding import (
     raise_operator,
     raise_overridden,
 )
+from weft._base.own_names import own_form
 from weft._base.site import UNTIL_USER, end_at_user
 from weft._base.state import ambient, set_field
 from weft._base.types import AnyCallable, Arg, Args, AttributeValue, Kwargs, Result
@@ -71,8 +72,11 @@ MEMBERS: Kwargs = {}
 def become_overriding(kind: type[TensorBase]) -> None:
     """Let a new subclass of `Tensor` override functions, unless it says that it does not."""
     if is_dispatching(kind):
-        import_module("weft._interop.aten.functions")  # above, and not needed by most programs
+        # above, and not needed by most programs
+        import_module("weft._interop.aten.members").attach(kind)
         kind._value = _GUARD  # pyright: ignore[reportAttributeAccessIssue]
+        if getattr(kind.__torch_function__, "__func__", None) is by_default:  # as in PyTorch, unless it defines both
+            kind.__torch_function__ = disabled
     if getattr(kind, "__torch_function__", disabled) is disabled:
         return
     kind._value = _GUARD  # pyright: ignore[reportAttributeAccessIssue]
@@ -135,6 +139,8 @@ def dispatched(signal: Overridden) -> Result:
         raise signal
     handler = handler_at(frame)
     args, kwargs = _arguments(handler, frame)
+    del signal.frame  # else frame and signal keep each other, and the arguments, until garbage is collected
+    signal.__traceback__ = None
     if signal.as_operator:
         return Operators.answer(handler, args, kwargs)
     result = _answer(handler.public, overriding_among(flat(args, kwargs)), args, kwargs)
@@ -192,7 +198,7 @@ _COMPILED = frozenset({
 
 
 def _is_passed_in_full(public: Arg) -> bool:
-    return getattr(public, "__module__", "") == "weft.nn.functional" and public.__name__ not in _COMPILED
+    return own_form(getattr(public, "__module__", "")) == "weft.nn.functional" and public.__name__ not in _COMPILED
 
 
 def _has_tensor(x: object) -> bool:
@@ -330,7 +336,7 @@ def _refuse_of_pytorch(func: object, types: Iterable[type]) -> None:
     """Raise `TypeError` if `func` is a function of PyTorch's, beside which this package has been imported."""
     owner = getattr(func, "__self__", func)  # a property, of a method such as `Tensor.grad.__get__`
     owner = getattr(owner, "__objclass__", getattr(owner, "fget", func))
-    if str(getattr(owner, "__module__", None)).partition(".")[0] == "torch":
+    if is_module_of_pytorch(str(getattr(owner, "__module__", None))):
         own = next((f"{kind.__module__}.{kind.__qualname__}" for kind in types if issubclass(kind, TensorBase)), "")
         raise ArgumentError(
             f"{getattr(func, '__name__', func)}() of PyTorch does not take a tensor of Weft ({own}); make one of "
