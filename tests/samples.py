@@ -260,6 +260,11 @@ GIVEN: dict[str, dict[str, Any]] = {
     "householder_product": {"input": numbers(2, 4, 3), "tau": numbers(2, 3)},
     "einsum": {"operands": [_MATRIX, _OTHER], "equation": "ij,jk->ik"},
     "tensordot": {"a": _X, "b": numbers(6, 2), "dims_a": (2,), "dims_b": (0,)},
+    "recursive_filter": {
+        "input": numbers(2, 4, 6),
+        "coefficients": numbers(4, 2),
+        "before": numbers(2, 4, 2),
+    },
     "cross": {"input": numbers(4, 3), "other": numbers(4, 3) ** 2, "dim": 1},
     "mm": {"input": _MATRIX, "mat2": _OTHER},
     "mv": {"input": _MATRIX, "vec": numbers(2)},

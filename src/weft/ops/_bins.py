@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-import jax
 import jax.numpy as jnp
 
+from weft.ops._dims import Sizes
 from weft.ops._index import UNCHECKED
-from weft.ops._jax import fori_loop
+from weft.ops._jax import custom_vjp_with, fori_loop
 from weft.ops._kinds import Array
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ class Grid:
     own_channels  whether each bin has channels of its own, which are (channel, row of bins, column of bins)
     """
 
-    image: tuple[int, int, int, int]
+    image: Sizes
     bins: tuple[int, int]
     samples: int | None
     half_pixel: bool = False
@@ -93,18 +93,20 @@ class Grid:
 
     def rows(self, images: Array) -> Array:
         """Images as rows of channels, one for each place, and of each bin if it has channels of its own."""
+        batch, channels, height, width = self.image
         if not self.own_channels:
-            return images.transpose(0, 2, 3, 1).reshape(-1, images.shape[1])
-        (batch, channels, *size), bins = self.image, self.bins
-        own = channels // (bins[0] * bins[1])
-        return images.reshape(batch, own, *bins, *size).transpose(0, 2, 3, 4, 5, 1).reshape(-1, own)
+            return images.transpose(0, 2, 3, 1).reshape(batch * height * width, channels)
+        count = self.bins[0] * self.bins[1]
+        parts = images.reshape(batch, channels // count, *self.bins, height, width)
+        return parts.transpose(0, 2, 3, 4, 5, 1).reshape(batch * count * height * width, channels // count)
 
     def images(self, rows: Array) -> Array:
         """The reverse of `rows`."""
-        batch, channels, *size = self.image
+        batch, channels, height, width = self.image
         if not self.own_channels:
-            return rows.reshape(batch, *size, channels).transpose(0, 3, 1, 2)
-        return rows.reshape(batch, *self.bins, *size, -1).transpose(0, 5, 1, 2, 3, 4).reshape(self.image)
+            return rows.reshape(batch, height, width, channels).transpose(0, 3, 1, 2)
+        parts = rows.reshape(batch, *self.bins, height, width, channels // (self.bins[0] * self.bins[1]))
+        return parts.transpose(0, 5, 1, 2, 3, 4).reshape(self.image)
 
     def visit(self, rois: Array, scale: Array, body: Callable[[T, Array, Array], T], init: T) -> T:
         """`body(carry, rows, weights)` for one sample of all bins after another: (region, row, column of bins)."""
@@ -137,7 +139,10 @@ def nearest(x: Array) -> Array:
 # --- sums over samples, and their derivatives, which are each other's -------------------------------------------------
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
+_of_grid = partial(custom_vjp_with, nondiff_argnums=(0,))
+
+
+@_of_grid
 def pooled(grid: Grid, images: Array, rois: Array, scale: Array) -> Array:
     """The weighted sum over the samples of each bin: (region, channel, row, column of bins)."""
     rows = grid.rows(images)
@@ -149,7 +154,7 @@ def pooled(grid: Grid, images: Array, rois: Array, scale: Array) -> Array:
     return grid.visit(rois, scale, add, total).transpose(0, 3, 1, 2)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
+@_of_grid
 def spread(grid: Grid, bins: Array, rois: Array, scale: Array) -> Array:
     """The images whose places have the sum of what is in the bins that they are samples of, with their weights."""
     channels = bins.transpose(0, 2, 3, 1)
@@ -164,12 +169,20 @@ def spread(grid: Grid, bins: Array, rois: Array, scale: Array) -> Array:
 
 
 def _and_regions(function: Callable[..., Array]) -> Callable[..., tuple[Array, tuple[Array, Array]]]:
-    return lambda grid, x, rois, scale: (function(grid, x, rois, scale), (rois, scale))
+    def forward(grid: Grid, x: Array, rois: Array, scale: Array) -> tuple[Array, tuple[Array, Array]]:
+        return function(grid, x, rois, scale), (rois, scale)
+
+    return forward
 
 
 def _by(function: Callable[..., Array]) -> Callable[..., tuple[Array, Array, Array]]:
     """A derivative that has none by the regions."""
-    return lambda grid, regions, g: (function(grid, g, *regions), *map(jnp.zeros_like, regions))
+
+    def backward(grid: Grid, regions: tuple[Array, Array], g: Array) -> tuple[Array, Array, Array]:
+        rois, scale = regions
+        return function(grid, g, rois, scale), jnp.zeros_like(rois), jnp.zeros_like(scale)
+
+    return backward
 
 
 pooled.defvjp(_and_regions(pooled), _by(spread))

@@ -61,7 +61,7 @@ class _DevicePut(Protocol):
 
 
 class _ForiLoop(Protocol):
-    def __call__(self, lower: int, upper: int, body_fun: Callable[[jax.Array, T], T], init_val: T) -> T: ...
+    def __call__(self, lower: int, upper: jax.Array | int, body_fun: Callable[[jax.Array, T], T], init_val: T) -> T: ...
 
 
 class _LiveArrays(Protocol):
@@ -80,6 +80,7 @@ all_to_all: Callable[[jax.Array, str, int, int], jax.Array] = lax.all_to_all
 block_until_ready: _Identity = jax.block_until_ready
 broadcasted_iota: _BroadcastedIota = lax.broadcasted_iota
 custom_vjp: Callable[[Callable[..., Any]], _CustomVjp] = jax.custom_vjp
+custom_vjp_with: Callable[..., Any] = jax.custom_vjp
 device_put: _DevicePut = jax.device_put
 eval_shape: _EvalShape = jax.eval_shape
 fori_loop: _ForiLoop = lax.fori_loop

@@ -11,8 +11,6 @@ from weft.errors import ExtensionError
 _PROVIDED = {
     ("torchvision", "_C"): "weft._interop.torchvision",
     ("torchvision", "_C_stable"): "weft._interop.torchvision",
-    ("torchvision", "image"): "weft._interop.torchvision_io",
-    ("torchvision", "image_stable"): "weft._interop.torchvision_io",
     ("lib", "_torchaudio"): "weft._interop.torchaudio",
     ("lib", "libtorchaudio"): "weft._interop.torchaudio",
 }

@@ -101,7 +101,10 @@ class OpNamespace:
         try:
             return self.__dict__["_packets"][name]
         except KeyError:
-            raise AttributeError(f"'_OpNamespace' '{self.name}' object has no attribute '{name}'") from None
+            raise AttributeError(
+                f"'_OpNamespace' '{self.name}' object has no attribute '{name}'; what is compiled for PyTorch has to "
+                f"be written for Weft, by weft.library.custom_op('{self.name}::{name}')"
+            ) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._packets)

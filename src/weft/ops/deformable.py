@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import jax.numpy as jnp
 
@@ -121,8 +122,9 @@ def _convolved(
     out, part, *kernel = weight.shape
     count, size = kernel[0] * kernel[1], offset.shape[2:]
     # What is read at a place stands together: (image and offset group, y, x) are rows of channels.
-    rows = input.reshape(batch * offset_groups, -1, height, width).transpose(0, 2, 3, 1)
-    rows = rows.reshape(-1, channels // offset_groups)
+    own = channels // offset_groups
+    rows = input.reshape(batch * offset_groups, own, height, width).transpose(0, 2, 3, 1)
+    rows = rows.reshape(batch * offset_groups * height * width, own)
     moved = offset.reshape(batch * offset_groups, count, 2, *size)
     places = jnp.unravel_index(jnp.arange(count), tuple(kernel))
     y, x = (
@@ -133,15 +135,15 @@ def _convolved(
     )
     first = (jnp.arange(batch * offset_groups, dtype=jnp.int32) * (height * width))[:, None, None, None]
     shares = mask.reshape(y.shape) if use_mask else 1
-    columns = jnp.zeros((*y.shape, rows.shape[1]), input.dtype)
+    columns = jnp.zeros((*y.shape, own), input.dtype)
     for at_y, weight_y in _taps(y, height):
         for at_x, weight_x in _taps(x, width):
             # Apart from the sum: XLA:CPU would compute the places anew for each channel.
             read = optimization_barrier(rows.at[first + at_y * width + at_x].get(**UNCHECKED))
             columns = columns + (weight_y * weight_x * shares)[..., None] * read
-    columns = columns.reshape(batch, offset_groups, count, *size, -1)  # (image, offset group, place, y, x, channel)
+    columns = columns.reshape(batch, offset_groups, count, *size, own)  # (image, offset group, place, y, x, channel)
     columns = jnp.moveaxis(columns, 1, 4).reshape(batch, count, *size, groups, part)
-    kernels = weight.reshape(groups, -1, part, count)
+    kernels = weight.reshape(groups, out // groups, part, count)
     result = jnp.einsum("bkyxgc,gock->bgoyx", columns, kernels)
     return result.reshape(batch, out, *size) + bias[:, None, None]
 
@@ -192,4 +194,6 @@ def deform_conv2d_backward(
     steps = (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w)
     arrays = input, weight, offset, mask, bias
     _require(*arrays, steps, groups, offset_groups, use_mask)
-    return vjp(lambda *x: _convolved(*x, steps, groups, offset_groups, use_mask), *arrays)[1](grad)
+    return vjp(
+        partial(_convolved, steps=steps, groups=groups, offset_groups=offset_groups, use_mask=use_mask), *arrays
+    )[1](grad)

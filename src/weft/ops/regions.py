@@ -78,12 +78,17 @@ _pooling = partial(defop, public=INTERNAL, check=Check(elements=_images_check, t
 _derivative = partial(defop, public=INTERNAL, shards=Shards(partial="sum"))
 
 
+def _of_one_type(x: Array, rois: Array, spatial_scale: Real) -> list[Array]:
+    common = jnp.promote_types(x.dtype, rois.dtype)
+    return [jnp.asarray(each, common) for each in (x, rois, spatial_scale)]
+
+
 def _pooled(grid: Grid, input: Array, rois: Array, spatial_scale: Real) -> Array:
-    return pooled(grid, input, rois, jnp.asarray(spatial_scale, rois.dtype)).astype(input.dtype)
+    return pooled(grid, *_of_one_type(input, rois, spatial_scale)).astype(input.dtype)
 
 
 def _spread(grid: Grid, grad: Array, rois: Array, spatial_scale: Real) -> Array:
-    return spread(grid, grad, rois, jnp.asarray(spatial_scale, rois.dtype)).astype(grad.dtype)
+    return spread(grid, *_of_one_type(grad, rois, spatial_scale)).astype(grad.dtype)
 
 
 def _mapping(output: Array, bins: tuple[int, int]) -> Array:
