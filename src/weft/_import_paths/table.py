@@ -48,10 +48,11 @@ TABLE = {
         "_get_tracing_state _is_torch_function_all_disabled _is_torch_function_enabled _is_torch_function_mode_enabled "
         "_len_torch_function_stack _pop_torch_function_stack _push_on_torch_function_stack; _interop.operators: Tag; "
         "_tensor.base: TensorBase _TensorBase=TensorBase; _tensor.generator: Generator; _tensor.overriding: "
-        "_disabled_torch_function_impl=disabled; _tensor.storage: StorageBase=UntypedStorage; autograd.function: "
-        "_FunctionBase=Function; autograd.graph: _NodeBase=Node; errors: AcceleratorError=DeviceError OutOfMemoryError "
-        "_LinAlgError=LinAlgError _OutOfMemoryError=OutOfMemoryError; futures: Future; jit: ScriptFunction "
-        "ScriptModule; nn.attention: _SDPBackend=SDPBackend"
+        "_disabled_torch_dispatch_impl=no_dispatch _disabled_torch_function_impl=disabled; _tensor.storage: "
+        "StorageBase=UntypedStorage; autograd.function: _FunctionBase=Function; autograd.graph: _NodeBase=Node; "
+        "errors: AcceleratorError=DeviceError OutOfMemoryError _LinAlgError=LinAlgError "
+        "_OutOfMemoryError=OutOfMemoryError; futures: Future; jit: ScriptFunction ScriptModule; nn.attention: "
+        "_SDPBackend=SDPBackend"
     ),
     "_C._autograd": (
         "_absent.denied: _profiler_enabled; _absent.types: ProfilerConfig ProfilerState; profiler: DeviceType "
@@ -75,18 +76,40 @@ TABLE = {
     "_C._nn": "_extension: _parse_to; nn.functional: *",
     "_C._profiler": "profiler._callbacks: RecordScope; profiler: ProfilerActivity _ExperimentalConfig",
     "_custom_ops": "library: custom_op get_ctx",
-    "_dynamo": (
-        "_compiler_answers: config graph_break mark_dynamic maybe_mark_dynamic=mark_dynamic mark_static=mark_dynamic "
-        "mark_static_address; compiler: allow_in_graph assume_constant_result disable is_compiling list_backends "
-        "reset; nn._optimized: OptimizedModule"
+    "_dynamo._trace_wrapped_higher_order_op": "_interop.control: TransformGetItemToIndex",
+    "_dynamo.backends": "*",
+    "_dynamo.backends.common": "_dynamo._aot: aot_autograd",
+    "_dynamo.backends.debugging": "_dynamo._explain: ExplainOutput explain",
+    "_dynamo.backends.registry": "_dynamo: list_backends lookup_backend register_backend; _dynamo.exc: InvalidBackend",
+    "_dynamo.decorators": "_dynamo: *",
+    "_dynamo.eval_frame": (
+        "_dynamo: OptimizedModule explain is_dynamo_supported optimize optimize_assert; compiler: disable reset "
+        "set_stance"
     ),
-    "_dynamo._trace_wrapped_higher_order_op": "_compiler_answers: TransformGetItemToIndex",
-    "_dynamo.eval_frame": "_compiler_answers: is_dynamo_supported; nn._optimized: OptimizedModule",
-    "_dynamo.utils": "_compiler_answers: is_compile_supported; compiler: is_compiling",
+    "_dynamo.external_utils": "compiler: is_compiling",
+    "_functorch": "*",
+    "_functorch.aot_autograd": (
+        "_dynamo._aot: aot_function aot_module aot_module_simplified make_boxed_compiler make_boxed_func"
+    ),
+    "_functorch.apis": "func: grad grad_and_value vmap",
+    "_functorch.compilers": "_dynamo._aot: make_boxed_func nop print_compile",
+    "_functorch.eager_transforms": "func: functionalize grad_and_value hessian jacfwd jacrev jvp linearize vjp",
+    "_functorch.functional_call": "func: functional_call stack_module_state",
+    "_functorch.make_functional": (
+        "func._functional_modules: FunctionalModule FunctionalModuleWithBuffers combine_state_for_ensemble "
+        "make_functional make_functional_with_buffers"
+    ),
+    "_functorch.vmap": "func: vmap",
     "_guards": (
         "_absent.ignored: active_fake_mode detect_fake_mode; _absent.types: CompileContext CompileId Guard GuardSource "
         "Source TracingContext"
     ),
+    "_higher_order_ops": "_interop.control: cond while_loop; func._scans: associative_scan map scan",
+    "_higher_order_ops.associative_scan": "func._scans: associative_scan",
+    "_higher_order_ops.cond": "_interop.control: cond",
+    "_higher_order_ops.map": "func._scans: map",
+    "_higher_order_ops.scan": "func._scans: scan",
+    "_higher_order_ops.while_loop": "_interop.control: while_loop",
     "_inductor": (
         "_absent.ignored: cudagraph_mark_step_begin; _absent.refused: aot_compile aoti_compile_and_package "
         "aoti_load_package compile standalone_compile; _inductor_settings: list_mode_options list_options"
@@ -284,6 +307,15 @@ TABLE = {
         "chain_matmul einsum istft lu meshgrid norm pca_lowrank split stft svd_lowrank tensordot unique "
         "unique_consecutive unravel_index"
     ),
+    "functorch": (
+        "func: functionalize grad grad_and_value hessian jacfwd jacrev jvp vjp vmap; func._functional_modules: "
+        "FunctionalModule FunctionalModuleWithBuffers combine_state_for_ensemble make_functional "
+        "make_functional_with_buffers"
+    ),
+    "functorch.compile": (
+        "_dynamo._aot: aot_function aot_module aot_module_simplified make_boxed_compiler make_boxed_func nop "
+        "print_compile"
+    ),
     "jit._recursive": "jit._internal: concrete_type_store",
     "jit._shape_functions": "_prims_common: infer_size_impl",
     "mtia.memory": "mtia: *",
@@ -310,7 +342,8 @@ TABLE = {
     "nn.modules.container": "nn: ModuleDict ModuleList ParameterDict ParameterList Sequential",
     "nn.modules.conv": (
         "nn: Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d LazyConv1d LazyConv2d LazyConv3d "
-        "LazyConvTranspose1d LazyConvTranspose2d LazyConvTranspose3d; nn._conv: _ConvNd _ConvTransposeNd=_ConvTranspose"
+        "LazyConvTranspose1d LazyConvTranspose2d LazyConvTranspose3d; nn._conv: _ConvNd "
+        "_ConvTransposeNd=_ConvTranspose"
     ),
     "nn.modules.distance": "nn: CosineSimilarity PairwiseDistance",
     "nn.modules.dropout": (

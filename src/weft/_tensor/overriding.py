@@ -72,8 +72,11 @@ MEMBERS: Kwargs = {}
 def become_overriding(kind: type[TensorBase]) -> None:
     """Let a new subclass of `Tensor` override functions, unless it says that it does not."""
     if is_dispatching(kind):
-        import_module("weft._interop.aten.functions")  # above, and not needed by most programs
+        # above, and not needed by most programs
+        import_module("weft._interop.aten.members").attach(kind)
         kind._value = _GUARD  # pyright: ignore[reportAttributeAccessIssue]
+        if getattr(kind.__torch_function__, "__func__", None) is by_default:  # as in PyTorch, unless it defines both
+            kind.__torch_function__ = disabled
     if getattr(kind, "__torch_function__", disabled) is disabled:
         return
     kind._value = _GUARD  # pyright: ignore[reportAttributeAccessIssue]
@@ -136,6 +139,8 @@ def dispatched(signal: Overridden) -> Result:
         raise signal
     handler = handler_at(frame)
     args, kwargs = _arguments(handler, frame)
+    del signal.frame  # else frame and signal keep each other, and the arguments, until garbage is collected
+    signal.__traceback__ = None
     if signal.as_operator:
         return Operators.answer(handler, args, kwargs)
     result = _answer(handler.public, overriding_among(flat(args, kwargs)), args, kwargs)

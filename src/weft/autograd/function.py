@@ -114,12 +114,14 @@ class Function(metaclass=FunctionMeta):
     @classmethod
     def apply(cls, *args: Arg, **kwargs: Arg) -> Result:
         """Call the operator."""
+        capture = active_capture()
+        if capture.takes_calls:
+            return capture.call_whole(cls.apply, args, kwargs)
         has_setup = cls.setup_context is not Function.setup_context
         if has_setup:
             bound = signature_of(cls.forward).bind(*args, **kwargs)
             bound.apply_defaults()
             args, kwargs = bound.args, bound.kwargs
-        capture = active_capture()
         capture.user_derivative(cls.__name__)
         if cls.vmap is not Function.vmap:
             if cls.generate_vmap_rule:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Self
+from typing import Any, Self
 
 from weft._base.types import AnyCallable, Args, Kwargs, Result
 from weft._interop.aten.functions import modes, set_modes
+from weft._tensor.tensor import Tensor
+from weft.ops._aten import AtenOverload
 
 
 class TorchDispatchMode:
@@ -79,3 +81,61 @@ def _pop_mode_temporarily(k: object = None) -> Iterator[TorchDispatchMode]:
         yield stack[-1]
     finally:
         set_modes(stack)
+
+
+# --- subclasses that hold tensors ---------------------------------------------------------------------------------
+
+
+def is_traceable_wrapper_subclass(t: object) -> bool:
+    """Whether this is a tensor of a subclass that says which tensors it holds.
+
+    It has `__tensor_flatten__()`, which gives the names of the attributes that hold them and what else it is made of,
+    and the static `__tensor_unflatten__(inner_tensors, context, outer_size, outer_stride)`.
+    """
+    return is_traceable_wrapper_subclass_type(type(t))
+
+
+def is_traceable_wrapper_subclass_type(t: type) -> bool:
+    """Whether the tensors of a class say so."""
+    return (
+        issubclass(t, Tensor)
+        and t is not Tensor
+        and hasattr(t, "__tensor_flatten__")
+        and hasattr(t, "__tensor_unflatten__")
+    )
+
+
+def transform_subclass(
+    t: Any,
+    callback: Callable[[str, Tensor], Tensor],
+    outer_size: Iterable[int] | None = None,
+    outer_stride: Iterable[int] | None = None,
+) -> Any:
+    """The same of `callback(name, tensor)` for each tensor that `t` holds."""
+    names, context = t.__tensor_flatten__()
+    inner = {name: callback(name, getattr(t, name)) for name in names}
+    size = t.size() if outer_size is None else outer_size
+    stride = t.stride() if outer_stride is None else outer_stride
+    return type(t).__tensor_unflatten__(inner, context, size, stride)
+
+
+def return_and_correct_aliasing(func: AtenOverload, args: Args, kwargs: Kwargs, out: Result) -> Result:
+    """What `__torch_dispatch__` is to return for an operator that it has computed as `out`.
+
+    An operator that writes to its arguments returns those; one that gives a view, `out` itself.
+    """
+    schema = func._schema
+    if not schema.is_mutable:
+        return out
+    bound = dict(zip([x.name for x in schema.arguments], args, strict=False)) | (kwargs or {})
+    by_alias = {
+        name: bound.get(x.name)
+        for x in schema.arguments
+        if x.alias_info is not None and x.alias_info.is_write
+        for name in x.alias_info.before_set
+    }
+    results = [
+        by_alias[next(iter(x.alias_info.before_set))] if x.alias_info is not None else own
+        for x, own in zip(schema.returns, out if isinstance(out, tuple | list) else [out], strict=False)
+    ]
+    return results[0] if len(schema.returns) == 1 else tuple(results) if results else out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 
 import pytest
@@ -10,6 +11,7 @@ import weft
 from tests.utils.data.test_dataset import NUMBERS, Counting
 from weft._base.state import ambient
 from weft.utils import data
+from weft.utils.data import dataloader
 
 
 def test_a_loader_gives_batches():
@@ -159,3 +161,27 @@ REFUSED = [
 def test_options_that_do_not_fit_are_refused(options, kind, message):
     with pytest.raises(kind, match=f"^{message}"):
         eval(f"DataLoader({options})", vars(data) | {"Counting": Counting})
+
+
+class Described:
+    """A loader that is no `DataLoader`, with the attributes that PyTorch's iterators read; fastai has such a class."""
+
+    _auto_collation, drop_last, in_order, pin_memory, persistent_workers = False, False, True, False, False
+    _IterableDataset_len_called = generator = worker_init_fn = multiprocessing_context = None
+    prefetch_factor, timeout, _dataset_kind = 2, 0, 1
+
+    def __init__(self, num_workers: int) -> None:
+        self.dataset, self.num_workers = self, num_workers
+        self._index_sampler = itertools.count()
+
+    def collate_fn(self, batch):
+        return batch
+
+    def __iter__(self):
+        return iter([[1, 2], [3]])
+
+
+@pytest.mark.parametrize(("iterator", "workers"), [("_SingleProcess", 0), ("_MultiProcessing", 1)])
+def test_the_iterators_take_loaders_of_other_classes(iterator, workers):
+    kind = getattr(dataloader, f"{iterator}DataLoaderIter")
+    assert list(kind(Described(workers))) == [[1, 2], [3]]

@@ -19,6 +19,7 @@ from weft._base.site import ends_at_user
 from weft._base.timeline import Phase, spanned
 from weft._lazy.flushing import flush_pending
 from weft.errors import WorkerError
+from weft.utils.data._utils.adopted import adopted
 from weft.utils.data._utils.pool import WorkerPool
 from weft.utils.data._utils.position import begin, samples_in_batch
 from weft.utils.data._utils.worker import TaskOutcome
@@ -103,6 +104,7 @@ class LocalIterator(LoaderIterator):
     pytorch_name = "_SingleProcessDataLoaderIter"
 
     def __init__(self, loader: AnyLoader) -> None:
+        loader = adopted(loader)
         super().__init__(loader)
         source = loader._source()
         self._collate = source.collated
@@ -146,6 +148,7 @@ class WorkerIterator(LoaderIterator):
     pytorch_name = "_MultiProcessingDataLoaderIter"
 
     def __init__(self, loader: AnyLoader) -> None:
+        loader = adopted(loader)
         self._numbers = 0
         self._tasks: dict[int, _Task] = {}  # by number, oldest first
         self._most_tasks = max(1, loader.prefetch_factor)
