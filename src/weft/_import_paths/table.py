@@ -99,7 +99,11 @@ TABLE = {
         "func._functional_modules: FunctionalModule FunctionalModuleWithBuffers combine_state_for_ensemble "
         "make_functional make_functional_with_buffers"
     ),
-    "_functorch.vmap": "func: vmap",
+    "_functorch.vmap": (
+        "_absent.refused: _add_batch_dim _create_batched_inputs _get_name _maybe_remove_batch_dim "
+        "_process_batched_inputs _remove_batch_dim _unwrap_batched; _tensor.tensor: Tensor; func: vmap; "
+        "utils._pytree: _broadcast_to_and_flatten tree_flatten tree_unflatten"
+    ),
     "_guards": (
         "_absent.ignored: active_fake_mode detect_fake_mode; _absent.types: CompileContext CompileId Guard GuardSource "
         "Source TracingContext"
