@@ -171,3 +171,13 @@ def test_names_of_torchscript_that_libraries_refer_to():
         raise weft.jit.Error("no such operator")
     assert weft.jit.annotations is annotations
     assert nn.Linear(1, 1).dump_patches is False
+
+
+def test_names_of_vmap_that_tensordict_takes():
+    from weft._functorch.vmap import Tensor, _broadcast_to_and_flatten, _maybe_remove_batch_dim, tree_unflatten
+
+    assert Tensor is weft.Tensor
+    assert _broadcast_to_and_flatten(0, _pytree.tree_flatten((1, 2))[1]) == [0, 0]
+    assert tree_unflatten is _pytree.tree_unflatten
+    with pytest.raises(NotImplementedError, match="_maybe_remove_batch_dim"):
+        _maybe_remove_batch_dim()
