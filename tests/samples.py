@@ -124,6 +124,22 @@ def _grid(n: int) -> dict[str, Any]:
     }
 
 
+_REGIONS = np.array([[0, 0.2, 0.4, 2.6, 3.1], [1, 1.1, 0.3, 2.9, 1.7]])
+_POOLED = {"rois": _REGIONS, "spatial_scale": np.float64(0.9), "pooled_height": 2, "pooled_width": 2}
+_OF_IMAGES = {**_POOLED, "batch_size": 2, "channels": 4, "height": 4, "width": 6}
+_IMAGES, _BINS, _OWN_BINS = numbers(2, 4, 4, 6), numbers(2, 4, 2, 2), numbers(2, 1, 2, 2)
+_DEFORMED = {
+    "input": _IMAGES,
+    "weight": numbers(2, 4, 3, 3),
+    "offset": numbers(2, 18, 2, 4),
+    "mask": numbers(2, 9, 2, 4),
+    "bias": numbers(2),
+    **dict.fromkeys(("stride_h", "stride_w", "dilation_h", "dilation_w", "groups", "offset_groups"), 1),
+    "pad_h": 0,
+    "pad_w": 0,
+    "use_mask": True,
+}
+
 _FAMILIES = ("chebyshev_polynomial_", "hermite_polynomial_", "laguerre_polynomial_", "legendre_polynomial_")
 _POLYNOMIALS = tuple(name for name in TABLE if name.removeprefix("shifted_").startswith(_FAMILIES))
 
@@ -256,6 +272,30 @@ GIVEN: dict[str, dict[str, Any]] = {
     "conv_transpose2d": _conv_transpose(2),
     "conv3d": _conv(3),
     "conv_transpose3d": _conv_transpose(3),
+    # regions of images
+    "torchvision::roi_align": {"input": _IMAGES, **_POOLED, "sampling_ratio": 2, "aligned": True},
+    "torchvision::_roi_align_backward": {"grad": _BINS, **_OF_IMAGES, "sampling_ratio": 2, "aligned": True},
+    "torchvision::ps_roi_align": {"input": _IMAGES, **_POOLED, "sampling_ratio": 2},
+    "torchvision::_ps_roi_align_backward": {
+        "grad": _OWN_BINS,
+        "channel_mapping": np.arange(8, dtype=np.int32).reshape(2, 1, 2, 2) % 4,
+        **_OF_IMAGES,
+        "sampling_ratio": 2,
+    },
+    "torchvision::roi_pool": {"input": _IMAGES, **_POOLED},
+    "torchvision::_roi_pool_backward": {
+        "grad": _BINS,
+        "argmax": indices(2, 4, 2, 2, below=24).astype(np.int32),
+        **_OF_IMAGES,
+    },
+    "torchvision::ps_roi_pool": {"input": _IMAGES, **_POOLED},
+    "torchvision::_ps_roi_pool_backward": {
+        "grad": _OWN_BINS,
+        "channel_mapping": np.arange(8, dtype=np.int32).reshape(2, 1, 2, 2) % 4,
+        **_OF_IMAGES,
+    },
+    "torchvision::deform_conv2d": _DEFORMED,
+    "torchvision::_deform_conv2d_backward": {"grad": numbers(2, 2, 2, 4), **_DEFORMED},
     # integers on a grid
     "quantize_affine": {"input": _X, **_GRID, "dtype": int8},
     "dequantize_affine": {"input": numbers(4, 2, 6, kind="int").astype(np.int8), **_GRID},

@@ -45,7 +45,7 @@ assert importlib.util.find_spec("torch.nothing") is None and importlib.util.find
 assert importlib.metadata.version("torch") == torch.__version__ == "2.13.0+weft." + torch.version.weft
 assert importlib.metadata.packages_distributions()["torch"][0] == "torch"
 assert not [name for name, module in sys.modules.items()
-            if name.partition(".")[0] == "torch" and not module.__name__.startswith("weft")]
+            if name.partition(".")[0] == "torch" and not module.__spec__.name.startswith("weft")]
 print(sys.argv, __name__, F.relu(torch.tensor([-1.0, 2.0])).tolist())
 """
 
@@ -105,13 +105,13 @@ def test_processes_that_a_program_starts_see_the_same(script):
         "    mp.spawn(work, (queue,), nprocs=1)\n"
         "    print(queue.get())\n"
     )
-    assert run(path) == (0, "('weft', 0, 2.0)\n", "")
+    assert run(path) == (0, "('torch', 0, 2.0)\n", "")
 
 
 def test_the_launcher_starts_such_programs(script):
     path = script("import os, sys, torch\nsys.stdout.write(torch.__name__ + ' ' + os.environ['RANK'] + '\\n')\n")
     code, output, _ = run("-m", "torch.distributed.run", "--nproc-per-node", 2, path)
-    assert (code, sorted(output.splitlines())) == (0, ["weft 0", "weft 1"])
+    assert (code, sorted(output.splitlines())) == (0, ["torch 0", "torch 1"])
 
 
 def test_it_is_too_late_where_pytorch_was_imported(tmp_path):

@@ -41,9 +41,10 @@ LAYERS = [
     ("devices, and libraries of operators, as users see them", "accelerator cpu cuda library mps mtia xpu"),
     ("switches of backends", "backends"),
     ("modules", "nn"),
-    ("what takes modules", "_checkpoint _compiler_answers _extension distributions func optim overrides profiler"),
+    ("what takes modules", "_checkpoint _extension distributions func optim overrides profiler"),
     ("what takes optimizers, checkpoints and profiles", "amp export serialization utils"),
     ("programs as graphs; repositories of models", "fx hub jit"),
+    ("graphs for compilers of users", "_dynamo"),
     ("several processes", "distributed"),
     ("what rewrites graphs, and what starts and shows jobs", "_tools ao xla"),
     (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import sys
 
 import numpy as np
 import pytest
@@ -149,10 +150,13 @@ def test_published_checkpoints_are_written_by_parts(tmp_path):
         HuggingFaceStorageWriter(tmp_path)
 
 
-def test_distributions_of_both_packages_are_listed():
+@pytest.mark.parametrize(("asked", "packages"), [("1", {"torch", "torch_xla"}), ("0", {"torch"})])
+def test_distributions_are_listed_of_torch_xla_where_it_is_asked_for(monkeypatch, asked, packages):
+    monkeypatch.setenv("USE_TORCH_XLA", asked)
+    monkeypatch.delitem(sys.modules, "weft_xla", raising=False)  # other tests import it
     context = importlib.metadata.DistributionFinder.Context()
     versions = {found.metadata["Name"]: found.version for found in Finder().find_distributions(context)}
-    assert versions == {"torch": weft.__version__, "torch_xla": weft.__version__}
+    assert versions == dict.fromkeys(packages, weft.__version__)
 
 
 def test_libraries_compiled_for_pytorch_are_refused_as_those_that_do_not_fit():

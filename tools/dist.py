@@ -3,7 +3,7 @@
 Weft's wheel must hold the files of the package that git knows, the stubs that its build writes, and no others; the
 source archive all files that git knows, so tests and documentation too. There is a wheel for each supported version of
 Python that is on this machine, with the extension if there is a compiler. Each is then installed in an environment of
-its own, in a temporary folder, and tried.
+its own, in a temporary folder, and tried. At last comes the wheel of `as_torch/`, by which `torch` is Weft there.
 """
 
 from __future__ import annotations
@@ -49,6 +49,12 @@ import torch
 child = [sys.executable, "-c", "import torch, weft; assert torch is weft"]
 subprocess.run(child, check=True)
 """
+ALONE = """
+import importlib.metadata, torch, weft
+
+assert torch is weft and importlib.metadata.version("torch") == torch.__version__
+print(f"torch {torch.__version__} is Weft")
+"""
 KERNELS = """
 import sys
 import weft
@@ -66,7 +72,7 @@ print(f"native kernels: {words}; they compute {count} operators of attention")
 
 
 def main() -> None:
-    for old in [*DIST.glob("weft-*.whl"), *DIST.glob("weft-*.tar.gz")]:
+    for old in built():
         old.unlink()
     pythons = [path for version in VERSIONS if (path := shutil.which(f"python{version}"))]
     run(sys.executable, "-m", "build", "--sdist", "--outdir", str(DIST), str(ROOT))
@@ -76,12 +82,26 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             environment = Path(folder, "env")
             run(python, "-m", "venv", str(environment))
-            run(*pip(environment, "wheel"), "--no-deps", "--wheel-dir", folder, str(ROOT))
-            (built,) = Path(folder).glob("weft-*.whl")
-            wheel = Path(shutil.copy(built, DIST))
+            wheel = wheel_of(ROOT, environment, Path(folder))
             look_into_wheel(wheel)
             try_wheel(wheel, environment, Path(folder))
-    print(f"{', '.join(path.name for path in sorted(DIST.glob('weft-*')))} are in {DIST.name}/")
+            try_as_torch(wheel_of(ROOT / "as_torch", environment, Path(folder)), environment, Path(folder))
+    print(f"{', '.join(path.name for path in built())} are in {DIST.name}/")
+
+
+def built() -> list[Path]:
+    """What is there of this script's."""
+    return sorted(
+        path for pattern in ("weft-*.whl", "weft-*.tar.gz", "torch-*+weft.*.whl") for path in DIST.glob(pattern)
+    )
+
+
+def wheel_of(project: Path, environment: Path, folder: Path) -> Path:
+    """Build a wheel by an environment's Python."""
+    known = set(folder.glob("*.whl"))
+    run(*pip(environment, "wheel"), "--no-deps", "--wheel-dir", str(folder), str(project))
+    (wheel,) = set(folder.glob("*.whl")) - known
+    return Path(shutil.copy(wheel, DIST))
 
 
 def is_there(python: str) -> bool:
@@ -140,6 +160,15 @@ def try_wheel(wheel: Path, environment: Path, folder: Path) -> None:
     run(*python, STEP, cwd=folder)
     run(*python, KERNELS, *(("in use", "1") if native.compiler() else ("not built", "0")), cwd=folder)
     run(str(environment / "bin" / "weft"), "run", "--help", cwd=folder, quiet=True)
+    run(str(environment / "bin" / "weft"), "-c", CHILD, cwd=folder)
+
+
+def try_as_torch(wheel: Path, environment: Path, folder: Path) -> None:
+    """Refuse a wheel with more than the package `torch`, and use it where Weft is installed."""
+    require_same("the wheel of as_torch", files_in(wheel), {"torch/__init__.py"})
+    run(*pip(environment, "install"), str(wheel))
+    run(str(environment / "bin" / "python"), "-I", "-c", ALONE, cwd=folder)
+    run(str(environment / "bin" / "torchrun"), "--help", cwd=folder, quiet=True)
     run(str(environment / "bin" / "weft"), "-c", CHILD, cwd=folder)
 
 

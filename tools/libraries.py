@@ -188,7 +188,7 @@ def beside(seconds: float | None, others: float | None) -> str:
 
 def shown(seconds: float) -> str:
     """A time to two digits."""
-    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1e3:.2g} ms"
+    return f"{float(f'{seconds:.2g}'):g} s" if seconds >= 1 else f"{float(f'{seconds * 1e3:.2g}'):g} ms"
 
 
 if __name__ == "__main__":

@@ -12,7 +12,13 @@ MODULES = frozenset({
     "owners", "profiler", "quasirandom", "random", "return_types", "serialization", "signal", "sparse",
     "special", "testing", "torch_version", "types", "utils", "version", "xla", "xpu",
 })  # fmt: skip
-MODULES |= {"__config__", "__future__"}  # PyTorch's programs call them so
+MODULES |= {"__config__", "__future__", "_prims_common", "_utils"}  # PyTorch's programs call them so
+
+_STANDARD = frozenset({
+    "builtins", "ctypes", "functools", "glob", "importlib", "inspect", "math", "os", "platform", "sys", "textwrap",
+    "threading", "warnings",
+})  # fmt: skip
+"""Modules of Python's that programs reach as `torch.math`, since PyTorch's own `__init__` imports them."""
 
 _NAMES = {
     "weft._base.dtype": (
@@ -77,10 +83,28 @@ _NAMES = {
     ),
     "weft._assertions": (
         "_check", "_check_index", "_check_value", "_check_type", "_check_not_implemented", "_check_tensor_all",
+        "_check_with", "_check_is_size", "_check_tensor_all_with",
         "_assert", "_assert_async",
     ),
+    "weft.jit._fork": ("fork", "wait"),
     "weft.jit._script": ("ScriptFunction", "ScriptModule"),
-    "weft._extension": ("PyTorchFileReader",),
+    "weft._utils": ("classproperty",),
+    "weft._extension": ("PyTorchFileReader", "DisableTorchFunction", "DisableTorchFunctionSubclass", "DispatchKey",
+                        "DispatchKeySet"),
+    "weft._absent.denied": ("is_vulkan_available",),
+    "weft._absent.types": (
+        "AnyType", "BoolType", "ClassType", "CompilationUnit", "ComplexType", "DeviceObjType", "DictType", "EnumType",
+        "FloatType", "FunctionSchema", "FutureType", "Graph", "InferredType", "IntType", "InterfaceType", "ListType",
+        "LiteScriptModule", "Node", "NoneType", "NumberType", "OptionalType", "PyObjectType", "RRefType",
+        "ScriptMethod", "ScriptObject", "StreamObjType", "StringType", "TensorType", "ThroughputBenchmark", "TupleType",
+        "Type", "UnionType", "Value",
+    ),
+    "weft._absent.errors": ("ErrorReport", "FatalError", "JITException"),
+    "weft._absent.ignored": ("_disable_functionalization", "_enable_functionalization"),
+    "weft._absent.refused": (
+        "_nested_compute_contiguous_strides_offsets", "_nested_view_from_buffer", "_scaled_mm_v2", "import_ir_module",
+        "parse_ir", "parse_schema",
+    ),
     "weft._symbols": (
         "SymBool", "SymFloat", "SymInt", "sym_float", "sym_int", "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sqrt",
         "sym_sum",
@@ -93,6 +117,7 @@ _RENAMED = {
     **{name: ("math", name) for name in ("pi", "inf", "nan", "e")}, "newaxis": ("weft._base.size", "NEW_AXIS"),
     "dtype": ("weft._base.dtype", "DType"), "bool": ("weft._base.dtype", "bool_"),
     "legacy_contiguous_format": ("weft._base.layout", "contiguous_format"),
+    "StorageBase": ("weft._tensor.storage", "UntypedStorage"),
     "AcceleratorError": ("weft.errors", "DeviceError"), "get_default_dtype": ("weft._base.state", "default_dtype"),
     "from_numpy": ("weft._tensor.convert", "tensor_over"),
     "explain": ("weft._lazy.explain", "explain"), "compile": ("weft._tensor.compile", "compile"),
@@ -112,6 +137,8 @@ def load(name: str) -> Any:
     """The public object with this name; `AttributeError` if there is none."""
     if name in MODULES:
         return import_module(f"weft.{name}")
+    if name in _STANDARD:
+        return import_module(name)
     if name.startswith("__"):
         raise AttributeError(f"module 'weft' has no attribute {name!r}")
     public = _functions()

@@ -47,14 +47,31 @@ _check_type = _asserting("_check_type", TypeError)
 _check_not_implemented = _asserting("_check_not_implemented", NotImplementedError)
 
 
+def _check_with(error_type: type[Exception], cond: object, message: Callable[[], object] | None = None) -> None:
+    """An error of a type of one's own with what `message()` gives, unless `cond` is true."""
+    _asserting("_check_with", error_type)(cond, message)
+
+
+def _check_is_size(i: int, message: Callable[[], object] | None = None, *, max: int | None = None) -> None:
+    """`RuntimeError` unless a number can be the size of a dim, and is `max` at most."""
+    _check(i >= 0 and (max is None or i <= max), message)
+
+
 def _check_tensor_all(cond: object, message: Callable[[], object] | None = None) -> None:
     """Raise `RuntimeError` with the text `message()` unless all elements of a bool tensor are true. Waits for them."""
+    _check_tensor_all_with(RuntimeError, cond, message)
+
+
+def _check_tensor_all_with(
+    error_type: type[Exception], cond: object, message: Callable[[], object] | None = None
+) -> None:
+    """The same with an error of a type of one's own."""
     if not isinstance(cond, Tensor):
         raise ArgumentError(f"cond must be a tensor, but got {type(cond)}")
     if cond.dtype is not bool_:
         raise ArgumentError(f"cond tensor must have dtype torch.bool, but got {cond.dtype}")
     if not bool(cond._host().all()):
-        raise RuntimeError(_text(message))
+        raise error_type(_text(message))
 
 
 @overridable

@@ -7,13 +7,17 @@ from contextlib import nullcontext
 from enum import Enum, auto
 from typing import Any
 
-from weft._base.device import DeviceLike
+from weft._autograd.engine import current_pass, differentiated, is_running
+from weft._base.device import DeviceLike, default_device
 from weft._base.device import device as Device
 from weft._base.dtype import DType
 from weft._base.state import ambient, set_field
+from weft._tensor.examples import Examples
+from weft._tensor.node import Node, node_of
 from weft._tensor.overriding import setting
 from weft._tensor.tensor import Tensor
 from weft.accelerator import current_accelerator
+from weft.backends import cudnn
 from weft.compiler import is_tracing
 from weft.errors import UnsupportedCallError
 
@@ -139,3 +143,38 @@ def _pop_torch_function_stack() -> Any:
     overrides = ambient().overrides
     set_field(overrides=overrides.replaced(modes=overrides.modes[:-1]))
     return overrides.modes[-1]
+
+
+# --- what is set, and what is going on --------------------------------------------------------------------------------
+
+
+def _get_cudnn_enabled() -> bool:
+    """The switch `weft.backends.cudnn.enabled`."""
+    return cudnn.enabled
+
+
+def _get_default_device() -> str:
+    """The type of the default device."""
+    return (default_device() or Device("cpu")).type
+
+
+def _get_privateuse1_backend_name() -> str:
+    """The name of devices that an extension would add, which none does."""
+    return "privateuseone"
+
+
+def _are_functorch_transforms_active() -> bool:
+    """Whether a transform of functions, such as `vmap` or `grad`, runs."""
+    state = ambient()
+    return state.context.transform is not None or isinstance(state.capture, Examples)
+
+
+def _current_graph_task_id() -> int:
+    """A number of the backward pass that this thread runs; -1 if it runs none."""
+    return id(current_pass()) if is_running() else -1
+
+
+def _current_autograd_node() -> Node | None:
+    """The node whose derivative this thread records; None outside of that."""
+    vertex = differentiated()
+    return None if vertex is None else node_of(vertex)

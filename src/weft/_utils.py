@@ -9,6 +9,7 @@ from importlib import import_module
 from types import ModuleType, TracebackType
 from typing import Any, NoReturn
 
+from weft._absent.refused import _rebuild_qtensor as _rebuild_qtensor
 from weft._base.device import DeviceLike
 from weft._base.device import device as Device
 from weft._base.dtype import DType
@@ -213,3 +214,15 @@ class ExceptionWrapper:
         except Exception:  # its class takes something else than a text
             raise RuntimeError(text) from None
         raise error
+
+
+def _convert(ret: Any, cls: type[Tensor]) -> Any:
+    """A result, also one in tuples and lists, as tensors of a class."""
+    if cls is Tensor:
+        return ret
+    if isinstance(ret, Tensor) and not isinstance(ret, cls):
+        return ret.as_subclass(cls)
+    if isinstance(ret, (tuple, list)):
+        items = [_convert(item, cls) for item in ret]
+        return type(ret)(*items) if hasattr(ret, "_fields") else type(ret)(items)
+    return ret

@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from weft._base.cell import Cell
 from weft._base.state import ambient
 from weft._base.types import AnyCallable, Arg, PyTree, Result
 from weft._tensor.compile import compile as compile
 from weft._tensor.compile import functions
 from weft._tensor.compile import set_stance as set_stance
+from weft._tensor.compile.compiled import DEFAULT_BACKEND
 from weft._tensor.convert import tensor
 from weft._tensor.tensor import Tensor
 from weft.utils._pytree import tree_map
@@ -57,8 +57,11 @@ def disable(fn: AnyCallable | None = None, recursive: bool = True, *, reason: st
     @wraps(function)
     def disabled(*args: Arg, **kwargs: Arg) -> Result:
         capture = ambient().capture
+        why = f"calls {name}, which is excluded from that" + (f" ({reason})" if reason else "")
+        if capture is not None and capture.takes_calls:
+            return capture.call_apart(disabled, args, kwargs, why)
         if capture is not None and not capture.exports:
-            capture.prevent(f"calls {name}, which is excluded from that" + (f" ({reason})" if reason else ""))
+            capture.prevent(why)
         if capture is not None or not recursive:
             return function(*args, **kwargs)
         with set_stance("force_eager"):
@@ -80,7 +83,7 @@ def assume_constant_result(fn: Function) -> Function:
 def reset() -> None:
     """Forget what all functions of `weft.compile` have captured. The compiled programs are kept."""
     for function in list(functions):
-        function._entries.clear()
+        function.reset()
 
 
 # --- how it is compiled -----------------------------------------------------------------------------------------
@@ -134,20 +137,17 @@ def _to_tensor(x: PyTree) -> PyTree:
     return tensor(x) if isinstance(x, np.ndarray | np.generic) else x
 
 
-# --- the default compiler, whose name is stored -----------------------------------------------------------------
-
-
-_BACKEND = Cell[Any]("the default compiler", "xla")
+# --- the default compiler ---------------------------------------------------------------------------------------
 
 
 def get_default_backend() -> Any:
-    """What `set_default_backend` has stored: "xla" at first. `compile` takes XLA in any case."""
-    return _BACKEND.get()
+    """What `compile` takes where it is given no backend: "xla" at first."""
+    return DEFAULT_BACKEND.get()
 
 
 def set_default_backend(backend: object) -> None:
-    """Store the name of a compiler, or None for "xla"."""
-    _BACKEND.set("xla" if backend is None else backend)
+    """Set what `compile` takes where it is given no backend: a name, a function, or None for "xla"."""
+    DEFAULT_BACKEND.set("xla" if backend is None else backend)
 
 
 def set_enable_guard_collectives(enabled: bool) -> bool:

@@ -114,7 +114,7 @@ class MissingNameError(LacksAttributeError):
         torch = sys.modules.get("torch")
         lacks = ""
         if torch is not None and torch is sys.modules["weft"]:
-            module, lacks = f"torch{module.removeprefix('weft')}", ": Weft does not have it"
+            module, lacks = ".".join(["torch", *module.split(".")[1:]]), ": Weft does not have it"
         near = self._nearest()
         return f"module {module!r} has no attribute {name!r}{lacks}" + (f"; the nearest is {near!r}" if near else "")
 

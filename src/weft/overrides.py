@@ -268,3 +268,9 @@ def resolve_name(f: object) -> str | None:
 def is_tensor_method_or_property(func: AnyCallable) -> bool:
     """Whether a function as `__torch_function__` gets it is a method of `Tensor`, or the `__get__` of a property."""
     return func.__name__ == "__get__" or func in _overridable()[0][Tensor]
+
+
+@cache
+def get_default_nowrap_functions() -> set[AnyCallable]:
+    """The functions whose results are not made instances of the class of their arguments."""
+    return {attribute.__get__ for attribute in (vars(Tensor).get("_base"), vars(Tensor).get("grad")) if attribute}

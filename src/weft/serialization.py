@@ -24,7 +24,7 @@ from weft._checkpoint.archive import MemoryFile, mapped_file, opened, write_to_p
 from weft._checkpoint.buffers import Bytes
 from weft._checkpoint.extra_files import all_extra_files, members_of_extra
 from weft._checkpoint.extra_files import set_extra_files_hook as set_extra_files_hook
-from weft._checkpoint.map_location import Locate, Raised, locator
+from weft._checkpoint.map_location import Locate, MapLocation, Raised, locator
 from weft._checkpoint.options import LoadEndianness as LoadEndianness
 from weft._checkpoint.options import get_crc32_options as get_crc32_options
 from weft._checkpoint.options import get_default_load_endianness as get_default_load_endianness
@@ -56,8 +56,12 @@ from weft.errors import (
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from weft._checkpoint.map_location import MapLocation
     from weft._checkpoint.pickled import Fetch
+
+MAP_LOCATION = MapLocation
+"""Where `load` puts tensors: a device, a mapping from devices to others, or a function; None leaves them."""
+DEFAULT_PROTOCOL = 2
+"""The version of `pickle`'s format in which `save` writes."""
 
 _PATHS = (str, os.PathLike)
 _SUFFIX = ".safetensors"
@@ -71,7 +75,7 @@ def save(
     obj: PyTree,
     f: FileLike,
     pickle_module: ModuleType | None = None,
-    pickle_protocol: int = 2,
+    pickle_protocol: int = DEFAULT_PROTOCOL,
     _use_new_zipfile_serialization: bool = True,
     _disable_byteorder_record: bool = False,
     *,
@@ -382,3 +386,8 @@ def _load(
     if head == torch_files.LEGACY_START:
         return torch_files.load_stream(file, size, locate, reading.encoding, reading.torch)
     raise PickleError("it is no checkpoint: neither a zip archive, nor safetensors, nor an old file of PyTorch's")
+
+
+def _load_from_bytes(b: bytes) -> PyTree:
+    """What `save` has written to memory; pickles of storages call it."""
+    return load(io.BytesIO(b), weights_only=False)

@@ -1,5 +1,7 @@
 """Intel's GPUs: jax has none, so these functions answer that there are none, or raise `RuntimeError`."""
 
+from weft._absent.denied import is_bf16_supported as is_bf16_supported
+from weft._absent.denied import is_current_stream_capturing as is_current_stream_capturing
 from weft._devices.device_type import DeviceType as _DeviceType
 from weft._devices.device_type import module_of as _module_of
 from weft._devices.streams import Event as Event

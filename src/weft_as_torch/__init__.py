@@ -24,7 +24,7 @@ OFF, ON = ("0", "false", "off", "no"), ("1", "true", "on", "yes")
 
 ENVIRONMENT = "WEFT_AS_TORCH"
 """Set to 1 where `torch` is Weft, so that processes that are started from there do the same."""
-PACKAGES = {"torch": "weft", "torch_xla": "weft_xla"}
+PACKAGES = {"torch": "weft", "torch_xla": "weft_xla", "functorch": "weft.functorch"}
 _ALIAS = "weft._base.torch_alias"
 
 

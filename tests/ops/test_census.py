@@ -29,7 +29,9 @@ REASONS = {
         "size sizes shape normalized_shape output_size kernel_size pad repeats length num_samples num_classes "
         "n_classes bins row col N r output_padding padding stride dilation longest count groups num_groups "
         "upscale_factor downscale_factor diff.n window.step slice_dim.step tile.dims diag.diagonal diagflat.offset "
-        "diag_embed.offset tril_indices.offset triu_indices.offset topk.k local_response_norm.size"
+        "pooled_height pooled_width batch_size channels height width sampling_ratio stride_h stride_w pad_h pad_w "
+        "dilation_h dilation_w offset_groups diag_embed.offset tril_indices.offset triu_indices.offset topk.k "
+        "local_response_norm.size"
     ),
     _DIMS: (
         "dim dim1 dim2 dims_a dims_b whole_dims spec age interpolation_mode padding_mode rot90.k hash_tensor.mode "

@@ -26,6 +26,7 @@ from weft._autograd.graph import (
 from weft._autograd.hooks import Cotangents, Gradients
 from weft._autograd.saving import Packed
 from weft._autograd.sums import add_values
+from weft._base.overriding import Operators
 from weft._base.state import Ambient, ambient, enter, leave
 from weft._base.timeline import Phase, spanned
 from weft._lazy.native import native
@@ -437,7 +438,10 @@ def gradients_of(members: Sequence[Vertex], need: Sequence[int], cotangents: Cot
             operands = [inputs[i] for i in derivative.inputs]
             operands += [output_of(members, i, state) for i in derivative.outputs]
         operands += [cotangents[i][1] for i in derivative.cotangents]
-        results = record(derivative.signature, tuple(operands), state, getattr(head, "doubt", None))
+        if state.overrides.dispatchers:
+            results = Operators.derive(head.origin.signature, derivative.signature, tuple(operands))
+        else:
+            results = record(derivative.signature, tuple(operands), state, getattr(head, "doubt", None))
         if state.watchers.anomaly and state.watchers.check_nan:
             check_finite(head, results)
     grads: Gradients = []

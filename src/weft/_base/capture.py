@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft._base.state import ambient
-from weft._base.types import Arg
+from weft._base.types import AnyCallable, Arg, Args, Kwargs, Result
 
 
 class Capture:
@@ -20,9 +20,14 @@ class Capture:
 
     exports   whether it records a program that is exported
     defers    whether calls of functions that are no operators can be a part of what is recorded
+    takes_calls  whether it makes calls itself of functions with a derivative of their own, and of excluded ones
     """
 
     exports: bool = False
+
+    @property
+    def takes_calls(self) -> bool:
+        return False
 
     @property
     def defers(self) -> bool:
@@ -69,7 +74,16 @@ class Capture:
     def repeats(self, effect: Callable[[], object]) -> None:
         """The function changes state, as every replay does by calling `effect()`."""
 
+    def call_whole(self, function: AnyCallable, args: Args, kwargs: Kwargs) -> Result:
+        """The result of a function with a derivative of its own; called if it `takes_calls`."""
+        return function(*args, **kwargs)
+
     # --- what cannot be recorded ---
+
+    def call_apart(self, function: AnyCallable, args: Args, kwargs: Kwargs, why: str) -> Result:
+        """The result of a function that shall not be recorded; called if it `takes_calls`."""
+        del why
+        return function(*args, **kwargs)
 
     def user_derivative(self, name: str) -> None:
         """An `autograd.Function` is applied."""

@@ -52,6 +52,14 @@ _MODULE_OF: dict[str, dict[str, str]] = {}
 """The modules of the names that are imported on first use, by package."""
 
 
+def origin_of(package: str, name: str) -> tuple[str, str]:
+    """The module and name from which a package has a name that is imported on first use; ("", "") for others."""
+    if package == "weft":
+        return import_module("weft._api").LOCATIONS.get(name, ("", ""))
+    module = _MODULE_OF.get(package, {}).get(name)
+    return (module, name) if module else ("", "")
+
+
 def missing(module: str, name: str, names: Callable[[], Iterable[str]]) -> MissingNameError:
     """The error for a name that a module lacks. Its text, which programs seldom read, is made when it is read."""
     return MissingNameError(module, name, lambda: nearest(name, names()))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from weft._base import config
+from weft._base.own_names import own_form
 from weft.errors import ValueRangeError
 
 _log = logging.getLogger(__name__)
@@ -110,6 +111,7 @@ def _loggers_of(name: str) -> tuple[str, ...]:
     """The names of the loggers of a component, an artifact or a module; `ValueError` if there are none."""
     if name in ARTIFACTS:
         return (ARTIFACTS[name],)
+    name = own_form(name)
     if name not in COMPONENTS and not _is_module(name):
         raise ValueRangeError(
             f"unrecognized log or artifact name {name!r}; there are {', '.join((*COMPONENTS, *ARTIFACTS))}, and "

@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from weft._base.own_names import is_own_module, is_torch
+
 
 def is_of_pytorch(kind: type) -> bool:
     """Whether a class is one of PyTorch's, or derived from one: its objects work with no others."""
-    return any(base.__module__.partition(".")[0] == "torch" for base in kind.__mro__)
+    return any(is_module_of_pytorch(base.__module__) for base in kind.__mro__)
+
+
+def is_module_of_pytorch(name: str) -> bool:
+    """Whether a module of this name, such as the `__module__` of a class, is PyTorch's, and not this package's."""
+    return name.partition(".")[0] == "torch" and not is_own_module(name)
 
 
 def registers_in_pytorch(x: object) -> bool:
     """Whether a module of PyTorch's would register `x` when it becomes an attribute: a module, parameter or buffer."""
     kind = type(x)
-    if kind.__module__ == "builtins":  # most attributes
+    if kind.__module__ == "builtins" or is_torch():  # most attributes; and there is no PyTorch then
         return False
     return any((base.__module__, base.__name__) in _REGISTERED for base in kind.__mro__)
 

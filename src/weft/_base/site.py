@@ -21,7 +21,7 @@ R = TypeVar("R")
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
 _LIBRARY = str(Path(threading.__file__).parent)
 _OURS = (_PACKAGE, "<weft", "<frozen", threading.__file__, contextlib.__file__)  # beginnings of names of files
-_GENERATED = ("namedtuple_", "weft.", "jax.")  # beginnings of names of modules
+_GENERATED = ("namedtuple_", "weft.", "torch.", "jax.")  # beginnings of names of modules
 
 
 def user_site(below: FrameType | None = None) -> str:
@@ -29,7 +29,7 @@ def user_site(below: FrameType | None = None) -> str:
 
     With `below`, a frame of this package, only frames that have called that one count.
     """
-    frame = _user_frame(below)
+    frame = user_frame(below)
     if frame is not None:
         return f"{frame.f_code.co_filename}:{frame.f_lineno}"
     return _EntryPoint.site or f"the thread {threading.current_thread().name!r}"
@@ -38,7 +38,7 @@ def user_site(below: FrameType | None = None) -> str:
 def user_stack() -> tuple[str, ...]:
     """The frames outside of this package (and of jax), the innermost first, as `file(line): function`."""
     lines: list[str] = []
-    frame = _user_frame()
+    frame = user_frame()
     while frame is not None and frame.f_code is not _EntryPoint.entry:
         if not _is_ours(frame.f_code):
             lines.append(f"{frame.f_code.co_filename}({frame.f_lineno}): {frame.f_code.co_name}")
@@ -81,7 +81,7 @@ class Repeated:
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     """Issue a warning at the line of `user_site`, at whatever depth of this package it is raised."""
-    frame = _user_frame() or sys._getframe()  # pyright: ignore[reportPrivateUsage]
+    frame = user_frame() or sys._getframe()  # pyright: ignore[reportPrivateUsage]
     names = frame.f_globals
     # where Python notes the warnings that a line has given
     registry: dict[Any, Any] = {} if Repeated.always else names.setdefault("__warningregistry__", {})
@@ -146,7 +146,8 @@ def calling_frame(depth: int) -> FrameType:
     return sys._getframe(depth + 1)  # pyright: ignore[reportPrivateUsage]  public, for all its name
 
 
-def _user_frame(below: FrameType | None = None) -> FrameType | None:
+def user_frame(below: FrameType | None = None) -> FrameType | None:
+    """The innermost frame outside of this package (and of jax), or None; of those that have called `below`."""
     frame = sys._getframe(1) if below is None else below  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
         if frame.f_code is _EntryPoint.entry:

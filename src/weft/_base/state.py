@@ -15,7 +15,7 @@ from weft._base.autocast import NO_AUTOCAST, Autocast
 from weft._base.cell import Cell
 from weft._base.dtype import DType, float32
 from weft._base.of_pytorch import way_from_pytorch
-from weft._base.overriding import Overrides, raise_overridden
+from weft._base.overriding import Overrides, raise_operator, raise_overridden
 from weft._base.pending import Pending
 from weft._base.site import Noting
 from weft._base.types import AnyCallable, Arg, AttributeValue
@@ -148,7 +148,7 @@ class Ambient:
             context = {name: every.pop(name) for name in Context.__slots__ if name in every}
             every["watchers"] = replace(self.watchers, **watchers)
             every["context"] = replace(self.context, **context)
-        return (Ambient if every["overrides"].mode is None else OverriddenAmbient)(**every)
+        return (OverriddenAmbient if every["overrides"].is_by_modes else Ambient)(**every)
 
 
 _COUNT = 8  # of the fields that are not derived
@@ -158,7 +158,10 @@ def _for_modes(slot: Any) -> property:
     """An attribute of `Ambient` that a public function cannot read, because a mode is asked instead."""
 
     def read(state: Ambient) -> AttributeValue:
-        raise_overridden()
+        if state.overrides.mode is None:
+            raise_operator()
+        else:
+            raise_overridden()
         return slot.__get__(state)
 
     return property(read, slot.__set__)
@@ -174,6 +177,7 @@ class OverriddenAmbient(Ambient):
     def __init__(self, pending: Pending, **fields: Any) -> None:
         super().__init__(pending, **fields)
         self.plain = False
+        self.watched = self.watched or bool(self.overrides.dispatchers)  # so backward passes take the general path
 
 
 # no cell: `Compiled` compares the modes itself

@@ -18,8 +18,9 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from weft._base.exports import children, nearest
+from weft._base.own_names import is_own_module
 from weft.errors import MissingNameError, SettingError
-from weft_as_torch import ENVIRONMENT, PACKAGES, Finder
+from weft_as_torch import ENVIRONMENT, ON, PACKAGES, Finder
 
 _SITE_FILE = "weft_as_torch.pth"
 
@@ -62,7 +63,6 @@ def replace_package() -> None:
 def _install() -> None:
     sys.meta_path.insert(0, Finder())
     import_module("torch")  # some libraries ask whether it is imported before they take tensors
-    os.environ.setdefault("USE_TORCH_XLA", "0")  # libraries that see `torch_xla` would take it for a TPU
 
 
 def _is_inherited() -> bool:
@@ -82,34 +82,65 @@ def rename_missing(error: BaseException) -> None:
     if not isinstance(error, ImportError) or isinstance(error, ModuleNotFoundError):
         return
     module, match = sys.modules.get(error.name or ""), re.match(r"cannot import name '(\w+)'", error.msg)
-    if module is None or match is None or not _is_own(module):
+    if module is None or match is None or not is_own_module(module.__name__):
         return
     lacking = MissingNameError(module.__name__, match[1], lambda: nearest(match[1], dir(module)))
     error.msg = f"cannot import name {match[1]!r}: {lacking}"
     error.name_from = None  # pyright: ignore[reportAttributeAccessIssue]  so that the interpreter names no other one
 
 
-def _is_own(module: ModuleType) -> bool:
-    return module.__name__.partition(".")[0] in PACKAGES.values()
-
-
 def spec_of(fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
-    """The spec of one of PyTorch's modules: this package's, under the other name."""
+    """The spec of one of PyTorch's modules: this package's, under the other name. None if there is no such module."""
     name = own_name(fullname)
+    importer = _importer()
+    if fullname.startswith(_XLA) and not _wants_xla(importer):
+        if importer == _QUERY:
+            return None
+        raise ModuleNotFoundError(
+            f"No module named {fullname!r}: Weft has it for programs that ask for it, by USE_TORCH_XLA=1 in the "
+            "environment, by importing it in their main file, or by importing weft_xla before",
+            name=fullname,
+        )
     module = sys.modules.get(name)
     own = PathFinder.find_spec(name, path) if module is None else module.__spec__
     if module is not None or own is not None:
         spec = ModuleSpec(fullname, _Loader(name), origin=own and own.origin)
         spec.submodule_search_locations = own and own.submodule_search_locations
         return spec
-    caller = sys._getframe(3).f_code.co_name  # pyright: ignore[reportPrivateUsage]
-    if caller == "find_spec":  # that of importlib.util: somebody asks whether there is one
+    if importer == _QUERY:
         return None
     parent, _, last = fullname.rpartition(".")
     text = f"No module named {fullname!r}: Weft does not have it"
     if near := nearest(last, children(sys.modules[parent])):
         text += f"; the nearest module is {f'{parent}.{near}'!r}"
     raise ModuleNotFoundError(text, name=fullname)
+
+
+_XLA = "torch_xla"
+_QUERY = "importlib.util"
+"""The importer of what somebody asks for by `importlib.util.find_spec`, which is no import."""
+
+
+def _importer() -> str:
+    """The name of the module in which the import statement stands that looks for a module now."""
+    frame = sys._getframe(3)  # pyright: ignore[reportPrivateUsage]
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__"))
+        if name not in ("importlib", "importlib._bootstrap"):
+            return name
+        frame = frame.f_back
+    return ""
+
+
+def _wants_xla(importer: str = "") -> bool:
+    """Whether the program asks for `torch_xla`, which libraries would take for a TPU.
+
+    By its environment, by `import weft_xla`, or by an import in its main file. Libraries are told by the environment,
+    from then on, that this is no TPU of theirs, unless it says otherwise.
+    """
+    if os.environ.get("USE_TORCH_XLA", "").lower() in ON or PACKAGES[_XLA] in sys.modules:
+        return True
+    return importer in ("__main__", "__mp_main__")
 
 
 def distributions(context: object) -> list[importlib.metadata.Distribution]:
@@ -121,7 +152,8 @@ def distributions(context: object) -> list[importlib.metadata.Distribution]:
     wanted = name and name.lower().replace("-", "_")
     if "path" in getattr(context, "__dict__", ()):
         return []
-    return [_Distribution(package) for package in PACKAGES if wanted in (None, package) and not _installed(package)]
+    packages = [package for package in PACKAGES if package != _XLA or _wants_xla()]
+    return [_Distribution(package) for package in packages if wanted in (None, package) and not _installed(package)]
 
 
 def _installed(package: str) -> bool:
@@ -150,10 +182,12 @@ class _Loader(Loader):
     def exec_module(self, module: ModuleType) -> None:
         alias = module.__spec__.name if module.__spec__ else ""
         module.__spec__ = self._spec  # the import system has given it that of the other name
-        # What is loaded below it has its other name at once. An import would set the package's attribute, which may be
-        # a function of the same name: `nn.utils.weight_norm`.
-        for name in [name for name in sys.modules if name.startswith(f"{self._name}.")]:
-            sys.modules.setdefault(alias + name.removeprefix(self._name), sys.modules[name])
+        if alias == "torch":
+            import_module("weft._import_paths.renaming").use_names_of_torch()
+        elif alias == _XLA:
+            os.environ.setdefault("USE_TORCH_XLA", "0")  # accelerate and transformers would take it for a TPU
+            for name in [name for name in sys.modules if name.startswith(f"{self._name}.")]:
+                sys.modules.setdefault(alias + name.removeprefix(self._name), sys.modules[name])
 
 
 class _Distribution(importlib.metadata.Distribution):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias, TypeVar
 
 from weft._base.guards import is_plain_tuple, is_tuple
+from weft._base.own_names import is_own_module
 from weft.errors import PickleError
 
 _ATOMS = (str, int, float, bytes, complex, bool, type(None))
@@ -64,7 +65,7 @@ def _check_count(key: object) -> None:
 
 
 def _check_part(part: object) -> None:
-    if not isinstance(part, _ATOMS) and getattr(type(part), "__module__", "").partition(".")[0] != "weft":
+    if not isinstance(part, _ATOMS) and not is_own_module(getattr(type(part), "__module__", "")):
         raise PickleError(
             f"its pickle has a key or an item of a set of type {type(part).__name__}; such may be strings, bytes, "
             "numbers, None, dtypes, devices, tensors and flat tuples of them"

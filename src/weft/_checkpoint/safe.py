@@ -17,7 +17,7 @@ from weft._base.size import Size
 from weft._base.types import AnyCallable
 from weft._checkpoint.keys import KeyChecker, Unpickled
 from weft._checkpoint.pickled import Global, itself, short_repr
-from weft._checkpoint.torch_names import name_in_torch
+from weft._checkpoint.torch_names import full_names
 from weft.errors import ArgumentError, PickleError, ValueRangeError
 
 _NEVER = ("sys", "os", "posix", "nt")
@@ -114,8 +114,7 @@ def _trusted(name: str) -> AnyCallable | None:
     for own, entry in _Allowed.by_name.items():
         if own == name:
             return entry
-        qualified = getattr(entry, "__qualname__", "")
-        if own == f"{entry.__module__}.{qualified}" and name == ".".join(name_in_torch(entry.__module__, qualified)):
+        if hasattr(entry, "__qualname__") and {own, name} <= full_names(entry):
             return entry
     return None
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pickletools import TAKEN_FROM_ARGUMENT1, TAKEN_FROM_ARGUMENT4, TAKEN_FROM_ARGUMENT4U, UP_TO_NEWLINE, opcodes
 
 from weft._base.dtype import DTYPES, QUANTIZED, DType
+from weft._base.own_names import own_paths
+from weft._base.types import AnyCallable
 from weft._import_paths.homes import home_in_torch
 from weft.ops._type_names import scalar_name
 
@@ -75,6 +77,13 @@ def name_in_torch(module: str, name: str) -> tuple[str, str]:
     if module == __name__:
         return _globals[name].path
     return home_in_torch(module, name)
+
+
+def full_names(entry: AnyCallable) -> set[str]:
+    """The names under which files may have a class or function: that of PyTorch, and its own here."""
+    path = entry.__module__, entry.__qualname__
+    own = own_paths.get(path, path)
+    return {".".join(name) for name in (path, own, name_in_torch(*own))}
 
 
 _LENGTHS = {TAKEN_FROM_ARGUMENT1: 1, TAKEN_FROM_ARGUMENT4: 4, TAKEN_FROM_ARGUMENT4U: 4}  # bytes of the length

@@ -22,6 +22,7 @@ from weft._base.types import AnyCallable, PyTree, SavedState
 from weft._checkpoint.keys import Unpickled
 from weft._checkpoint.pickled import Global, Unpickler
 from weft._checkpoint.safe import Plain, trusted_global
+from weft._checkpoint.torch_names import full_names
 from weft._tensor.copying import handle_on, set_extras
 from weft._tensor.tensor import Tensor
 from weft.errors import PickleError
@@ -96,10 +97,11 @@ def restricted(content: io.BytesIO, size: int, stored: Fetch, encoding: str = "u
 
 def _finder(plain: Plain) -> Callable[[str], Unpickled]:
     table: dict[str, Unpickled] = plain.table()
-    table |= {_name_of(device): table["torch.device"], _name_of(Size): table["torch.Size"]}
+    table |= dict.fromkeys(full_names(device), table["torch.device"])
+    table |= dict.fromkeys(full_names(Size), table["torch.Size"])
     table |= {_name_of(make): Global(_name_of(make), _of_text(make)) for make in (dtype_named, layout.named)}
     table[_name_of(typed)] = Global(_name_of(typed), _typed)
-    table |= {_name_of(kind): Global(_name_of(kind), None) for kind in _KINDS}
+    table |= {name: Global(_name_of(kind), None) for kind in _KINDS for name in full_names(kind)}
 
     def find(name: str) -> Unpickled:
         return table[name] if name in table else trusted_global(name)

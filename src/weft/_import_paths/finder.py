@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
@@ -24,7 +24,10 @@ _MARK = os.sep + "<table of names>"
 
 
 def serve_below(package: str) -> None:
-    """Let the table's modules below a package be found, and be its attributes; called where its `__init__` ends."""
+    """Let the table's modules below a package be found, and be its attributes as those with files are.
+
+    It is called where the package's `__init__` ends.
+    """
     module = sys.modules[package]
     entry = package + _MARK
     path = vars(module).setdefault("__path__", [])  # a file becomes a package by it
@@ -39,7 +42,7 @@ def serve_below(package: str) -> None:
         try:
             return _lacking(package, name, names) if inherited is None else inherited(name)
         except AttributeError:
-            if name not in children(package):
+            if name not in children(package) and not _has_file(package, name):
                 raise
         return import_module(f"{package}.{name}")
 
@@ -51,11 +54,21 @@ def serve_below(package: str) -> None:
         module.__class__ = _Package
 
 
+def _has_file(package: str, name: str) -> bool:
+    """Whether a public module of a package has a file: PyTorch has imported many of them with the package."""
+    return (
+        not name.startswith("_")
+        and PathFinder.find_spec(f"{package}.{name}", sys.modules[package].__path__) is not None
+    )
+
+
 class _Package(ModuleType):
     """A package in which no module of the table takes the place of a function of the same name, such as `replicate`."""
 
     def __setattr__(self, name: str, value: object) -> None:  # the import system does so with each module it has loaded
-        is_of_table = isinstance(value, ModuleType) and value.__spec__ and value.__spec__.loader is _LOADER
+        is_of_table = (
+            isinstance(value, ModuleType) and value.__spec__ and isinstance(value.__spec__.loader, TableLoader)
+        )
         if not (is_of_table and callable(getattr(self, name, None))):
             super().__setattr__(name, value)
 
@@ -146,7 +159,7 @@ class _Finder:
             yield prefix + name, _is_package(f"{self._package}.{name}")
 
 
-class _Loader:
+class TableLoader:
     """Makes a module whose names are imported on first use."""
 
     def create_module(self, spec: ModuleSpec) -> None:
@@ -159,7 +172,7 @@ class _Loader:
         vars(module).update(__getattr__=get, __dir__=names, __doc__=f"The names of PyTorch's module `{path}`.")
 
 
-_LOADER: Any = _Loader()
+_LOADER: Any = TableLoader()
 
 
 def _access(module: ModuleType) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:

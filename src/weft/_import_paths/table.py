@@ -16,26 +16,127 @@ from __future__ import annotations
 
 TABLE = {
     "_C": (
-        "_base.usage: _log_api_usage_once=log_api_usage_once; _extension: DisableTorchFunction "
-        "DisableTorchFunctionSubclass DispatchKey DispatchKeySet PyTorchFileReader _EnableTorchFunction "
-        "_ExcludeDispatchKeyGuard _TensorMeta _VariableFunctionsClass _get_accelerator _get_function_stack_at "
+        "_absent.denied: _has_cuda=has_cuda _has_mps=has_mps _has_xpu=has_xpu _is_torch_dispatch_mode_enabled "
+        "_jit_can_fuse_on_cpu _jit_can_fuse_on_cpu_legacy _jit_can_fuse_on_gpu _jit_get_inline_everything_mode "
+        "_jit_llga_enabled _jit_nvfuser_enabled _jit_texpr_fuser_enabled _jit_texpr_reductions_enabled; "
+        "_absent.errors: ErrorReport FatalError JITException; _absent.ignored: _cuda_clearCublasWorkspaces "
+        "_error_if_any_worker_fails _jit_override_can_fuse_on_cpu _jit_override_can_fuse_on_cpu_legacy "
+        "_jit_override_can_fuse_on_gpu _jit_set_autocast_mode _jit_set_bailout_depth _jit_set_emit_hooks "
+        "_jit_set_fusion_strategy _jit_set_inline_everything_mode _jit_set_llga_enabled _jit_set_logging_option "
+        "_jit_set_num_profiled_runs _jit_set_nvfuser_enabled _jit_set_nvfuser_guard_mode "
+        "_jit_set_nvfuser_horizontal_mode _jit_set_nvfuser_single_node_mode _jit_set_profiling_executor "
+        "_jit_set_profiling_mode _jit_set_symbolic_shapes_test_mode _jit_set_te_cuda_pointwise_block_count "
+        "_jit_set_te_cuda_pointwise_block_size _jit_set_te_cuda_pointwise_loop_levels _jit_set_te_generate_block_code "
+        "_jit_set_te_must_use_llvm_cpu _jit_set_texpr_dynamic_shape_enabled _jit_set_texpr_fuser_enabled "
+        "_jit_set_texpr_reductions_enabled _jit_set_tracer_state_warn _jit_texpr_set_fallback_allowed "
+        "_remove_worker_pids _set_math_sdp_allow_fp16_bf16_reduction _set_print_stack_traces_on_fatal_signal "
+        "_set_worker_pids _set_worker_signal_handlers; _absent.refused: _create_graph_by_tracing "
+        "_jit_pass_canonicalize _jit_pass_constant_propagation _jit_pass_cse _jit_pass_dce _jit_pass_inline "
+        "_jit_pass_lint _jit_pass_lower_graph _jit_pass_onnx _jit_pass_onnx_function_substitution "
+        "_jit_pass_optimize_for_mobile _jit_pass_peephole _storage_Use_Count import_ir_module parse_ir parse_schema; "
+        "_absent.types: AliasDb AnyType Argument Block BoolType CallStack ClassType Code CompilationUnit ComplexType "
+        "DeviceObjType DictType EnumType FileCheck FloatType FunctionSchema FutureType Graph GraphExecutorState "
+        "InferredType IntType InterfaceType ListType LiteScriptModule Node NoneType NumberType OptionalType "
+        "PyObjectType RRefType ScriptClass ScriptDict ScriptList ScriptMethod ScriptObject StreamObjType StringType "
+        "SymBoolType SymIntType TensorType ThroughputBenchmark TracingState TupleType Type UnionType Use Value "
+        "_TensorIterator; _base.device: device; _base.dtype: dtype=DType; _base.layout: layout memory_format qscheme; "
+        "_base.limits: finfo iinfo; _base.size: Size; _base.usage: _log_api_usage_once=log_api_usage_once; "
+        "_devices.streams: Event Stream; _extension: DisableTorchFunction DisableTorchFunctionSubclass DispatchKey "
+        "DispatchKeySet PyTorchFileReader _EnableTorchFunction _ExcludeDispatchKeyGuard _TensorMeta "
+        "_VariableFunctionsClass _are_functorch_transforms_active _current_autograd_node _current_graph_task_id "
+        "_get_accelerator _get_cudnn_enabled _get_default_device _get_function_stack_at _get_privateuse1_backend_name "
         "_get_tracing_state _is_torch_function_all_disabled _is_torch_function_enabled _is_torch_function_mode_enabled "
-        "_len_torch_function_stack _pop_torch_function_stack _push_on_torch_function_stack; _tensor.base: TensorBase "
-        "_TensorBase=TensorBase; _tensor.generator: Generator; _tensor.overriding: "
-        "_disabled_torch_function_impl=disabled"
+        "_len_torch_function_stack _pop_torch_function_stack _push_on_torch_function_stack; _interop.operators: Tag; "
+        "_tensor.base: TensorBase _TensorBase=TensorBase; _tensor.generator: Generator; _tensor.overriding: "
+        "_disabled_torch_dispatch_impl=no_dispatch _disabled_torch_function_impl=disabled; _tensor.storage: "
+        "StorageBase=UntypedStorage; autograd.function: _FunctionBase=Function; autograd.graph: _NodeBase=Node; "
+        "errors: AcceleratorError=DeviceError OutOfMemoryError _LinAlgError=LinAlgError "
+        "_OutOfMemoryError=OutOfMemoryError; futures: Future; jit: ScriptFunction ScriptModule; nn.attention: "
+        "_SDPBackend=SDPBackend"
+    ),
+    "_C._autograd": (
+        "_absent.denied: _profiler_enabled; _absent.types: ProfilerConfig ProfilerState; profiler: DeviceType "
+        "ProfilerActivity"
+    ),
+    "_C._distributed_c10d": (
+        "_absent.ignored: _register_builtin_comm_hook _register_comm_hook; _absent.types: Logger Reducer; distributed: "
+        "FileStore HashStore PrefixStore ProcessGroup ReduceOp Store TCPStore Work"
+    ),
+    "_C._distributed_rpc": (
+        "_absent.types: RpcAgent TensorPipeAgent; distributed.rpc: PyRRef=RRef RpcBackendOptions WorkerInfo "
+        "_TensorPipeRpcBackendOptionsBase=TensorPipeRpcBackendOptions; distributed.rpc.api: _is_current_rpc_agent_set"
+    ),
+    "_C._functorch": (
+        "_absent.denied: is_batchedtensor is_functionaltensor is_functorch_wrapped_tensor is_gradtrackingtensor "
+        "is_legacy_batchedtensor; _absent.ignored: maybe_current_level peek_interpreter_stack; _absent.refused: "
+        "_add_batch_dim _grad_decrement_nesting _grad_increment_nesting _remove_batch_dim _unwrap_batched "
+        "_vmap_decrement_nesting _vmap_increment_nesting _wrap_for_grad get_unwrapped maybe_get_bdim maybe_get_level; "
+        "_absent.types: CGradInterpreterPtr CInterpreter CVmapInterpreterPtr RandomnessType TransformType"
     ),
     "_C._nn": "_extension: _parse_to; nn.functional: *",
     "_C._profiler": "profiler._callbacks: RecordScope; profiler: ProfilerActivity _ExperimentalConfig",
-    "_custom_ops": "library: custom_op",
-    "_dynamo": (
-        "_compiler_answers: config graph_break mark_dynamic maybe_mark_dynamic=mark_dynamic mark_static=mark_dynamic "
-        "mark_static_address; compiler: allow_in_graph assume_constant_result disable is_compiling list_backends "
-        "reset; nn._optimized: OptimizedModule"
+    "_custom_ops": "library: custom_op get_ctx",
+    "_dynamo._trace_wrapped_higher_order_op": "_interop.control: TransformGetItemToIndex",
+    "_dynamo.backends": "*",
+    "_dynamo.backends.common": "_dynamo._aot: aot_autograd",
+    "_dynamo.backends.debugging": "_dynamo._explain: ExplainOutput explain",
+    "_dynamo.backends.registry": "_dynamo: list_backends lookup_backend register_backend; _dynamo.exc: InvalidBackend",
+    "_dynamo.decorators": "_dynamo: *",
+    "_dynamo.eval_frame": (
+        "_dynamo: OptimizedModule explain is_dynamo_supported optimize optimize_assert; compiler: disable reset "
+        "set_stance"
     ),
-    "_dynamo._trace_wrapped_higher_order_op": "_compiler_answers: TransformGetItemToIndex",
-    "_dynamo.eval_frame": "_compiler_answers: is_dynamo_supported; nn._optimized: OptimizedModule",
-    "_dynamo.utils": "_compiler_answers: is_compile_supported; compiler: is_compiling",
+    "_dynamo.external_utils": "compiler: is_compiling",
+    "_functorch": "*",
+    "_functorch.aot_autograd": (
+        "_dynamo._aot: aot_function aot_module aot_module_simplified make_boxed_compiler make_boxed_func"
+    ),
+    "_functorch.apis": "func: grad grad_and_value vmap",
+    "_functorch.compilers": "_dynamo._aot: make_boxed_func nop print_compile",
+    "_functorch.eager_transforms": "func: functionalize grad_and_value hessian jacfwd jacrev jvp linearize vjp",
+    "_functorch.functional_call": "func: functional_call stack_module_state",
+    "_functorch.make_functional": (
+        "func._functional_modules: FunctionalModule FunctionalModuleWithBuffers combine_state_for_ensemble "
+        "make_functional make_functional_with_buffers"
+    ),
+    "_functorch.vmap": "func: vmap",
+    "_guards": (
+        "_absent.ignored: active_fake_mode detect_fake_mode; _absent.types: CompileContext CompileId Guard GuardSource "
+        "Source TracingContext"
+    ),
+    "_higher_order_ops": "_interop.control: cond while_loop; func._scans: associative_scan map scan",
+    "_higher_order_ops.associative_scan": "func._scans: associative_scan",
+    "_higher_order_ops.cond": "_interop.control: cond",
+    "_higher_order_ops.map": "func._scans: map",
+    "_higher_order_ops.scan": "func._scans: scan",
+    "_higher_order_ops.while_loop": "_interop.control: while_loop",
+    "_inductor": (
+        "_absent.ignored: cudagraph_mark_step_begin; _absent.refused: aot_compile aoti_compile_and_package "
+        "aoti_load_package compile standalone_compile; _inductor_settings: list_mode_options list_options"
+    ),
+    "_inductor.codecache": "_absent.types: CppCodeCache FxGraphCache PyCodeCache",
+    "_inductor.config": "_inductor_settings: *",
+    "_inductor.cpp_builder": "_absent.refused: get_cpp_compiler",
+    "_inductor.cpu_vec_isa": "_absent.denied: valid_vec_isa_list; _absent.refused: pick_vec_isa",
+    "_inductor.exc": "_absent.errors: CppCompileError InductorError LoweringException",
+    "_inductor.runtime": "",
+    "_inductor.runtime.cache_dir_utils": "_absent.refused: cache_dir",
+    "_inductor.utils": "_absent.denied: is_big_gpu; _absent.refused: run_and_get_code",
+    "_jit_internal": (
+        "jit: Future export ignore is_scripting unused; jit._annotations: _overload _overload_method; jit._internal: "
+        "FunctionModifiers _copy_to_script_wrapper boolean_dispatch get_torchscript_modifier; jit.annotations: "
+        "BroadcastingList1 BroadcastingList2 BroadcastingList3"
+    ),
+    "_lobpcg": "weft: lobpcg",
     "_logging": "_base.logs: set_logs",
+    "_lowrank": "weft: pca_lowrank svd_lowrank",
+    "_ops": "ops._namespaces: HigherOrderOperator OpOverload OpOverloadPacket",
+    "_sources": "_absent.refused: get_source_lines_and_file parse_def",
+    "_tensor_str": (
+        "_tensor.display: PRINT_OPTS _add_suffixes _str=show _str_intern _tensor_str get_printoptions printoptions "
+        "set_printoptions"
+    ),
+    "_vmap_internals": "func: vmap",
     "ao.quantization.fake_quantize": (
         "ao.quantization: FakeQuantize FakeQuantizeBase FixedQParamsFakeQuantize FusedMovingAvgObsFakeQuantize "
         "default_affine_fixed_qparams_fake_quant default_dynamic_fake_quant default_embedding_fake_quant "
@@ -45,6 +146,7 @@ TABLE = {
         "default_weight_fake_quant disable_fake_quant disable_observer enable_fake_quant enable_observer "
         "fused_per_channel_wt_fake_quant_range_neg_127_to_127 fused_wt_fake_quant_range_neg_127_to_127"
     ),
+    "ao.quantization.fx._decomposed": "",
     "ao.quantization.observer": (
         "ao.quantization: FixedQParamsObserver HistogramObserver MinMaxObserver MovingAverageMinMaxObserver "
         "MovingAveragePerChannelMinMaxObserver NoopObserver ObserverBase PerChannelMinMaxObserver PlaceholderObserver "
@@ -78,10 +180,16 @@ TABLE = {
     "autograd.profiler_util": (
         "profiler._event: DeviceType FunctionEvent FunctionEventAvg Interval; profiler._events: EventList"
     ),
+    "classes": "_absent.refused: load_library",
+    "classes.torch": "",
     "cuda.comm": "nn.parallel.comm: broadcast broadcast_coalesced gather reduce_add reduce_add_coalesced scatter",
     "cuda.random": (
         "cuda: get_rng_state get_rng_state_all initial_seed manual_seed manual_seed_all seed seed_all set_rng_state "
         "set_rng_state_all"
+    ),
+    "cuda.sparse": (
+        "_tensor.legacy_types: BFloat16Tensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor "
+        "LongTensor ShortTensor"
     ),
     "cuda.streams": "cuda: Event Stream",
     "distributed._composable.fsdp": (
@@ -92,7 +200,11 @@ TABLE = {
         "distributed: DeviceMesh init_device_mesh; distributed.tensor: DTensor Partial Placement Replicate Shard "
         "distribute_module distribute_tensor empty full ones rand randn zeros"
     ),
+    "distributed._tensor.experimental": "distributed.tensor.experimental: *",
     "distributed._tensor.placement_types": "distributed.tensor.placement_types: *",
+    "distributed.checkpoint._consolidate_hf_safetensors": (
+        "_absent.refused: consolidate_safetensors_files consolidate_safetensors_files_on_every_rank"
+    ),
     "distributed.checkpoint.api": "distributed.checkpoint: CheckpointException",
     "distributed.elastic.agent.server.api": (
         "distributed.elastic.agent.server: ElasticAgent RunResult SimpleElasticAgent Worker WorkerGroup WorkerSpec "
@@ -124,6 +236,10 @@ TABLE = {
     "distributed.tensor.placement_types": (
         "distributed.tensor: Partial Placement Replicate Shard; distributed.tensor._placements: _StridedShard"
     ),
+    "distributed.utils": (
+        "distributed._broadcast_coalesced: _sync_module_states; distributed._structures: _apply_to_tensors _p_assert "
+        "_to_kwargs; nn.utils.rnn: PackedSequence"
+    ),
     "distributions.bernoulli": "distributions: Bernoulli",
     "distributions.beta": "distributions: Beta",
     "distributions.binomial": "distributions: Binomial",
@@ -150,7 +266,7 @@ TABLE = {
     "distributions.lowrank_multivariate_normal": "distributions: LowRankMultivariateNormal",
     "distributions.mixture_same_family": "distributions: MixtureSameFamily",
     "distributions.multinomial": "distributions: Multinomial",
-    "distributions.multivariate_normal": "distributions: MultivariateNormal",
+    "distributions.multivariate_normal": "distributions: Distribution MultivariateNormal",
     "distributions.negative_binomial": "distributions: NegativeBinomial",
     "distributions.normal": "distributions: Normal",
     "distributions.one_hot_categorical": "distributions: OneHotCategorical OneHotCategoricalStraightThrough",
@@ -166,21 +282,50 @@ TABLE = {
         "distributions: AbsTransform AffineTransform CatTransform ComposeTransform CorrCholeskyTransform "
         "CumulativeDistributionTransform ExpTransform IndependentTransform LowerCholeskyTransform "
         "PositiveDefiniteTransform PowerTransform ReshapeTransform SigmoidTransform SoftmaxTransform SoftplusTransform "
-        "StackTransform StickBreakingTransform TanhTransform Transform identity_transform; distributions._transform: "
+        "StackTransform StickBreakingTransform TanhTransform Transform identity_transform; "
+        "distributions._elementwise_transforms: _clipped_sigmoid=clipped_sigmoid; distributions._transform: "
         "_InverseTransform"
     ),
     "distributions.uniform": "distributions: Uniform",
     "distributions.von_mises": "distributions: VonMises",
     "distributions.weibull": "distributions: Weibull",
     "distributions.wishart": "distributions: Wishart",
+    "export._trace": "_absent.denied: _is_export_for_training; export: _export=export",
+    "export._unlift": "_absent.refused: _ok_to_generate_guards_fn _unlift_exported_program_lifted_states",
+    "export.decomp_utils": "_absent.types: CustomDecompTable",
     "export.dynamic_shapes": "export: AdditionalInputs Dim ShapesCollection dims",
-    "export.exported_program": "export: ExportedProgram",
+    "export.exported_program": (
+        "_absent.refused: _convert_guards_to_code default_decompositions; _absent.types: ModuleCallEntry "
+        "ModuleCallSignature; export: ExportedProgram"
+    ),
+    "export.graph_signature": (
+        "_absent.types: ConstantArgument CustomObjArgument ExportBackwardSignature ExportGraphSignature InputKind "
+        "InputSpec OutputKind OutputSpec SymIntArgument TensorArgument"
+    ),
     "functional": (
         "weft: atleast_1d atleast_2d atleast_3d block_diag broadcast_shapes broadcast_tensors cartesian_prod cdist "
         "chain_matmul einsum istft lu meshgrid norm pca_lowrank split stft svd_lowrank tensordot unique "
         "unique_consecutive unravel_index"
     ),
+    "functorch": (
+        "func: functionalize grad grad_and_value hessian jacfwd jacrev jvp vjp vmap; func._functional_modules: "
+        "FunctionalModule FunctionalModuleWithBuffers combine_state_for_ensemble make_functional "
+        "make_functional_with_buffers"
+    ),
+    "functorch.compile": (
+        "_dynamo._aot: aot_function aot_module aot_module_simplified make_boxed_compiler make_boxed_func nop "
+        "print_compile"
+    ),
+    "jit._recursive": "jit._internal: concrete_type_store",
+    "jit._shape_functions": "_prims_common: infer_size_impl",
     "mtia.memory": "mtia: *",
+    "multiprocessing.reductions": "_absent.ignored: init_reductions; utils.weak: StorageWeakRef",
+    "nested._internal": "",
+    "nested._internal.nested_tensor": (
+        "_absent.refused: ViewNestedFromBuffer jagged_from_list; _absent.types: NestedTensor _tensor_symint_registry"
+    ),
+    "nested._internal.ops": "_absent.refused: extract_kwargs",
+    "nn._reduction": "nn._loss: get_enum=_reduction_number legacy_get_string=_legacy_reduction",
     "nn.intrinsic": "ao.nn.intrinsic.*",
     "nn.modules": "*",
     "nn.modules.activation": (
@@ -197,10 +342,13 @@ TABLE = {
     "nn.modules.container": "nn: ModuleDict ModuleList ParameterDict ParameterList Sequential",
     "nn.modules.conv": (
         "nn: Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d LazyConv1d LazyConv2d LazyConv3d "
-        "LazyConvTranspose1d LazyConvTranspose2d LazyConvTranspose3d; nn._conv: _ConvNd _ConvTransposeNd=_ConvTranspose"
+        "LazyConvTranspose1d LazyConvTranspose2d LazyConvTranspose3d; nn._conv: _ConvNd "
+        "_ConvTransposeNd=_ConvTranspose"
     ),
     "nn.modules.distance": "nn: CosineSimilarity PairwiseDistance",
-    "nn.modules.dropout": "nn: AlphaDropout Dropout Dropout1d Dropout2d Dropout3d FeatureAlphaDropout",
+    "nn.modules.dropout": (
+        "nn: AlphaDropout Dropout Dropout1d Dropout2d Dropout3d FeatureAlphaDropout; nn._dropout: _DropoutNd"
+    ),
     "nn.modules.flatten": "nn: Flatten Unflatten",
     "nn.modules.fold": "nn: Fold Unfold",
     "nn.modules.instancenorm": (
@@ -213,12 +361,14 @@ TABLE = {
         "nn: BCELoss BCEWithLogitsLoss CTCLoss CosineEmbeddingLoss CrossEntropyLoss GaussianNLLLoss HingeEmbeddingLoss "
         "HuberLoss KLDivLoss L1Loss LinearCrossEntropyLoss MSELoss MarginRankingLoss MultiLabelMarginLoss "
         "MultiLabelSoftMarginLoss MultiMarginLoss NLLLoss NLLLoss2d PoissonNLLLoss SmoothL1Loss SoftMarginLoss "
-        "TripletMarginLoss TripletMarginWithDistanceLoss"
+        "TripletMarginLoss TripletMarginWithDistanceLoss; nn._loss: _Loss _WeightedLoss"
     ),
     "nn.modules.module": (
-        "nn: Module; nn._hooks: _WrappedHook=WrappedHook _has_any_global_hook=has_any_global_hook "
-        "register_module_backward_hook register_module_buffer_registration_hook register_module_forward_hook "
-        "register_module_forward_pre_hook register_module_full_backward_hook register_module_full_backward_pre_hook "
+        "nn: Module; nn._hooks: _WrappedHook=WrappedHook _global_buffer_registration_hooks "
+        "_global_module_registration_hooks _global_parameter_registration_hooks "
+        "_has_any_global_hook=has_any_global_hook register_module_backward_hook "
+        "register_module_buffer_registration_hook register_module_forward_hook register_module_forward_pre_hook "
+        "register_module_full_backward_hook register_module_full_backward_pre_hook "
         "register_module_module_registration_hook register_module_parameter_registration_hook; nn._state_dict: "
         "_EXTRA_STATE_KEY_SUFFIX=EXTRA _IncompatibleKeys=IncompatibleKeys"
     ),
@@ -249,26 +399,109 @@ TABLE = {
     "nn.parallel.replicate": "nn.parallel: replicate",
     "nn.parameter": (
         "nn: Buffer Parameter UninitializedBuffer UninitializedParameter; nn._lazy_parameter: UninitializedTensorMixin "
-        "is_lazy"
+        "is_lazy; nn._parameter: _ParameterMeta"
     ),
     "nn.qat": "ao.nn.qat.*",
     "nn.quantizable": "ao.nn.quantizable.*",
     "nn.quantized": "ao.nn.quantized.*",
-    "onnx.symbolic_opset11": "",
+    "nn.utils._named_member_accessor": "nn.utils.stateless: set_tensor swap_tensor",
+    "numa": "",
+    "numa.binding": "distributed.elastic._numa: AffinityMode NumaOptions",
+    "onnx._internal": "",
+    "onnx._internal.exporter": "_absent.types: ExportOptions",
+    "onnx.errors": (
+        "_absent.errors: OnnxExporterWarning SymbolicValueError UnsupportedOperatorError; onnx: OnnxExporterError"
+    ),
+    "onnx.operators": "onnx._names: reshape_from_tensor_shape; weft: shape_as_tensor=_shape_as_tensor",
+    "onnx.symbolic_opset10": (
+        "_absent.refused: abs add arange argmax cat clamp div dropout expand flatten floor gelu gt index_select "
+        "layer_norm log_softmax lt masked_fill matmul mean mul nonzero ones pow relu reshape scatter select sigmoid "
+        "size slice softmax sqrt squeeze sub sum tanh transpose unsqueeze view where zeros"
+    ),
+    "onnx.symbolic_opset11": (
+        "_absent.refused: abs add arange argmax cat clamp div dropout expand flatten floor gelu gt index_select "
+        "layer_norm log_softmax lt masked_fill matmul mean mul nonzero ones pow relu reshape scatter select sigmoid "
+        "size slice softmax sqrt squeeze sub sum tanh transpose unsqueeze view where zeros"
+    ),
+    "onnx.symbolic_opset12": (
+        "_absent.refused: abs add arange argmax cat clamp div dropout expand flatten floor gelu gt index_select "
+        "layer_norm log_softmax lt masked_fill matmul mean mul nonzero ones pow relu reshape scatter select sigmoid "
+        "size slice softmax sqrt squeeze sub sum tanh transpose unsqueeze view where zeros"
+    ),
+    "onnx.symbolic_opset13": (
+        "_absent.refused: abs add arange argmax cat clamp div dropout expand flatten floor gelu gt index_select "
+        "layer_norm log_softmax lt masked_fill matmul mean mul nonzero ones pow relu reshape scatter select sigmoid "
+        "size slice softmax sqrt squeeze sub sum tanh transpose unsqueeze view where zeros"
+    ),
+    "onnx.symbolic_opset14": (
+        "_absent.refused: abs add arange argmax cat clamp div dropout expand flatten floor gelu gt index_select "
+        "layer_norm log_softmax lt masked_fill matmul mean mul nonzero ones pow relu reshape scatter select sigmoid "
+        "size slice softmax sqrt squeeze sub sum tanh transpose unsqueeze view where zeros"
+    ),
+    "onnx.symbolic_opset9": (
+        "_absent.refused: abs add arange argmax cat clamp div dropout expand flatten floor gelu gt index_select "
+        "layer_norm log_softmax lt masked_fill matmul mean mul nonzero ones pow relu reshape scatter select sigmoid "
+        "size slice softmax sqrt squeeze sub sum tanh transpose unsqueeze view where zeros"
+    ),
+    "onnx.utils": (
+        "onnx: export register_custom_op_symbolic unregister_custom_op_symbolic; onnx._names: is_in_onnx_export"
+    ),
     "optim.adamw": "optim: AdamW",
     "optim.optimizer": (
         "optim: Optimizer; optim._optimizer: ParamsT register_optimizer_step_post_hook "
-        "register_optimizer_step_pre_hook required"
+        "register_optimizer_step_pre_hook required; optim._own: _default_to_fused_or_foreach "
+        "_get_capturable_supported_devices _use_grad_for_differentiable"
     ),
+    "package": (
+        "_absent.denied: is_from_package; _absent.types: EmptyMatchError GlobGroup Importer ObjMismatchError "
+        "ObjNotFoundError OrderedImporter PackageExporter PackageImporter PackagingError sys_importer"
+    ),
+    "package.importer": "_absent.types: Importer ObjMismatchError ObjNotFoundError OrderedImporter sys_importer",
+    "package.package_exporter": "_absent.types: EmptyMatchError PackageExporter PackagingError",
+    "package.package_importer": "_absent.types: PackageImporter",
     "quantization": "ao.quantization.*",
     "quantization._numeric_suite": "ao.ns._numeric_suite: *",
     "quantization._numeric_suite_fx": "ao.ns._numeric_suite_fx: *",
-    "storage": "_tensor.storage: TypedStorage UntypedStorage",
+    "storage": (
+        "_tensor.storage: TypedStorage UntypedStorage _StorageBase=UntypedStorage; serialization: _load_from_bytes"
+    ),
+    "utils._contextlib": (
+        "_base.contexts: _DecoratorContextManager=DecoratorContextManager "
+        "_NoParamDecoratorContextManager=NoParamDecoratorContextManager context_decorator"
+    ),
+    "utils._sympy": "",
+    "utils._sympy.functions": (
+        "_absent.types: CeilDiv CleanDiv FloorDiv Max Min Mod ModularIndexing PowByNatural PythonMod Where"
+    ),
+    "utils._sympy.numbers": "_absent.types: IntInfinity NegativeIntInfinity",
+    "utils._sympy.value_ranges": "_absent.errors: ValueRangeError; _absent.types: ValueRanges",
+    "utils._triton": (
+        "_absent.denied: has_triton has_triton_experimental_host_tma has_triton_package "
+        "has_triton_tensor_descriptor_host_tma has_triton_tma has_triton_tma_device"
+    ),
+    "utils.backend_registration": (
+        "_absent.refused: generate_methods_for_privateuse1_backend rename_privateuse1_backend"
+    ),
     "utils.benchmark.utils": "",
     "utils.benchmark.utils.common": "utils.benchmark: Measurement TaskSpec select_unit trim_sigfig unit_to_english",
     "utils.benchmark.utils.compare": "utils.benchmark: Colorize Compare",
     "utils.benchmark.utils.fuzzer": "utils.benchmark: FuzzedParameter FuzzedTensor Fuzzer ParameterAlias",
     "utils.benchmark.utils.timer": "utils.benchmark: Language Timer timer",
+    "utils.data.datapipes": "",
+    "utils.data.datapipes.datapipe": "utils.data: IterDataPipe MapDataPipe",
+    "utils.data.datapipes.iter": (
+        "utils.data._datapipes: Batcher=BatcherIterDataPipe Collator=CollatorIterDataPipe "
+        "Concater=ConcaterIterDataPipe Filter=FilterIterDataPipe IterableWrapper=IterableWrapperIterDataPipe "
+        "Mapper=MapperIterDataPipe ShardingFilter=ShardingFilterIterDataPipe Shuffler=ShufflerIterDataPipe "
+        "UnBatcher=UnBatcherIterDataPipe Zipper=ZipperIterDataPipe"
+    ),
+    "utils.data.datapipes.iter.callable": "utils.data._datapipes: CollatorIterDataPipe MapperIterDataPipe",
+    "utils.data.datapipes.iter.combinatorics": "utils.data._datapipes: ShufflerIterDataPipe",
+    "utils.data.datapipes.iter.grouping": (
+        "utils.data._datapipes: BatcherIterDataPipe ShardingFilterIterDataPipe UnBatcherIterDataPipe"
+    ),
+    "utils.data.datapipes.map": "utils.data._datapipes: SequenceWrapper=SequenceWrapperMapDataPipe",
+    "utils.data.graph_settings": "utils.data._datapipes: apply_sharding apply_shuffle_settings get_all_graph_pipes",
     "utils.dlpack": "_tensor.dlpack: DLDeviceType from_dlpack to_dlpack",
     "utils.model_zoo": "hub: load_url=load_state_dict_from_url tqdm",
     "xla.core.xla_model": (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import nullcontext
 from typing import Any, cast
 
 import jax
@@ -40,6 +41,10 @@ _ALIAS = call_of(TABLE["alias"], (ONE,))
 _MOST_SIGNATURES = 256
 # no cell: a cache, keyed by all that its entries depend on
 _signatures: dict[Any, Signature] = {}
+
+
+class TransformGetItemToIndex(nullcontext[None]):
+    """A block that changes nothing: `vmap` indexes by tensors without it."""
 
 
 def cond(

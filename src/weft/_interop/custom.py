@@ -17,6 +17,7 @@ from weft._base.cell import LocalCell
 from weft._base.dtype import DType
 from weft._base.state import ambient
 from weft._base.types import Annotation, AnyCallable, Arg, Result
+from weft._interop.aten.calls import dispatch, is_dispatched
 from weft._interop.kernel import Declaration, Kernel
 from weft._interop.operators import publish, redefined
 from weft._interop.schema import infer_schema, parsed
@@ -106,6 +107,8 @@ class CustomOp:
         relevant = list(flat(args, kwargs))
         if ambient().overrides.mode is not None or overriding_among(relevant):
             return handle(self.public, relevant, args, kwargs)
+        if is_dispatched(args, kwargs):
+            return dispatch(self.public, args, kwargs)
         below = _below_autograd.get()
         # A kernel for "Autograd" calls the operator again to compute, which must lead to the kernels below it and not
         # back.

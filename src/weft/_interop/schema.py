@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import re
 import types
@@ -17,6 +16,7 @@ from weft._base.types import Annotation, AnyCallable, Arg
 from weft._tensor.tensor import Tensor
 from weft.errors import SchemaError
 from weft.ops._kinds import REQUIRED, Kind, Param
+from weft.ops._schema import PARAM, SCHEMA, split, value_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,6 @@ class Schema:
         return self.text
 
 
-_SCHEMA = re.compile(
-    r"\s*(?P<name>[\w:]*)(\.(?P<overload>\w+))?\s*\((?P<params>.*)\)\s*->\s*(?P<returns>.+?)\s*", re.DOTALL
-)
-_PARAM = re.compile(
-    r"(?P<type>\w+)(\((?P<alias>[^)]*)\))?(?P<suffix>(\?|\[\d*\])*)\s+(?P<name>\w+)(\s*=\s*(?P<default>.+))?", re.DOTALL
-)
 _TYPES = {
     "Tensor", "int", "SymInt", "float", "bool", "str", "Scalar", "ScalarType", "Device", "Layout", "MemoryFormat",
 }  # fmt: skip
@@ -47,31 +41,25 @@ _TYPES = {
 
 def parsed(text: str) -> Schema:
     """The schema that a text describes; `RuntimeError` if it describes none."""
-    whole = _SCHEMA.fullmatch(text)
+    whole = SCHEMA.fullmatch(text)
     if whole is None:
         raise SchemaError(f"expected a schema such as 'foo(Tensor x, int n=1) -> Tensor', got {text!r}")
     params: list[Param] = []
     mutates: list[str] = []
     only_by_keyword = False
-    for part in _split(whole["params"]):
+    for part in split(whole["params"]):
         if part == "*":
             only_by_keyword = True
             continue
-        param = _PARAM.fullmatch(part)
-        if param is None or param["type"] not in _TYPES:
+        param = PARAM.fullmatch(part)
+        if param is None or param["name"] is None or param["type"] not in _TYPES:
             raise SchemaError(f"{text!r}: expected a parameter such as 'Tensor x' or 'int n=1', got {part!r}")
         params.append(_param(param, only_by_keyword))
         if "!" in (param["alias"] or ""):
             mutates.append(param["name"])
     inner = whole["returns"]
-    returns = _split(inner[1:-1] if inner.startswith("(") and inner.endswith(")") else inner)
+    returns = split(inner[1:-1] if inner.startswith("(") and inner.endswith(")") else inner)
     return Schema(whole["name"], whole["overload"] or "", tuple(params), tuple(mutates), tuple(returns), text.strip())
-
-
-def _split(text: str) -> list[str]:
-    """The parts between commas that stand in no brackets and no quotes."""
-    parts = re.findall(r"""(?:\[[^\]]*\]|\([^)]*\)|"[^"]*"|'[^']*'|[^,])+""", text)
-    return [part.strip() for part in parts if part.strip()]
 
 
 def _param(match: re.Match[str], only_by_keyword: bool) -> Param:
@@ -90,10 +78,7 @@ _CONVERTED = {"int": "int", "SymInt": "int", "float": "float", "bool": "bool", "
 
 
 def _value(text: str) -> Arg:
-    try:
-        value = ast.literal_eval({"true": "True", "false": "False"}.get(text, text))
-    except (ValueError, SyntaxError):
-        raise SchemaError(f"a default is None, a bool, a number, a str or a list of them, got {text!r}") from None
+    value = value_of(text)
     return tuple(value) if isinstance(value, list) else value
 
 

@@ -30,7 +30,7 @@ from weft._tensor.derived import Derived
 from weft._tensor.dunders import dunders_of
 from weft._tensor.functions import FUNCTIONS, PublicFunction, with_inplace_argument
 from weft._tensor.inplace import inplace_of
-from weft._tensor.overriding import MEMBERS, NOT_WRAPPED, by_default, separate
+from weft._tensor.overriding import MEMBERS, NOT_WRAPPED, by_default, no_dispatch, separate
 from weft._tensor.tensor import Tensor
 
 assert _ops.LOADED, "rows are registered by import"
@@ -215,6 +215,7 @@ _SPECIAL: Kwargs = {
     "__deepcopy__": copying.deepcopy,
     "__reduce_ex__": copying.reduce,
     "__torch_function__": classmethod(by_default),
+    "__torch_dispatch__": staticmethod(no_dispatch),
     "backward": gradients.backward_of,
 }
 

@@ -34,7 +34,7 @@ _PROFILES = {
     "full": _Options(threshold=math.inf),
 }
 # no cell: only texts and reports depend on it
-_options = _Options()
+_options = PRINT_OPTS = _Options()
 
 
 def set_printoptions(
@@ -245,3 +245,24 @@ def formatted(tensor: Tensor, spec: str) -> str:
     if not tensor.ndim and type(tensor) is Tensor:
         return format(tensor.detach().item(), spec)
     return object.__format__(tensor, spec)
+
+
+# --- for classes of libraries that print themselves ---------------------------------------------------------------
+
+
+def _tensor_str(self: Tensor, indent: int) -> str:
+    """The elements in brackets."""
+    return body(self, indent) if self.numel() else "[]"
+
+
+def _add_suffixes(tensor_str: str, suffixes: Iterable[str], indent: int, force_newline: bool) -> str:
+    """A text with others after it, and a closing parenthesis."""
+    return with_suffixes(tensor_str, suffixes, indent, on_new_line=force_newline)
+
+
+def _str_intern(inp: Tensor, *, tensor_contents: str | None = None) -> str:
+    """The text of a tensor, with another text in place of its elements."""
+    if tensor_contents is None:
+        return show(inp)
+    prefix = f"{type(inp).__name__}("
+    return with_suffixes(prefix + tensor_contents, _suffixes(inp), len(prefix))

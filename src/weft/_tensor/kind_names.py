@@ -7,6 +7,7 @@ import jax.core
 import numpy as np
 
 from weft._base.of_pytorch import is_of_pytorch, way_from_pytorch
+from weft._base.own_names import is_own_module
 
 
 def kind_of(x: object) -> str:
@@ -41,4 +42,4 @@ def is_of_other_library(x: object) -> bool:
 
 
 def _is_array(x: object) -> bool:
-    return hasattr(type(x), "__dlpack__") and not any(base.__module__.startswith("weft.") for base in type(x).__mro__)
+    return hasattr(type(x), "__dlpack__") and not any(is_own_module(base.__module__) for base in type(x).__mro__)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from collections.abc import Sequence
 
-from weft._base.device import DeviceLike, canonical
+from weft._base.device import META, DeviceLike, canonical
 from weft._base.dtype import DType
 from weft._base.state import default_dtype
 from weft._base.types import Kwargs
+from weft._lazy.aval import aval_of
+from weft._lazy.value import NO_DATA, Value
 from weft._tensor.composite.convert import TYPE_NAMES
 from weft._tensor.composite.storage import tensor_of
 from weft._tensor.convert import resolve_device
+from weft._tensor.overriding import is_dispatching
 from weft._tensor.sharing import of_class
-from weft._tensor.tensor import Tensor
-from weft.errors import ArgumentError, UnsupportedError
+from weft._tensor.tensor import Tensor, wrap
+from weft.errors import ArgumentError
 
 
 def new_tensor(cls: type[Tensor], *args: object, device: object = None, **kwargs: object) -> Tensor:
@@ -31,12 +34,36 @@ def make_subclass(cls: object, data: Tensor, require_grad: bool = False) -> Tens
     return data.detach().as_subclass(cls)._require_grad(require_grad)
 
 
-def make_wrapper_subclass(cls: type[Tensor], *args: object, **kwargs: object) -> NoReturn:
-    """Raises `NotImplementedError`: a tensor without elements would need `__torch_dispatch__`."""
-    raise UnsupportedError(
-        f"_make_wrapper_subclass({cls.__name__}): no __torch_dispatch__ here could serve a tensor without elements. "
-        "Let the class hold a tensor, and define __torch_function__"
-    )
+def make_wrapper_subclass(
+    cls: object,
+    size: Sequence[int],
+    strides: Sequence[int] | None = None,
+    storage_offset: int | None = None,
+    memory_format: object = None,
+    dtype: DType | None = None,
+    layout: object = None,
+    device: DeviceLike | None = None,
+    pin_memory: bool = False,
+    requires_grad: bool = False,
+    **policies: object,
+) -> Tensor:
+    """A tensor of a subclass that has a size, a type and a device, and no elements: the class holds what stands for it.
+
+    Its `__torch_dispatch__` computes operators on it. What reaches the library all the same is computed as on the meta
+    device. `strides` are accepted; they are those of elements in a row.
+    """
+    del strides, storage_offset, memory_format, layout, pin_memory, policies
+    if not (isinstance(cls, type) and issubclass(cls, Tensor)):
+        raise ArgumentError(f"cls must be a subclass of Tensor, but got {cls!r}")
+    if not is_dispatching(cls):
+        raise ArgumentError(
+            f"_make_wrapper_subclass({cls.__name__}): expected a class that defines __torch_dispatch__, since such a "
+            "tensor has no elements"
+        )
+    aval = aval_of(tuple(size), dtype or default_dtype(), device=META)
+    result = of_class(cls, wrap(Value(aval, NO_DATA)))._require_grad(requires_grad)
+    result._wrapper_device = resolve_device(None) if device is None else canonical(device)
+    return result
 
 
 class _LegacyType(type):

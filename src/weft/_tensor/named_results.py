@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft._base.guards import is_dict
+from weft._base.own_names import public_form
 from weft._base.types import AnyCallable
 from weft.errors import ArgumentError
 from weft.ops._table import TABLE, OpDef
@@ -58,7 +59,7 @@ def named_result(name: str, fields: Sequence[str]) -> AnyCallable:
 
     members = {
         "__slots__": (),
-        "__module__": "weft.return_types",
+        "__module__": public_form("weft.return_types"),
         "__new__": new,
         "__repr__": show,
         "__reduce__": reduce,

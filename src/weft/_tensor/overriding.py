@@ -5,21 +5,25 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from functools import cache, wraps
+from importlib import import_module
 from types import FrameType, FunctionType
 
 from weft._base.call_site import written_arguments
 from weft._base.guards import LIST_OR_TUPLE
-from weft._base.of_pytorch import is_of_pytorch
+from weft._base.of_pytorch import is_module_of_pytorch, is_of_pytorch
 from weft._base.overriding import (
     CO_VARARGS,
     CO_VARKEYWORDS,
     Handler,
+    Operators,
     Overridden,
     acts_for_user,
     handler_at,
     handles,
+    raise_operator,
     raise_overridden,
 )
+from weft._base.own_names import own_form
 from weft._base.site import UNTIL_USER, end_at_user
 from weft._base.state import ambient, set_field
 from weft._base.types import AnyCallable, Arg, Args, AttributeValue, Kwargs, Result
@@ -67,6 +71,12 @@ MEMBERS: Kwargs = {}
 
 def become_overriding(kind: type[TensorBase]) -> None:
     """Let a new subclass of `Tensor` override functions, unless it says that it does not."""
+    if is_dispatching(kind):
+        # above, and not needed by most programs
+        import_module("weft._interop.aten.members").attach(kind)
+        kind._value = _GUARD  # pyright: ignore[reportAttributeAccessIssue]
+        if getattr(kind.__torch_function__, "__func__", None) is by_default:  # as in PyTorch, unless it defines both
+            kind.__torch_function__ = disabled
     if getattr(kind, "__torch_function__", disabled) is disabled:
         return
     kind._value = _GUARD  # pyright: ignore[reportAttributeAccessIssue]
@@ -98,10 +108,25 @@ def is_overriding(kind: type) -> bool:
     return not is_of_pytorch(kind)
 
 
+def is_dispatching(kind: type) -> bool:
+    """Whether objects of a class are asked before operators of PyTorch's run: it defines `__torch_dispatch__`."""
+    return issubclass(kind, _TENSORS) and getattr(kind, "__torch_dispatch__", no_dispatch) is not no_dispatch
+
+
+def no_dispatch(func: AnyCallable, types: Iterable[type], args: Args = (), kwargs: Arg = None) -> Result:
+    """The `__torch_dispatch__` of `Tensor`: the operator itself, on what the tensors are without their classes."""
+    del types
+    with setting(by_operators=False, by_classes=False):
+        return func(*args, **(kwargs or {}))
+
+
 def require_not_overridden(x: object) -> None:
     """End the public function that the user has called if the class of its argument `x` overrides it."""
-    if is_overriding(type(x)) and ambient().overrides.by_classes:
+    kind = type(x)
+    if is_overriding(kind) and ambient().overrides.by_classes:
         raise_overridden(x)
+    if is_dispatching(kind) and ambient().overrides.by_operators:
+        raise_operator(x)
 
 
 # --- from a signal to a call --------------------------------------------------------------------------------------
@@ -114,6 +139,10 @@ def dispatched(signal: Overridden) -> Result:
         raise signal
     handler = handler_at(frame)
     args, kwargs = _arguments(handler, frame)
+    del signal.frame  # else frame and signal keep each other, and the arguments, until garbage is collected
+    signal.__traceback__ = None
+    if signal.as_operator:
+        return Operators.answer(handler, args, kwargs)
     result = _answer(handler.public, overriding_among(flat(args, kwargs)), args, kwargs)
     if result is NotImplemented and not handler.operator:
         raise _no_implementation(handler.public, flat(args, kwargs))
@@ -169,7 +198,7 @@ _COMPILED = frozenset({
 
 
 def _is_passed_in_full(public: Arg) -> bool:
-    return getattr(public, "__module__", "") == "weft.nn.functional" and public.__name__ not in _COMPILED
+    return own_form(getattr(public, "__module__", "")) == "weft.nn.functional" and public.__name__ not in _COMPILED
 
 
 def _has_tensor(x: object) -> bool:
@@ -187,12 +216,24 @@ def flat(args: Iterable[Arg], kwargs: Kwargs) -> Iterator[object]:
 
 def overriding_among(relevant: Iterable[object]) -> list[Arg]:
     """One object of each overriding class, in the order in which they are asked: subclasses before their bases."""
-    order: list[Arg] = []
     if not ambient().overrides.by_classes:
-        return order
-    for x in relevant:
-        kind = type(x)
-        if is_overriding(kind) and kind not in map(type, order):
+        return []
+    return _one_of_each(x for x in relevant if is_overriding(type(x)))
+
+
+def dispatching_among(relevant: Iterable[object]) -> list[Arg]:
+    """The same of the classes that define `__torch_dispatch__`."""
+    if not ambient().overrides.by_operators:
+        return []
+    return _one_of_each(x for x in relevant if is_dispatching(type(x)))
+
+
+def _one_of_each(objects: Iterable[Arg]) -> list[Arg]:
+    """The first object of each class, subclasses before their bases."""
+    order: list[Arg] = []
+    for x in objects:
+        kind: type[Arg] = type(x)
+        if kind not in map(type, order):
             at = next((at for at, other in enumerate(order) if issubclass(kind, type(other))), len(order))
             order.insert(at, x)
     return order
@@ -295,7 +336,7 @@ def _refuse_of_pytorch(func: object, types: Iterable[type]) -> None:
     """Raise `TypeError` if `func` is a function of PyTorch's, beside which this package has been imported."""
     owner = getattr(func, "__self__", func)  # a property, of a method such as `Tensor.grad.__get__`
     owner = getattr(owner, "__objclass__", getattr(owner, "fget", func))
-    if str(getattr(owner, "__module__", None)).partition(".")[0] == "torch":
+    if is_module_of_pytorch(str(getattr(owner, "__module__", None))):
         own = next((f"{kind.__module__}.{kind.__qualname__}" for kind in types if issubclass(kind, TensorBase)), "")
         raise ArgumentError(
             f"{getattr(func, '__name__', func)}() of PyTorch does not take a tensor of Weft ({own}); make one of "
@@ -340,6 +381,10 @@ def _require_none_overriding(args: Args, kwargs: Kwargs) -> None:
     if state.mode is not None:
         raise_overridden()
     for x in overriding_among(flat(args, kwargs)):
+        require_not_overridden(x)
+    if state.dispatchers:
+        raise_operator()
+    for x in dispatching_among(flat(args, kwargs)):
         require_not_overridden(x)
 
 

@@ -68,9 +68,9 @@ def set_data(target: TensorBase, source: TensorBase) -> None:
     share(target, source)
     if role is not None and (isinstance(role, Leaf) or aval is old.aval):
         target._value = placed(old, target._read())
+    active_capture().wrote(target, old)
     if target._alias is not None:
         active_capture().needs_value("an assignment to `.data` of a part of another tensor")
-    active_capture().wrote(target, old)
 
 
 def rebind(target: T, result: TensorBase) -> T:

@@ -109,6 +109,7 @@ class TensorBase(Derived):
         capture = ambient().capture
         if capture is not None:
             capture.needs_elements(value, decides=decides)
+            value = self._read()  # the capture may have replaced it
         return value
 
     def _array(self) -> Array:

@@ -471,6 +471,10 @@ class _LegacyType(type):
             raise ArgumentError(f"{cls.__name__}() takes a size or a sequence of numbers, not {type(size).__name__}")
         return TypedStorage(size, dtype=cls.dtype)
 
+    def _from_buffer(cls, buffer: Any) -> TypedStorage:
+        """`from_buffer` in the machine's order of bytes; libraries call it by this name."""
+        return cls.from_buffer(buffer, byte_order="native")
+
     def from_buffer(cls, buffer: Any, **options: Any) -> TypedStorage:
         """A copy of a buffer's elements."""
         return TypedStorage.from_buffer(buffer, dtype=cls.dtype, **options)

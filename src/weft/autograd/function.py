@@ -114,12 +114,14 @@ class Function(metaclass=FunctionMeta):
     @classmethod
     def apply(cls, *args: Arg, **kwargs: Arg) -> Result:
         """Call the operator."""
+        capture = active_capture()
+        if capture.takes_calls:
+            return capture.call_whole(cls.apply, args, kwargs)
         has_setup = cls.setup_context is not Function.setup_context
         if has_setup:
             bound = signature_of(cls.forward).bind(*args, **kwargs)
             bound.apply_defaults()
             args, kwargs = bound.args, bound.kwargs
-        capture = active_capture()
         capture.user_derivative(cls.__name__)
         if cls.vmap is not Function.vmap:
             if cls.generate_vmap_rule:
@@ -364,6 +366,9 @@ def _fitted(name: str, at: int, grad: object, aval: Aval) -> Value | None:
             ) from None
     value = (grad if grad.dtype is aval.dtype else grad.to(aval.dtype))._read()
     return as_cotangent(value, aval, f"the gradient at index {at} of function {name}")
+
+
+_ContextMethodMixin = FunctionCtx  # the name by which libraries import it
 
 
 def once_differentiable(function: F) -> F:

@@ -1,5 +1,6 @@
 """PyTorch's older profiler, under its import path."""
 
+from weft._absent.refused import load_nvprof as load_nvprof
 from weft._base.exports import missing as _missing
 from weft.profiler._block import _profiler_enabled as _profiler_enabled
 from weft.profiler._block import emit_itt as emit_itt

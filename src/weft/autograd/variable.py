@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from weft._autograd.engine import queue_callback
 from weft._base.state import default_dtype
 from weft._base.types import Result
 from weft._tensor.codegen import op
@@ -17,8 +18,16 @@ class VariableMeta(type):
         return isinstance(instance, Tensor)
 
 
+class _ExecutionEngine:
+    """What runs backward passes, for hooks that want to be called when one is complete."""
+
+    queue_callback = staticmethod(queue_callback)
+
+
 class Variable(metaclass=VariableMeta):
     """`Variable(data, requires_grad)` is a leaf that shares its elements with the tensor `data`."""
+
+    _execution_engine = _ExecutionEngine()
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = False) -> Tensor:
         """A tensor, empty without `data`; `TypeError` if that is no tensor."""
@@ -32,3 +41,6 @@ class Variable(metaclass=VariableMeta):
 def variable(*_: object, **__: object) -> Result:
     """Raises `RuntimeError`: `weft.tensor` makes tensors."""
     raise GradientError("torch.autograd.variable(...) is deprecated, use torch.tensor(...) instead")
+
+
+vars(variable)["Variable"] = Variable  # the function hides the module of this name, from which libraries take the class

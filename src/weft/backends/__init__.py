@@ -15,3 +15,5 @@ from weft.backends import openmp as openmp
 from weft.backends import opt_einsum as opt_einsum
 from weft.backends import quantized as quantized
 from weft.backends import xnnpack as xnnpack
+from weft.backends._flags import allow_nonbracketed_mutation as __allow_nonbracketed_mutation  # noqa: F401
+from weft.backends._flags import fp32_precision as fp32_precision

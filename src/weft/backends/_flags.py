@@ -21,3 +21,13 @@ def set_within(module: dict[str, Any], settings: dict[str, Any]) -> Iterator[Non
         yield
     finally:
         module.update(before)
+
+
+@contextmanager
+def allow_nonbracketed_mutation() -> Iterator[None]:
+    """A block in which switches may be set outside of `flags`, as they may everywhere here."""
+    yield
+
+
+fp32_precision = "none"
+"""How products of float32 numbers are computed by default: "none" leaves it to `set_float32_matmul_precision`."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft._absent.refused import CUDAPluggableAllocator as CUDAPluggableAllocator
+from weft._absent.refused import change_current_allocator as change_current_allocator
 from weft._base.device import DeviceLike
 from weft._base.device import device as Device
 from weft._base.exports import on_first_use as _on_first_use

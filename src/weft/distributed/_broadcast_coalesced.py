@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from weft._base.state import using
 from weft._tensor.codegen import op as rows
@@ -12,6 +12,7 @@ from weft.distributed import _recorded as recorded
 from weft.distributed._bucket import buckets_of
 from weft.distributed._grad_bucket import split_like
 from weft.distributed._group import ProcessGroup
+from weft.nn import Module
 
 _MESSAGE = 250 << 20  # bytes of a message, as in PyTorch
 
@@ -33,3 +34,18 @@ def broadcast_coalesced(tensors: Sequence[Tensor], source: int, group: ProcessGr
             if record or group.rank() != source:  # all ranks record the same
                 for one, part in zip(chosen, split_like(flat, chosen), strict=True):
                     one.copy_(part)
+
+
+def _sync_module_states(
+    module: Module,
+    process_group: ProcessGroup,
+    broadcast_bucket_size: int,
+    src: int,
+    params_and_buffers_to_ignore: Container[str],
+    broadcast_buffers: bool = True,
+) -> None:
+    """Copy a module's parameters, and its buffers, from a rank of a group to the others."""
+    del broadcast_bucket_size
+    named = [*module.named_parameters(), *(module.named_buffers() if broadcast_buffers else ())]
+    tensors = [tensor.detach() for name, tensor in named if name not in params_and_buffers_to_ignore]
+    broadcast_coalesced(tensors, src, process_group)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 from weft._base.cell import DerivedCell
+from weft._base.own_names import own_form
 from weft._base.site import warn_user
 from weft._base.size import Size
 from weft._base.state import ambient, using
@@ -138,7 +139,7 @@ class Distribution:
 
         Subclasses that define `__init__` define `expand`, too, and may pass the instance that they have begun to fill.
         """
-        library = next(cls for cls in type(self).__mro__ if cls.__module__.startswith(__package__ or ""))
+        library = next(cls for cls in type(self).__mro__ if own_form(cls.__module__).startswith(__package__ or ""))
         new = self._get_checked_instance(library, _instance)
         for name, value in self.__dict__.items():
             if name in self.arg_constraints:

@@ -143,3 +143,8 @@ def vec_to_tril_matrix(vec: Tensor, diag: int = 0) -> Tensor:
     rows, columns = _lower_indices(size, diag, vec)
     mat[..., rows, columns] = vec
     return mat
+
+
+# For distributions of libraries, which import them under these names
+_standard_normal = standard_normal
+_sum_rightmost = sum_rightmost

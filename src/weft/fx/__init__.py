@@ -1,5 +1,6 @@
 """Programs as graphs to read and change: `symbolic_trace` makes a `Graph` of a module, `GraphModule` runs it."""
 
+from weft._import_paths.finder import serve_below as _serve_below
 from weft.fx._symbolic_trace import PH as PH
 from weft.fx._symbolic_trace import ProxyableClassMeta as ProxyableClassMeta
 from weft.fx._symbolic_trace import Tracer as Tracer
@@ -15,3 +16,5 @@ from weft.fx.node import has_side_effect as has_side_effect
 from weft.fx.node import map_arg as map_arg
 from weft.fx.proxy import Proxy as Proxy
 from weft.fx.subgraph_rewriter import replace_pattern as replace_pattern
+
+_serve_below(__name__)

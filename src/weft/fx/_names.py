@@ -15,6 +15,7 @@ from collections import abc, defaultdict
 from collections.abc import Callable
 from typing import ForwardRef, Literal, TypeVar
 
+from weft._base.own_names import own_form
 from weft._base.types import Annotation, AnyCallable, Arg, AttributeValue
 from weft._import_paths.homes import home_in_torch
 from weft.ops._namespaces import OpOverload, OpOverloadPacket
@@ -95,7 +96,7 @@ def public_name(obj: object) -> str | None:
         return f"torch.ops.{obj}"
     if (name := resolve_name(obj)) is not None:
         return name
-    module, name = getattr(obj, "__module__", None) or "", getattr(obj, "__qualname__", None)
+    module, name = own_form(getattr(obj, "__module__", None) or ""), getattr(obj, "__qualname__", None)
     if name is None or module.partition(".")[0] != "weft":
         return None
     parts = module.split(".")

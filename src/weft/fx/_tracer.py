@@ -20,6 +20,7 @@ from typing import Any
 from weft._assertions import _assert
 from weft._base.guards import is_tuple
 from weft._base.overriding import has_handler
+from weft._base.own_names import own_form
 from weft._base.types import AnyCallable, Arg, Args, AttributeValue, Kwargs, PyTree, Result
 from weft._tensor.tensor import Tensor
 from weft.errors import OutOfRangeError, PreconditionError, ValueRangeError
@@ -122,7 +123,7 @@ class Tracer(TracerBase):
     def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
         """Whether calls of a module are single nodes. By default those of `torch.nn` are, except `Sequential`."""
         del module_qualified_name
-        return m.__module__.startswith(("weft.nn", "weft.ao.nn")) and not isinstance(m, Sequential)
+        return own_form(m.__module__).startswith(("weft.nn", "weft.ao.nn")) and not isinstance(m, Sequential)
 
     def path_of_module(self, mod: Module) -> str:
         """The dotted path of a module below the root; `NameError` if it is not there."""

@@ -1,6 +1,7 @@
 """Published models and weights: downloads, their cache, and repositories with a `hubconf.py`."""
 
 from urllib.parse import urlparse as urlparse
+from urllib.request import urlopen as urlopen
 
 from weft.hub._bar import tqdm as tqdm
 from weft.hub._download import READ_DATA_CHUNK as READ_DATA_CHUNK

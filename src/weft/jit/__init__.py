@@ -2,6 +2,7 @@
 
 from typing import Final as Final
 
+from weft._import_paths.finder import serve_below as _serve_below
 from weft.compiler import is_tracing as is_tracing
 from weft.futures import Future as Future
 from weft.jit import annotations as annotations
@@ -38,3 +39,5 @@ from weft.jit._trace import load as load
 from weft.jit._trace import save as save
 from weft.jit._trace import trace as trace
 from weft.jit._trace import trace_module as trace_module
+
+_serve_below(__name__)

@@ -1,5 +1,6 @@
 """Elements with a mask: functions that take one, and tensors that have one."""
 
+from weft._import_paths.finder import serve_below as _serve_below
 from weft.masked._functions import amax as amax
 from weft.masked._functions import amin as amin
 from weft.masked._functions import argmax as argmax
@@ -23,3 +24,5 @@ from weft.masked._masked_tensor import MaskedTensor as MaskedTensor
 from weft.masked._masked_tensor import as_masked_tensor as as_masked_tensor
 from weft.masked._masked_tensor import is_masked_tensor as is_masked_tensor
 from weft.masked._masked_tensor import masked_tensor as masked_tensor
+
+_serve_below(__name__)

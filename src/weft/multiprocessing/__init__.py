@@ -6,6 +6,7 @@ Nothing here imports the tensor library. Tensors are copied when they go through
 from multiprocessing import __all__ as __all__
 
 from weft._base.exports import on_first_use as _on_first_use
+from weft._import_paths.finder import serve_below as _serve_below
 
 __getattr__, __dir__ = _on_first_use(
     __name__,
@@ -17,3 +18,5 @@ __getattr__, __dir__ = _on_first_use(
         "weft.multiprocessing._sharing": ("get_all_sharing_strategies", "get_sharing_strategy", "set_sharing_strategy"),
     },
 )
+
+_serve_below(__name__)

@@ -298,3 +298,21 @@ CTCLoss = layer(
     reduction="mean",
     zero_infinity=False,
 )
+
+
+def _legacy_reduction(size_average: bool | None, reduce: bool | None, emit_warning: bool = True) -> str:
+    """What PyTorch's two older arguments for the reduction mean."""
+    name = reduction_name("mean", size_average, reduce)
+    if emit_warning:
+        warnings.warn(
+            f"size_average and reduce args will be deprecated, please use reduction='{name}' instead.", stacklevel=2
+        )
+    return name
+
+
+def _reduction_number(reduction: str) -> int:
+    """The number that PyTorch's operators take for a reduction."""
+    numbers = {"none": 0, "mean": 1, "elementwise_mean": 1, "sum": 2}
+    if reduction not in numbers:
+        raise ValueRangeError(f"{reduction} is not a valid value for reduction")
+    return numbers[reduction]

@@ -11,11 +11,11 @@ from weft._tensor.base import new_handle
 from weft._tensor.convert import tensor
 from weft._tensor.copying import handle_on
 from weft._tensor.kind_names import kind_and_advice
-from weft._tensor.overriding import disabled
+from weft._tensor.overriding import disabled, is_dispatching
 from weft._tensor.shared import share_between_processes
 from weft._tensor.sharing import share
 from weft._tensor.tensor import Tensor
-from weft.errors import ArgumentError, GradientError
+from weft.errors import ArgumentError, GradientError, PreconditionError
 
 T = TypeVar("T", bound=Tensor)
 
@@ -34,7 +34,28 @@ def _share(target: Tensor, data: Tensor | None, kind: str) -> None:
     share(target, data)
 
 
-class Parameter(Tensor):
+class _ParameterType(type):
+    """Counts tensors of classes with `__torch_dispatch__` of which a parameter was made: they keep their class."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return type.__instancecheck__(cls, instance) or (
+            cls is Parameter and isinstance(instance, Tensor) and getattr(instance, "_is_param", False)
+        )
+
+
+def _of_dispatching(data: Tensor, requires_grad: bool) -> Tensor:
+    """The parameter of a tensor whose class computes operators: one of that class, which says so."""
+    result = data.detach()
+    if type(result) is not type(data):
+        raise PreconditionError(
+            f"Creating a Parameter from an instance of type {type(data).__name__} requires that detach() returns an "
+            f"instance of the same type, but return type {type(result).__name__} was found instead"
+        )
+    result._is_param = True  # pyright: ignore[reportAttributeAccessIssue]
+    return result.requires_grad_(requires_grad)
+
+
+class Parameter(Tensor, metaclass=_ParameterType):
     """A leaf tensor that modules register as a parameter. It requires a gradient unless `requires_grad` is False.
 
     It shares its elements with the tensor that it is made from: a write to one changes the other.
@@ -44,6 +65,9 @@ class Parameter(Tensor):
 
     def __new__(cls, data: Arg = None, *args: Arg, **kwargs: Arg) -> Self:
         """A parameter that has the elements of `data`; it is distributed if `data` is."""
+        if is_dispatching(type(data)):
+            parameter: Arg = _of_dispatching(data, kwargs.get("requires_grad", args[0] if args else True))
+            return parameter
         return _new(cls, data)
 
     def __init__(self, data: Tensor | None = None, requires_grad: bool = True) -> None:
@@ -63,6 +87,9 @@ class Parameter(Tensor):
 
 if native is not None:
     native.bind(Parameter=Parameter)
+
+
+_ParameterMeta = type(Parameter)  # for classes of libraries, whose own metaclass derives from it
 
 
 class Buffer(Tensor):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NoReturn
 
+from weft._tensor.tensor import Tensor
 from weft.errors import UnsupportedCallError, WeftError
 
 
@@ -78,3 +79,8 @@ def register_custom_op_symbolic(symbolic_name: str, symbolic_fn: object, opset_v
 
 def unregister_custom_op_symbolic(symbolic_name: str, opset_version: int) -> None:
     """Does nothing, as `register_custom_op_symbolic`."""
+
+
+def reshape_from_tensor_shape(x: Tensor, shape: Tensor) -> Tensor:
+    """`reshape` to sizes in a tensor."""
+    return x.reshape(shape.tolist())

@@ -92,7 +92,7 @@ class Grid:
         return Axis(length.max(initial=0), lambda sample: [(first + sample, jnp.where(sample < length, share, 0))])
 
     def rows(self, images: Array) -> Array:
-        """Images as rows of channels, for each place of each image and, if bins have channels of their own, each bin."""
+        """Images as rows of channels, one for each place, and of each bin if it has channels of its own."""
         if not self.own_channels:
             return images.transpose(0, 2, 3, 1).reshape(-1, images.shape[1])
         (batch, channels, *size), bins = self.image, self.bins

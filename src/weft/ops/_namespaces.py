@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 from weft._base.types import Arg, Result
+from weft.ops._schema import FunctionSchema
 
 
 class OpOverload:
@@ -18,9 +20,9 @@ class OpOverload:
         self._overloadname = overload or "default"
         self.__name__ = f"{packet.__name__}.{self._overloadname}"
 
-    @property
-    def _schema(self) -> str:
-        return self.operator.schema
+    @cached_property
+    def _schema(self) -> FunctionSchema:
+        return FunctionSchema(self.operator.schema)
 
     def name(self) -> str:
         """The name as in schemas, such as `mylib::foo.Scalar`."""
@@ -64,6 +66,23 @@ class OpOverloadPacket:
 
     def __repr__(self) -> str:
         return f"<OpOverloadPacket(op='{self}')>"
+
+
+class HigherOrderOperator:
+    """An operator that takes functions: of PyTorch's, no object is one here, since functions are captured."""
+
+    def __init__(self, name: str, *, cacheable: bool = False) -> None:
+        del cacheable
+        self._name = self.__name__ = name
+        self.namespace = "higher_order"
+
+    def name(self) -> str:
+        """The name that it was given."""
+        return self._name
+
+    def __call__(self, *args: Arg, **kwargs: Arg) -> Result:
+        """Compute it: a subclass says how."""
+        raise NotImplementedError(f"{type(self).__name__} must define __call__")
 
 
 class OpNamespace:

@@ -6,10 +6,11 @@ by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import jax.numpy as jnp
+from jax.lax import stop_gradient
 
 from weft.errors import DTypeError, ShapeError
 from weft.ops._bins import Grid, pooled, spread
@@ -248,13 +249,17 @@ def ps_roi_pool_backward(
     return _spread(grid, grad, rois, spatial_scale)
 
 
+def _pixels(rois: Array, places: Array) -> tuple[Array, Array, Array]:
+    """The image, channel and place in its plane of each element; a missing place is the first."""
+    image = rois[:, 0].astype(jnp.int32)[:, None, None, None]
+    return image, jnp.arange(places.shape[1])[:, None, None], jnp.maximum(places, 0)
+
+
 def _at_maxima(grad: Array, rois: Array, places: Array, sizes: Sizes) -> Array:
     """Images with the sum of what came from each pixel; a bin without pixels has none, and gives nothing."""
     batch, channels, height, width = sizes
-    image = rois[:, 0].astype(jnp.int32)[:, None, None, None]
-    at = (image, jnp.arange(channels)[:, None, None], jnp.maximum(places, 0))
     planes = jnp.zeros((batch, channels, height * width), grad.dtype)
-    return planes.at[at].add(jnp.where(places < 0, 0, grad), **UNCHECKED).reshape(sizes)
+    return planes.at[_pixels(rois, places)].add(jnp.where(places < 0, 0, grad), **UNCHECKED).reshape(sizes)
 
 
 def _roi_pool_vjp(g: Arrays, out: Arrays, input: Array, rois: Array) -> tuple[Array, None]:
@@ -272,7 +277,9 @@ def roi_pool(
     """The largest pixel of each bin, and where it is in its plane; 0 and -1 for a bin without pixels."""
     _require(input, rois, "roi_pool_forward")
     grid = Grid(input.shape, (pooled_height, pooled_width), None)
-    rows, plane = grid.rows(input), input.shape[2] * input.shape[3]
+    # Where the largest are is constant, and the loop that finds them is not differentiated.
+    images, rois, scale = stop_gradient((input, rois, jnp.asarray(spatial_scale, rois.dtype)))
+    rows, plane = grid.rows(images), input.shape[2] * input.shape[3]
 
     def larger(carry: tuple[Array, Array], at: Array, weight: Array) -> tuple[Array, Array]:
         largest, places = carry
@@ -282,8 +289,9 @@ def roi_pool(
 
     shape = (rois.shape[0], *grid.bins, input.shape[1])
     init = (jnp.full(shape, -jnp.inf, input.dtype), jnp.full(shape, -1, jnp.int32))
-    largest, places = grid.visit(rois, jnp.asarray(spatial_scale, rois.dtype), larger, init)
-    return jnp.where(places < 0, 0, largest).transpose(0, 3, 1, 2), places.transpose(0, 3, 1, 2)
+    places = grid.visit(rois, scale, larger, init)[1].transpose(0, 3, 1, 2)
+    planes = input.reshape(*input.shape[:2], plane)
+    return jnp.where(places < 0, 0, planes.at[_pixels(rois, places)].get(**UNCHECKED)), places
 
 
 @_derivative("torchvision::_roi_pool_backward", dims=_spreads(2))

@@ -12,7 +12,7 @@ from weft.errors import OutOfRangeError, ShapeError, UnsupportedCallError, Unsup
 from weft.ops._dims import Factors, Sizes, Static, require_sizes
 from weft.ops._kinds import Array, Scalar, Shape
 from weft.ops._memory import require_room
-from weft.ops._neural import like, require_space
+from weft.ops._neural import like, require_float, require_space
 from weft.ops._reduce import wide
 from weft.ops._resize import MODES, resized
 from weft.ops._rows import alias
@@ -213,6 +213,14 @@ def _check_resized(shape: Sequence[int], size: Sequence[int]) -> None:
         raise ShapeError(f"Non-empty {len(shape)}D data tensor expected but got a tensor with sizes {list(shape)}")
 
 
+def _as_float(input: Array) -> Array:
+    """What is interpolated: floats, and of integers the bytes of images."""
+    if input.dtype == jnp.uint8:
+        return input.astype(jnp.float32)
+    require_float(input, "compute_indices_weights")
+    return wide(input)
+
+
 @defop("interpolate_to", dims=_space_whole, types=ACCELERATOR_IN_FLOAT32, public=INTERNAL)
 def interpolate(
     input: Array, size: Shape, mode: str, align_corners: bool = False, scales: tuple[float, ...] | None = None
@@ -224,12 +232,12 @@ def interpolate(
         raise UnsupportedShapeError(f"Got {input.ndim}D input, but {mode} mode needs {ndim + 2}D input")
     _check_resized(input.shape, size)
     require_room((*input.shape[:2], *size), input.dtype)
-    x = wide(input) if ndim else input
+    x = _as_float(input) if ndim else input
     for i, (before, after) in enumerate(zip(input.shape[2:], size, strict=True)):
         scale = None if scales is None else scales[i]
         # A scale that was given, and is not that of the sizes, moves the positions even where the size stays.
         if before != after or scale not in (None, 1.0):
             x = resized(x, i + 2, taps_of(before, after, scale, align_corners))
-    if jnp.issubdtype(input.dtype, jnp.integer) and jnp.issubdtype(x.dtype, jnp.inexact):
-        x = jnp.round(x)
+    if x.dtype != input.dtype and input.dtype == jnp.uint8:
+        x = jnp.clip(jnp.floor(x + 0.5), 0, 255)
     return x.astype(input.dtype)

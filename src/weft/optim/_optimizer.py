@@ -204,6 +204,21 @@ class Optimizer:
         hooks = (self._hooks["step_pre"], self._hooks["step_post"])
         return ByIdentity(self.state), *groups, *(key for held in hooks for key in held)
 
+    @staticmethod
+    def _group_tensors_by_device_and_dtype(
+        tensorlistlist: list[list[Any]], with_indices: bool = False
+    ) -> dict[tuple[Any, Any], tuple[list[list[Any]], list[int]]]:
+        """Lists of tensors, by the device and the type of the first list's; libraries call it by this name."""
+        groups: dict[tuple[Any, Any], tuple[list[list[Any]], list[int]]] = {}
+        for at, first in enumerate(tensorlistlist[0]):
+            lists, indices = groups.setdefault((first.device, first.dtype), ([[] for _ in tensorlistlist], []))
+            for chosen, tensors in zip(lists, tensorlistlist, strict=True):
+                if tensors:
+                    chosen.append(tensors[at])
+            if with_indices:
+                indices.append(at)
+        return groups
+
     def _is_made_in(self, capture: object) -> bool:
         """Whether the function that `capture` records has made it."""
         return self._made_in is not None and self._made_in() is capture

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
+from weft._base.own_names import own_form
 from weft._base.types import Arg
 from weft._tensor.tensor import Tensor
 
@@ -44,7 +45,7 @@ def kinds_of(base: type) -> Iterator[type]:
     """The optimizers of this package, of a base class."""
     for kind in base.__subclasses__():
         yield from kinds_of(kind)
-        if kind.__module__.startswith(f"{__package__}.") and "__init__" in vars(kind) and _options(kind):
+        if own_form(kind.__module__).startswith(f"{__package__}.") and "__init__" in vars(kind) and _options(kind):
             yield kind
 
 
@@ -53,7 +54,7 @@ def _options(kind: type) -> dict[str, bool]:
     """The options of an optimizer, also those that its base sets, and whether each is a number."""
     options: dict[str, bool] = {}
     for base in kind.__mro__:
-        if "__init__" in vars(base) and base.__module__.startswith(f"{__package__}."):
+        if "__init__" in vars(base) and own_form(base.__module__).startswith(f"{__package__}."):
             parameters = inspect.signature(base.__init__).parameters
             if "defaults" in parameters:  # an abstract base
                 break

@@ -7,7 +7,7 @@ from weft.utils import data as data
 
 __getattr__, __dir__ = _on_first_use(
     __name__,
-    {"weft.utils._compare": ("compare",)},
+    {"weft.utils._compare": ("compare",), "weft.utils._swap": ("swap_tensors",)},
     (
         "_pytree",
         "backcompat",

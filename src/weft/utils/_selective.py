@@ -15,7 +15,7 @@ from weft._lazy.value import Value
 from weft._tensor.kind_names import kind_of
 from weft._tensor.tensor import wrap
 from weft.errors import ArgumentError, ValueRangeError
-from weft.ops._aten import AtenPacket
+from weft.ops._aten import FormOfPacket
 from weft.ops._namespaces import OpOverload, OpOverloadPacket
 
 
@@ -86,7 +86,7 @@ def _call_of(values: tuple[Value, ...]) -> tuple[OpOverload, list[Arg]] | None:
     if head.origin is None or head.origin.signature.call is None:
         return None
     args = arguments_of(head.origin.signature.call, [x.number if x.aval.weak else wrap(x) for x in head.inputs])
-    return AtenPacket(snake_case(backward_name(head))).default, args
+    return FormOfPacket(snake_case(backward_name(head))).default, args
 
 
 def create_selective_checkpoint_contexts(

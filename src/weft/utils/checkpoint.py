@@ -18,6 +18,7 @@ from weft._tensor.saved import Packing
 from weft._tensor.tensor import Tensor, wrap
 from weft.errors import RecomputationError as CheckpointError
 from weft.errors import ValueRangeError
+from weft.random import get_rng_state, set_rng_state
 from weft.utils._recompute import Recomputation
 from weft.utils._selective import CheckpointPolicy as CheckpointPolicy
 from weft.utils._selective import Selection
@@ -33,9 +34,11 @@ __all__ = [
     "checkpoint_sequential",
     "create_selective_checkpoint_contexts",
     "detach_variable",
+    "get_device_states",
     "noop_context_fn",
     "set_checkpoint_debug_enabled",
     "set_checkpoint_early_stop",
+    "set_device_states",
 ]
 
 Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
@@ -208,3 +211,18 @@ def checkpoint_sequential(
     for start in range(0, size * (segments - 1), size):
         input = checkpoint(run(start, start + size), input, use_reentrant=use_reentrant, **kwargs)
     return run(size * (segments - 1), len(chain))(input)
+
+
+def get_device_states(*args: object) -> tuple[list[int], list[Tensor]]:
+    """The accelerators on which there are tensors among the arguments, and the states of their generators."""
+    devices = sorted(
+        {x.device for x in args if isinstance(x, Tensor) and x.device.type not in ("cpu", "meta")}, key=str
+    )
+    return [device.index or 0 for device in devices], [get_rng_state() for _ in devices]
+
+
+def set_device_states(devices: Sequence[int], states: Sequence[Tensor], *, device_type: str | None = None) -> None:
+    """Set the states that `get_device_states` has given: all devices have one generator."""
+    del devices, device_type
+    for state in states[:1]:
+        set_rng_state(state)

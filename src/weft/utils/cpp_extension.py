@@ -44,3 +44,11 @@ class BuildExtension:
     def with_options(cls, **options: Arg) -> type[BuildExtension]:
         """The class itself."""
         return cls
+
+
+def is_ninja_available() -> bool:
+    """False: nothing is built."""
+    return False
+
+
+verify_ninja_availability = _refused("verify_ninja_availability")

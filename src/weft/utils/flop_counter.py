@@ -17,7 +17,7 @@ from weft._lazy.signature import Signature
 from weft._lazy.value import Value
 from weft._tensor.tensor import wrap
 from weft.errors import RegistrationError, ValueRangeError
-from weft.ops._aten import AtenPacket
+from weft.ops._aten import FormOfPacket
 from weft.ops._namespaces import NAMESPACES, OpOverloadPacket
 from weft.utils.module_tracker import ModuleTracker
 
@@ -177,8 +177,8 @@ def _operator_of(signature: Signature) -> Any:
     if call is not None:
         namespace, _, name = call.op.name.partition("::")
         packets = getattr(NAMESPACES.get(namespace), "_packets", {})
-        return packets.get(name) or AtenPacket(snake_case(node_name(signature)))
+        return packets.get(name) or FormOfPacket(snake_case(node_name(signature)))
     vertex = differentiated()
     if vertex is None or vertex.origin is None:
-        return AtenPacket(snake_case(node_name(signature)))
-    return AtenPacket(f"{snake_case(node_name(vertex.origin.signature))}_backward")
+        return FormOfPacket(snake_case(node_name(signature)))
+    return FormOfPacket(f"{snake_case(node_name(vertex.origin.signature))}_backward")

@@ -100,3 +100,21 @@ class TensorWeakRef:
 
     def __call__(self) -> Tensor | None:
         return self.ref()
+
+
+class StorageWeakRef:
+    """Says whether a storage is still there, and compares by the storage."""
+
+    def __init__(self, storage: Any) -> None:
+        self.cdata: int = storage._cdata
+        self._ref = weakref.ref(storage)
+
+    def expired(self) -> bool:
+        """Whether nobody refers to the storage any more."""
+        return self._ref() is None
+
+    def __hash__(self) -> int:
+        return self.cdata
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, StorageWeakRef) and self.cdata == other.cdata)

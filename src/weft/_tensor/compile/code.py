@@ -11,6 +11,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import NamedTuple
 
+from weft._base.own_names import is_own_module
 from weft._base.types import Arg
 
 _OWN = __name__.partition(".")[0]
@@ -70,7 +71,7 @@ def is_library(filename: str) -> bool:
 def runs_own(frame: FrameType) -> bool:
     """Whether a frame runs code of this package or of jax, including generated code."""
     package = str(frame.f_globals.get("__name__")).partition(".")[0]
-    return package in (_OWN, "jax", "jaxlib") or is_own(frame.f_code.co_filename)
+    return package in (_OWN, "jax", "jaxlib") or is_own_module(package) or is_own(frame.f_code.co_filename)
 
 
 def runs_library(frame: FrameType) -> bool:
@@ -89,7 +90,7 @@ def is_library_module(name: str) -> bool:
 
 def is_own_class(kind: type) -> bool:
     """Whether a class belongs to this package."""
-    return kind.__module__.partition(".")[0] == _OWN
+    return is_own_module(kind.__module__)
 
 
 def is_users_class(kind: type) -> bool:

@@ -15,10 +15,12 @@ import logging
 import sys
 from collections.abc import Sequence
 from functools import partial, update_wrapper
+from importlib import import_module
 from types import FunctionType
+from typing import Any
 from weakref import WeakSet
 
-from weft._base.cell import Contents, settings
+from weft._base.cell import Cell, Contents, settings
 from weft._base.logs import ARTIFACTS
 from weft._base.site import end_at_user, line_of, warn_user
 from weft._base.state import Ambient, ambient, enter, leave, set_field
@@ -109,7 +111,7 @@ class Compiled:
 
     def _called(self, args: Args, kwargs: Kwargs) -> Result:
         state = ambient()
-        if _sees_operators(state) or Stance.current == "force_eager":
+        if is_watched(state) or Stance.current == "force_eager":
             return self._function(*args, **kwargs)
         call = _CallArguments(args, kwargs)
         key = (
@@ -140,6 +142,10 @@ class Compiled:
         if entry.calls < _CALLS_OF_FURTHER_KINDS and len(self._entries) > _FIRST_KINDS:
             return self._function(*args, **kwargs)
         return self._run(entry, call, why)
+
+    def reset(self) -> None:
+        """Forget all captures."""
+        self._entries.clear()
 
     def _new_entry(self, key: object) -> _CacheEntry:
         if len(self._entries) >= _MOST_ENTRIES:
@@ -327,22 +333,39 @@ def compile(
     State that it reads and writes (parameters, buffers, optimizer state, random generators, learning rates) is read
     anew in every call. If Python state that it can reach has changed, it is captured again. A function that reads
     values, changes Python state or does input and output is run without capturing, with a warning; with `fullgraph` it
-    raises `CompileError`. `dynamic`, `backend`, `mode` and `options` are checked as in PyTorch, and have no effect.
+    raises `CompileError`. `dynamic`, `mode`, `options` and the names of PyTorch's own backends are checked as in
+    PyTorch, and have no effect. A function as `backend`, or the name of one that was registered, gets the graphs of
+    what the function does, and what it returns is called in their place.
     """
     log_api_usage_once("torch.compile")
     _require_options(dynamic, backend, mode, options)
     if model is not None and not callable(model):
         raise PreconditionError(f"A callable function is expected, but {type(model)} is provided.")
     if model is None:
-        return partial(compile, fullgraph=fullgraph, disable=disable)
+        return partial(
+            compile, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable
+        )
     if disable:
         return model
+    make: AnyCallable = partial(Compiled, fullgraph=fullgraph)
+    backend = DEFAULT_BACKEND.get() if backend is None else backend
+    if not (isinstance(backend, str) and backend in XLA_NAMES):  # one of the user's, which gets graphs of `weft.fx`
+        by_backend = import_module("weft._dynamo._compiled").compiled_by
+        make = partial(by_backend, fullgraph=fullgraph, backend=backend, mode=mode, options=options)
     around = getattr(type(model), "compiled_by", None)  # a replica's own work around its module is not compiled
-    return Compiled(model, fullgraph) if around is None else around(model, partial(Compiled, fullgraph=fullgraph))
+    return make(model) if around is None else around(model, make)
 
 
-_COMPILERS = ("xla", "inductor", "cudagraphs", "openxla", "tvm", "eager", "aot_eager")
-_DEBUGGERS = ("ts", "aot_ts", "eager_debug", "eager_noexcept", "pre_dispatch_eager", "aot_eager_decomp_partition")
+DEFAULT_BACKEND = Cell[Any]("the default compiler", "xla")
+
+
+XLA_NAMES = frozenset(
+    {
+        "xla", "inductor", "cudagraphs", "openxla", "tvm", "eager", "aot_eager", "ts", "aot_ts", "eager_debug",
+        "eager_noexcept", "pre_dispatch_eager", "aot_eager_decomp_partition",
+    }
+)  # fmt: skip
+"""The names of XLA, and of PyTorch's backends, in whose stead XLA compiles."""
 _PRESETS = ("default", "lite", "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune")
 
 
@@ -353,15 +376,13 @@ def _require_options(dynamic: object, backend: object, mode: object, options: ob
             "Either mode or options can be specified, but both can't be specified at the same time: got "
             f"mode={mode!r}, options={options!r}"
         )
-    if isinstance(backend, str) and backend not in _COMPILERS and backend not in _DEBUGGERS:
-        raise SettingError(f"Invalid backend: {backend!r}; choose one of {', '.join(_COMPILERS)} (all are XLA here)")
     if mode is not None and mode not in _PRESETS and backend in (None, "xla", "inductor"):
         raise SettingError(f"Unrecognized mode={mode}, should be one of: {', '.join(_PRESETS)}")
     if not isinstance(dynamic, bool | None):
         raise PreconditionError(f"compile: expected dynamic to be a bool or None, got {type(dynamic)}")
 
 
-def _sees_operators(state: Ambient) -> bool:
+def is_watched(state: Ambient) -> bool:
     """Whether something is done at every operator of a call, or depends on which tensors have tangents."""
     overridden = state.overrides.mode is not None
     watchers = state.watchers

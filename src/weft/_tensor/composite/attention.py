@@ -7,7 +7,8 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from weft._base.dtype import bool_
+from weft._base.dtype import DType, bool_
+from weft._base.site import warn_user
 from weft._base.state import ambient
 from weft._tensor.codegen import op
 from weft._tensor.composite.neural import dropout, scaled_dot_product_attention
@@ -342,3 +343,28 @@ def batch_first(inputs: Sequence[Tensor], swapped: tuple[int, int] | None) -> Se
     """The inputs with two dims swapped, or with a new batch dim; inputs that are the same object stay so."""
     swaps = {id(x): op.unsqueeze(x, 0) if swapped is None else op.transpose(x, *swapped) for x in inputs}
     return [swaps[id(x)] for x in inputs]
+
+
+def canonical_mask(
+    mask: Tensor | None,
+    mask_name: str,
+    other_type: DType | None,
+    other_name: str,
+    target_type: DType,
+    check_other: bool = True,
+) -> Tensor | None:
+    """A mask as numbers to add: -inf where a bool mask is true. Warns if another mask has another type."""
+    if mask is None:
+        return None
+    if mask.dtype is not bool_ and not mask.dtype.is_floating_point:
+        raise PreconditionError(f"only bool and floating types of {mask_name} are supported, got {mask.dtype}")
+    if check_other and other_type not in (None, mask.dtype):
+        warn_user(f"Support for mismatched {mask_name} and {other_name} is deprecated. Use same type for both instead.")
+    if mask.dtype.is_floating_point:
+        return mask
+    return op.where(mask, float("-inf"), op.zeros(tuple(mask.shape), dtype=target_type, device=mask.device))
+
+
+def none_or_dtype(input: Tensor | None) -> DType | None:
+    """The type of a mask, if there is one."""
+    return None if input is None else input.dtype

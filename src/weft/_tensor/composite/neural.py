@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from math import prod
 
-from weft._base.dtype import DType
+from weft._base.dtype import DType, float32, uint8
 from weft._base.site import warn_user
 from weft._base.state import ambient, using
 from weft._base.types import AnyCallable, Arg
@@ -379,6 +379,11 @@ def pad(input: Tensor, pad: Arg, mode: str = "constant", value: float | None = N
 _padded_by_itself = casting(op.pad, CPU_FLOAT32)
 
 
+def _bytes(x: Tensor) -> Tensor:
+    """The nearest bytes."""
+    return (x + 0.5).floor().clamp(0, 255).to(uint8)
+
+
 _MODES = ("nearest", "linear", "bilinear", "bicubic", "trilinear", "area", "nearest-exact")
 
 
@@ -408,8 +413,12 @@ def interpolate(
         sizes, scales = output_sizes(tuple(input.shape[2:]), size, scale_factor, list(SMOOTH_MODES), mode)
         scales = (None, None) if scales is None or recompute_scale_factor else scales
         options = zip(input.shape[2:], sizes, scales, strict=True)
-        rows, columns = [from_host(smooth_weights(*each, bool(align_corners), mode)).to(input) for each in options]
-        return op.matmul(op.matmul(rows, input), columns.t())
+        x = input.to(float32) if input.dtype is uint8 else input
+        rows, columns = [from_host(smooth_weights(*each, bool(align_corners), mode)).to(x) for each in options]
+        if x is input:
+            return op.matmul(op.matmul(rows, x), columns.t())
+        # The bytes of images are rounded after each axis, as in PyTorch.
+        return _bytes(op.matmul(rows, _bytes(op.matmul(x, columns.t())).to(float32)))
     sizes, scales = output_sizes(tuple(input.shape[2:]), size, scale_factor, _MODES, mode)
     if mode == "area":
         return getattr(op, f"adaptive_avg_pool{len(sizes)}d")(input, sizes)

@@ -59,7 +59,7 @@ def _of_bools(input: Tensor, name: str) -> Tensor:
     return input
 
 
-# --- softmax and its derivative -----------------------------------------------------------------------------------------
+# --- softmax and its derivative ---------------------------------------------------------------------------------------
 
 
 @composite(public=NO_METHOD)
@@ -87,7 +87,7 @@ def _log_softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, in
     return op.to_dtype(grad_output - output.exp() * grad_output.sum(dim, keepdim=True), input_dtype)
 
 
-# --- sparse rows and segments -------------------------------------------------------------------------------------------
+# --- sparse rows and segments -----------------------------------------------------------------------------------------
 
 
 @composite(public=NO_METHOD)
@@ -166,9 +166,6 @@ def segment_reduce(
 def _segment_reduce(data: Tensor, reduce: str, **options: Arg) -> Tensor:
     """The former name of `segment_reduce`."""
     return segment_reduce(data, reduce, **options)
-
-
-# --- products -----------------------------------------------------------------------------------------------------------
 
 
 @composite(public=NO_METHOD)

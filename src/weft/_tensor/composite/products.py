@@ -84,7 +84,7 @@ def scaled_mm(
     contraction_dim: Sequence[int] = (),
     use_fast_accum: bool = False,
 ) -> Tensor:
-    """The product of matrices of 8-bit floats, each multiplied by its scale: of the matrix, or of each row or column."""
+    """The product of matrices of 8-bit floats, multiplied by their scales: of the matrix, or of each row or column."""
     del swizzle_a, swizzle_b
     scales: list[Tensor] = []
     for name, scale, recipe in (
@@ -94,8 +94,8 @@ def scaled_mm(
         kinds = recipe if isinstance(recipe, list) else [recipe]
         if len(kinds) != 1 or kinds[0] not in _SCALED or contraction_dim:
             raise UnsupportedCallError(
-                f"scaled_mm: {name} must be ScalingType.TensorWise or ScalingType.RowWise, without contraction_dim, got "
-                f"{kinds}; multiply the blocks by their scales in float32, and use matmul"
+                f"scaled_mm: {name} must be ScalingType.TensorWise or ScalingType.RowWise, without contraction_dim, "
+                f"got {kinds}; multiply the blocks by their scales in float32, and use matmul"
             )
         scales.append(scale[0] if isinstance(scale, list) else scale)
     return _scaled_mm(mat_a, mat_b, *scales, bias, None, output_dtype, use_fast_accum)

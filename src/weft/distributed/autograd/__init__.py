@@ -1,5 +1,6 @@
 """Automatic differentiation through remote calls."""
 
+from weft._absent.types import DistAutogradContext as DistAutogradContext
 from weft._base.exports import on_first_use as _on_first_use
 from weft.distributed.autograd._context import backward as backward
 from weft.distributed.autograd._context import context as context

@@ -11,6 +11,7 @@ from weft.distributed.checkpoint.metadata import BytesStorageMetadata as BytesSt
 from weft.distributed.checkpoint.metadata import ChunkStorageMetadata as ChunkStorageMetadata
 from weft.distributed.checkpoint.metadata import Metadata as Metadata
 from weft.distributed.checkpoint.metadata import TensorStorageMetadata as TensorStorageMetadata
+from weft.distributed.checkpoint.optimizer import load_sharded_optimizer_state_dict as load_sharded_optimizer_state_dict
 from weft.distributed.checkpoint.planner import LoadPlan as LoadPlan
 from weft.distributed.checkpoint.planner import LoadPlanner as LoadPlanner
 from weft.distributed.checkpoint.planner import ReadItem as ReadItem

@@ -14,8 +14,10 @@ from weft._base.guards import is_dict
 from weft._base.types import SavedState
 from weft.distributed.checkpoint._exchange import StepExchange
 from weft.distributed.checkpoint.default_planner import EmptyStateDictLoadPlanner
+from weft.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner as _EmptyStateDictLoadPlanner
 from weft.distributed.checkpoint.filesystem import FileSystemReader
 from weft.distributed.checkpoint.metadata import TensorStorageMetadata
+from weft.distributed.checkpoint.state_dict_loader import _load_state_dict as _load_state_dict
 from weft.distributed.checkpoint.state_dict_loader import load_planned
 from weft.distributed.checkpoint.state_dict_saver import save as save_checkpoint
 from weft.distributed.checkpoint.storage import CheckpointId, StorageReader

@@ -84,12 +84,24 @@ def load_state_dict(
 ) -> None:
     """`load` under its deprecated name. The coordinator is the first rank."""
     log_api_usage_once("torch.distributed.checkpoint.load_state_dict")
-    del coordinator_rank
     warn_user(
         "`load_state_dict` is deprecated and will be removed in future versions. Please use `load` instead.",
         FutureWarning,
     )
     storage_reader.reset()
+    _load_state_dict(state_dict, storage_reader, process_group, coordinator_rank, no_dist, planner)
+
+
+def _load_state_dict(
+    state_dict: SavedState,
+    storage_reader: StorageReader,
+    process_group: ProcessGroup | None = None,
+    coordinator_rank: int = 0,
+    no_dist: bool = False,
+    planner: LoadPlanner | None = None,
+) -> None:
+    """`load` with a reader that is given; libraries call it by this name."""
+    del coordinator_rank
     load(state_dict, storage_reader=storage_reader, planner=planner, process_group=process_group, no_dist=no_dist)
 
 

@@ -15,6 +15,7 @@ from weft.distributed.fsdp._options import LocalOptimStateDictConfig as LocalOpt
 from weft.distributed.fsdp._options import LocalStateDictConfig as LocalStateDictConfig
 from weft.distributed.fsdp._options import MixedPrecision as MixedPrecision
 from weft.distributed.fsdp._options import OptimStateDictConfig as OptimStateDictConfig
+from weft.distributed.fsdp._options import OptimStateKeyType as OptimStateKeyType
 from weft.distributed.fsdp._options import ShardedOptimStateDictConfig as ShardedOptimStateDictConfig
 from weft.distributed.fsdp._options import ShardedStateDictConfig as ShardedStateDictConfig
 from weft.distributed.fsdp._options import ShardingStrategy as ShardingStrategy

@@ -141,3 +141,10 @@ class StateDictSettings:
     state_dict_type: StateDictType = StateDictType.FULL_STATE_DICT
     state_dict_config: StateDictConfig = field(default_factory=FullStateDictConfig)
     optim_state_dict_config: OptimStateDictConfig = field(default_factory=FullOptimStateDictConfig)
+
+
+class OptimStateKeyType(Enum):
+    """What parameters are called in the state of an optimizer: by their names in the model, or by their numbers."""
+
+    PARAM_NAME = auto()
+    PARAM_ID = auto()

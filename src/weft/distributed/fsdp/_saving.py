@@ -13,6 +13,7 @@ from weft.distributed.fsdp._options import (
     LocalOptimStateDictConfig,
     LocalStateDictConfig,
     OptimStateDictConfig,
+    OptimStateKeyType,
     ShardedOptimStateDictConfig,
     ShardedStateDictConfig,
     StateDictConfig,
@@ -135,6 +136,18 @@ def _names_of(parameters: Mapping[str, Parameter], optimizer: Optimizer) -> dict
     if missing:
         raise ValueRangeError("the optimizer has a parameter that the model does not have; make it after wrapping")
     return {number: names[parameter] for number, parameter in enumerate(ordered)}
+
+
+def rekeyed(
+    parameters: Mapping[str, Parameter], optimizer: Optimizer | None, state: SavedState, kind: OptimStateKeyType
+) -> SavedState:
+    """A state dict with names in place of numbers, or the reverse; without an optimizer, in the order of the model."""
+    names = dict(enumerate(parameters)) if optimizer is None else _names_of(parameters, optimizer)
+    table: dict[object, object] = (
+        {**names} if kind is OptimStateKeyType.PARAM_NAME else {name: number for number, name in names.items()}
+    )
+    groups = [{**group, "params": [table.get(key, key) for key in group["params"]]} for group in state["param_groups"]]
+    return {"state": {table.get(key, key): value for key, value in state["state"].items()}, "param_groups": groups}
 
 
 def _placed(parameter: Tensor | None, value: object) -> object:

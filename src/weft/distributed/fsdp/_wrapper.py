@@ -27,6 +27,7 @@ from weft.distributed.fsdp._options import (
     CPUOffload,
     MixedPrecision,
     OptimStateDictConfig,
+    OptimStateKeyType,
     ShardingStrategy,
     StateDictConfig,
     StateDictSettings,
@@ -276,6 +277,18 @@ class FullyShardedDataParallel(ModuleWrapper):
         if load_directly:
             optim.load_state_dict(state)
         return state
+
+    @staticmethod
+    def rekey_optim_state_dict(
+        optim_state_dict: SavedState,
+        optim_state_key_type: OptimStateKeyType,
+        model: Module,
+        optim_input: object = None,
+        optim: Optimizer | None = None,
+    ) -> SavedState:
+        """A full state of an optimizer with names in place of the parameters' numbers, or the reverse."""
+        del optim_input
+        return _saving.rekeyed(_names(model), optim, optim_state_dict, optim_state_key_type)
 
 
 def _ranks(

@@ -190,3 +190,8 @@ def wrap(module: Module, **wrap_overrides: Arg) -> Module:
     """The module, wrapped within a block of `enable_wrap`, and as it is elsewhere."""
     wrapper = _wrapper.get()
     return module if wrapper is None else wrapper(module, **wrap_overrides)
+
+
+def _or_policy(module: Module, recurse: bool, nonwrapped_numel: int, policies: Iterable[Callable[..., bool]]) -> bool:
+    """Whether one of several policies says to wrap a module."""
+    return any(policy(module=module, recurse=recurse, nonwrapped_numel=nonwrapped_numel) for policy in policies)

@@ -7,6 +7,7 @@ from itertools import count
 from time import perf_counter_ns
 from weakref import WeakValueDictionary
 
+from weft._base.own_names import own_form
 from weft._base.timeline import Exchange, Listeners, tell_exchange
 from weft._base.types import AnyCallable, Result
 from weft.distributed import rpc
@@ -58,5 +59,5 @@ def _name_of(function: AnyCallable) -> str:
     if isinstance(function, Method):
         return function.name
     name = getattr(function, "__qualname__", type(function).__qualname__)
-    is_operator = getattr(function, "__module__", None) == "weft" and name in TABLE
+    is_operator = own_form(getattr(function, "__module__", None) or "") == "weft" and name in TABLE
     return f"aten::{name}" if is_operator else name

@@ -41,6 +41,15 @@ class Shard(Placement):
     def __str__(self) -> str:
         return f"S({self.dim})"
 
+    @staticmethod
+    def local_shard_size_and_offset(curr_local_size: int, num_chunks: int, rank: int) -> tuple[int, int]:
+        """The size of a part of a dim, and where it begins."""
+        start, size = part(curr_local_size, num_chunks, rank)
+        return size, start
+
+    def _local_shard_size_and_offset(self, curr_local_size: int, num_chunks: int, rank: int) -> tuple[int, int]:
+        return self.local_shard_size_and_offset(curr_local_size, num_chunks, rank)
+
 
 @dataclass(frozen=True)
 class _StridedShard(Shard):

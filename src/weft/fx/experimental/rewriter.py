@@ -14,6 +14,7 @@ from types import CellType, CodeType, FunctionType
 from typing import Any, cast
 
 from weft._assertions import _assert
+from weft._base.own_names import is_own_module
 from weft._base.types import AnyCallable, PyTree
 from weft.errors import PreconditionError
 from weft.fx._tracer import Tracer
@@ -89,13 +90,13 @@ class RewritingTracer(Tracer):
 def _rewritten_module(module: Module) -> Module:
     """A module with the same tensors whose classes, and those of the modules in it, have a rewritten `forward`."""
     kind = type(module)
-    is_own = kind.__module__.startswith("weft.")
+    of_library = is_own_module(kind.__module__)
     children = {name: None if child is None else _rewritten_module(child) for name, child in module._modules.items()}
-    if is_own and children == module._modules:
+    if of_library and children == module._modules:
         return module
     new = copy.copy(module)
     new.__dict__["_modules"] = children
-    if not is_own:
+    if not of_library:
         forward = AST_Rewriter().rewrite(cast("Any", kind.forward))
         new.__class__ = type(kind.__name__, (kind,), {"forward": forward, "__module__": kind.__module__})
     return new

@@ -1,5 +1,6 @@
 """Helpers for parameters and gradients."""
 
+from weft._import_paths.finder import serve_below as _serve_below
 from weft.nn.utils import parametrizations as parametrizations
 from weft.nn.utils import parametrize as parametrize
 from weft.nn.utils import prune as prune
@@ -23,3 +24,5 @@ from weft.nn.utils.spectral_norm import remove_spectral_norm as remove_spectral_
 from weft.nn.utils.spectral_norm import spectral_norm as spectral_norm
 from weft.nn.utils.weight_norm import remove_weight_norm as remove_weight_norm
 from weft.nn.utils.weight_norm import weight_norm as weight_norm
+
+_serve_below(__name__)

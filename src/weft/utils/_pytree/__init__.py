@@ -12,6 +12,7 @@ from weft.utils._pytree.functions import tree_any as tree_any
 from weft.utils._pytree.functions import tree_any_only as tree_any_only
 from weft.utils._pytree.functions import tree_flatten as tree_flatten
 from weft.utils._pytree.functions import tree_flatten_with_path as tree_flatten_with_path
+from weft.utils._pytree.functions import tree_is_leaf as _is_leaf  # noqa: F401  libraries call it so
 from weft.utils._pytree.functions import tree_is_leaf as tree_is_leaf
 from weft.utils._pytree.functions import tree_iter as tree_iter
 from weft.utils._pytree.functions import tree_leaves as tree_leaves
@@ -35,11 +36,23 @@ from weft.utils._pytree.nodes import NodeDef as NodeDef
 from weft.utils._pytree.nodes import PyTree as PyTree
 from weft.utils._pytree.nodes import SequenceKey as SequenceKey
 from weft.utils._pytree.nodes import UnflattenFn as UnflattenFn
+from weft.utils._pytree.nodes import _deque_flatten as _deque_flatten
+from weft.utils._pytree.nodes import _deque_unflatten as _deque_unflatten
 from weft.utils._pytree.nodes import _dict_flatten as _dict_flatten
 from weft.utils._pytree.nodes import _dict_flatten_with_keys as _dict_flatten_with_keys
 from weft.utils._pytree.nodes import _dict_unflatten as _dict_unflatten
 from weft.utils._pytree.nodes import _get_node_type as _get_node_type
+from weft.utils._pytree.nodes import _list_flatten as _list_flatten
+from weft.utils._pytree.nodes import _list_flatten_with_keys as _list_flatten_with_keys
+from weft.utils._pytree.nodes import _list_unflatten as _list_unflatten
+from weft.utils._pytree.nodes import _namedtuple_flatten as _namedtuple_flatten
+from weft.utils._pytree.nodes import _namedtuple_unflatten as _namedtuple_unflatten
+from weft.utils._pytree.nodes import _ordereddict_flatten as _ordereddict_flatten
+from weft.utils._pytree.nodes import _ordereddict_unflatten as _ordereddict_unflatten
 from weft.utils._pytree.nodes import _register_pytree_node as _register_pytree_node
+from weft.utils._pytree.nodes import _tuple_flatten as _tuple_flatten
+from weft.utils._pytree.nodes import _tuple_flatten_with_keys as _tuple_flatten_with_keys
+from weft.utils._pytree.nodes import _tuple_unflatten as _tuple_unflatten
 from weft.utils._pytree.nodes import is_namedtuple as is_namedtuple
 from weft.utils._pytree.nodes import is_namedtuple_class as is_namedtuple_class
 from weft.utils._pytree.nodes import is_namedtuple_instance as is_namedtuple_instance
@@ -56,3 +69,5 @@ from weft.utils._pytree.spec import treespec_dict as treespec_dict
 from weft.utils._pytree.spec import treespec_leaf as treespec_leaf
 from weft.utils._pytree.spec import treespec_pprint as treespec_pprint
 from weft.utils._pytree.spec import treespec_tuple as treespec_tuple
+from weft.utils._pytree.texts import treespec_dumps as treespec_dumps
+from weft.utils._pytree.texts import treespec_loads as treespec_loads

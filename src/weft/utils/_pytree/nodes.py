@@ -271,5 +271,15 @@ SUPPORTED_NODES.settle()
 BUILTIN_TYPES = frozenset(SUPPORTED_NODES)
 STANDARD_DICT_TYPES = frozenset({dict, OrderedDict, defaultdict})
 
+# For classes of libraries that derive from these, and flatten as they do.
 _dict_flatten, _dict_unflatten = SUPPORTED_NODES[dict].flatten_fn, SUPPORTED_NODES[dict].unflatten_fn
-_dict_flatten_with_keys = SUPPORTED_NODES[dict].flatten_with_keys_fn  # for classes that derive from dict
+_list_flatten, _list_unflatten = SUPPORTED_NODES[list].flatten_fn, SUPPORTED_NODES[list].unflatten_fn
+_tuple_flatten, _tuple_unflatten = SUPPORTED_NODES[tuple].flatten_fn, SUPPORTED_NODES[tuple].unflatten_fn
+_deque_flatten, _deque_unflatten = SUPPORTED_NODES[deque].flatten_fn, SUPPORTED_NODES[deque].unflatten_fn
+_namedtuple_flatten = SUPPORTED_NODES[namedtuple].flatten_fn
+_namedtuple_unflatten = SUPPORTED_NODES[namedtuple].unflatten_fn
+_ordereddict_flatten = SUPPORTED_NODES[OrderedDict].flatten_fn
+_ordereddict_unflatten = SUPPORTED_NODES[OrderedDict].unflatten_fn
+_dict_flatten_with_keys = SUPPORTED_NODES[dict].flatten_with_keys_fn
+_list_flatten_with_keys = SUPPORTED_NODES[list].flatten_with_keys_fn
+_tuple_flatten_with_keys = SUPPORTED_NODES[tuple].flatten_with_keys_fn

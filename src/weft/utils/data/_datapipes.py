@@ -1,4 +1,4 @@
-"""Data pipes: streams that are composed by methods, `IterableWrapper(items).map(f).batch(8)`; PyTorch's older datasets."""
+"""Data pipes: PyTorch's older streams, which are composed by methods: `IterableWrapper(items).map(f).batch(8)`."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class _Composable:
             function = type(self).functions[attribute_name]
         except KeyError:
             raise LacksAttributeError(
-                f"{type(self).__name__!r} object has no attribute {attribute_name!r}; the methods that compose pipes are "
-                f"{', '.join(sorted(type(self).functions))}"
+                f"{type(self).__name__!r} object has no attribute {attribute_name!r}; the methods that compose pipes "
+                f"are {', '.join(sorted(type(self).functions))}"
             ) from None
 
         def made(*args: Arg, **kwargs: Arg) -> Any:
