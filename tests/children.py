@@ -11,7 +11,7 @@ import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
 
-SAYS = "import os, sys, torch; os.write(1, f'{sys.argv[1]} {torch.__name__}\\n'.encode())"
+SAYS = "import os, sys, torch; os.write(1, f'{sys.argv[1]} {torch.__spec__.name}\\n'.encode())"
 REPLACED = f"import os, sys; os.execv(sys.executable, [sys.executable, '-c', {SAYS!r}, 'exec'])"
 TORCHRUN = "import sys; from torch.distributed.run import main; sys.exit(main())"  # as the command `torchrun` has it
 COMMANDS = {
@@ -28,9 +28,10 @@ METHODS = ("spawn", "forkserver", "fork")
 
 
 def say(kind: str) -> None:
+    """Tell of this process. Below Weft, the name of `torch` may be any; its spec has the module that was loaded."""
     import torch
 
-    os.write(1, f"{kind} {torch.__name__}\n".encode())
+    os.write(1, f"{kind} {torch.__spec__.name}\n".encode())
 
 
 def say_as_rank(rank: int, kind: str) -> None:
