@@ -43,7 +43,7 @@ LAYERS = [
     ("modules", "nn"),
     (
         "what takes modules",
-        "_checkpoint _extension _inductor_settings _utils distributions func optim overrides profiler",
+        "_checkpoint _extension _utils distributions func optim overrides profiler",
     ),
     ("what takes optimizers, checkpoints and profiles", "amp export serialization utils"),
     ("programs as graphs; repositories of models", "fx hub jit"),

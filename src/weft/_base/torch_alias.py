@@ -157,8 +157,8 @@ def distributions(context: object) -> list[importlib.metadata.Distribution]:
 
 
 def _installed(package: str) -> bool:
-    found = importlib.metadata.distributions(name=package, path=sys.path)
-    return any("+weft" in distribution.version for distribution in found)
+    installed = importlib.metadata.distributions(name=package, path=sys.path)
+    return any("+weft" in distribution.version for distribution in installed)
 
 
 class _Loader(Loader):

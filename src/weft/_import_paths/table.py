@@ -101,7 +101,7 @@ TABLE = {
         "make_functional make_functional_with_buffers"
     ),
     "_functorch.vmap": (
-        "_absent.refused: _add_batch_dim _create_batched_inputs _get_name _maybe_remove_batch_dim "
+        "_absent.refused: _add_batch_dim _create_batched_inputs _maybe_remove_batch_dim "
         "_process_batched_inputs _remove_batch_dim _unwrap_batched; _tensor.tensor: Tensor; func: vmap; func._wrapped: "
         "_get_name=name_of_function is_batchedtensor; utils._pytree: _broadcast_to_and_flatten tree_flatten "
         "tree_unflatten"
