@@ -38,6 +38,18 @@ def test_the_names_that_libraries_mention_are_there():
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
+ATTRIBUTES = """
+torch.distributed.device_mesh torch.distributed.tensor.DTensor torch.distributed.fsdp.FullyShardedDataParallel
+torch.torch torch._utils torch._C._functorch torch.utils.tensorboard torch.package torch._dynamo torch._inductor.config
+"""
+
+
+def test_attributes_of_modules_are_there_without_an_import():
+    program = f"import weft; weft.as_torch(); import torch\nfor name in {ATTRIBUTES.split()}: eval(name)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_mentions_are_read_from_sources():
     source = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\nF.relu(nn.Linear.x)\ntorch.a.b().c"
     assert set(mentions(source)) == {

@@ -19,6 +19,8 @@ from typing import Any
 from weft._base.interrupts import uninterrupted
 
 _ROOT = "weft"
+_SHOWN = ("weft._dynamo", "weft._inductor")
+"""Modules with a private name that are attributes of PyTorch's package without an import."""
 _MARK = os.sep + "<table of names>"
 """How the entry in a package's `__path__` ends, after the package's name. There is no such file."""
 
@@ -55,11 +57,10 @@ def serve_below(package: str) -> None:
 
 
 def _has_file(package: str, name: str) -> bool:
-    """Whether a public module of a package has a file: PyTorch has imported many of them with the package."""
-    return (
-        not name.startswith("_")
-        and PathFinder.find_spec(f"{package}.{name}", sys.modules[package].__path__) is not None
-    )
+    """Whether a module of a package that PyTorch shows, too, has a file: it has imported many with the package."""
+    return (not name.startswith("_") or f"{package}.{name}" in _SHOWN) and PathFinder.find_spec(
+        f"{package}.{name}", sys.modules[package].__path__
+    ) is not None
 
 
 class _Package(ModuleType):
