@@ -136,10 +136,10 @@ def test_weft_that_is_not_installed_says_that_children_are_without_it(tmp_path):
     if sys.prefix == sys.base_prefix:
         pytest.skip("needs an interpreter without Weft beside the one of the tests, such as that of their environment")
     done = subprocess.run(
-        [base, "-m", "weft", "-c", "import torch; print(torch.__name__)"],
+        [base, "-m", "weft", "-c", "import torch; print(torch.__version__)"],
         env={**os.environ, "PYTHONPATH": str(PROGRAM.parents[1] / "src")},
         capture_output=True,
         text=True,
     )
-    assert done.stdout == "weft\n"
+    assert "weft" in done.stdout
     assert "torch is Weft in this process, but not in those that it starts" in done.stderr

@@ -337,16 +337,17 @@ from weft.jit._fork import wait as wait
 from weft._interop.control import while_loop as while_loop
 _C: ModuleType
 _custom_ops: ModuleType
+_decomp: ModuleType
 _functorch: ModuleType
 _guards: ModuleType
 _higher_order_ops: ModuleType
-_inductor: ModuleType
 _jit_internal: ModuleType
 _lobpcg: ModuleType
 _logging: ModuleType
 _lowrank: ModuleType
 _ops: ModuleType
 _sources: ModuleType
+_subclasses: ModuleType
 _tensor_str: ModuleType
 _vmap_internals: ModuleType
 classes: ModuleType

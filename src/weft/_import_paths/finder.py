@@ -19,7 +19,7 @@ from typing import Any
 from weft._base.interrupts import uninterrupted
 
 _ROOT = "weft"
-_SHOWN = ("weft._dynamo", "weft._inductor")
+_IMPORTED_WITH_TORCH = ("weft._dynamo", "weft._inductor")
 """Modules with a private name that are attributes of PyTorch's package without an import."""
 _MARK = os.sep + "<table of names>"
 """How the entry in a package's `__path__` ends, after the package's name. There is no such file."""
@@ -58,7 +58,7 @@ def serve_below(package: str) -> None:
 
 def _has_file(package: str, name: str) -> bool:
     """Whether a module of a package that PyTorch shows, too, has a file: it has imported many with the package."""
-    return (not name.startswith("_") or f"{package}.{name}" in _SHOWN) and PathFinder.find_spec(
+    return (not name.startswith("_") or f"{package}.{name}" in _IMPORTED_WITH_TORCH) and PathFinder.find_spec(
         f"{package}.{name}", sys.modules[package].__path__
     ) is not None
 
