@@ -102,6 +102,8 @@ def spec_of(fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
             name=fullname,
         )
     module = sys.modules.get(name)
+    if path is None and "." in name:  # `functorch`, whose module is within a package here
+        path = import_module(name.rpartition(".")[0]).__path__
     own = PathFinder.find_spec(name, path) if module is None else module.__spec__
     if module is not None or own is not None:
         spec = ModuleSpec(fullname, _Loader(name), origin=own and own.origin)
