@@ -94,7 +94,7 @@ class _IntegerInterval(_Interval):
     is_discrete = True
 
     def check(self, value: Tensor) -> Tensor:
-        return (value % 1 == 0) & super().check(value)
+        return _where_whole(value, super().check(value))
 
 
 class _IntegerGreaterThan(_GreaterThan):
@@ -103,7 +103,12 @@ class _IntegerGreaterThan(_GreaterThan):
     is_discrete = True
 
     def check(self, value: Tensor) -> Tensor:
-        return (value % 1 == 0) & (value >= self.lower_bound)
+        return _where_whole(value, value >= self.lower_bound)
+
+
+def _where_whole(value: Tensor, valid: Tensor) -> Tensor:
+    """What is valid and a whole number, as the elements of integer types are without a look at them."""
+    return valid & (value % 1 == 0) if value.is_floating_point() else valid
 
 
 # --- of vectors and matrices ------------------------------------------------------------------------------------
