@@ -13,7 +13,7 @@ from weft._tensor.view import attach
 def adopt(old: Sequence[Tensor], new: Sequence[Tensor], kept: Collection[Tensor]) -> None:
     """Give each of some tensors what another one is: its value, its place in the graph, and what it is a view of.
 
-    Tensors in `kept`, which others hold, and those that are given twice, are occupied as views of themselves.
+    Tensors in `kept`, which others hold, and those that are given twice, are replaced by views of themselves.
     """
     occupied = {id(x) for x in kept}
     sources: list[Tensor] = []

@@ -17,7 +17,7 @@ from weft._tensor.tensor import Tensor
 from weft.autograd.grad_mode import set_grad_enabled
 from weft.fx._names import method_name
 from weft.fx.graph import Graph
-from weft.fx.node import Node, has_side_effect
+from weft.fx.node import Node, has_side_effect, map_aggregate
 
 has_side_effect(set_grad_enabled)
 
@@ -103,6 +103,7 @@ def graph_of(calls: Sequence[Call], names: Sequence[str], types: Sequence[Aval],
         node.type, node.meta["example_value"] = Tensor, _example(aval)
 
     def node_of(x: Arg) -> Arg:
+        # A part of a result gets its nodes when it is first used, so that a graph takes apart only what it needs.
         if isinstance(x, Result) and x not in nodes:
             whole = node_of(Result(x.call, x.path[:-1]))
             nodes[x] = graph.call_function(operator.getitem, (whole, x.path[-1]))
@@ -114,21 +115,14 @@ def graph_of(calls: Sequence[Call], names: Sequence[str], types: Sequence[Aval],
             if path == x.path:
                 nodes[x].meta["example_value"] = _example(aval)
 
-    def argument(x: Arg) -> Arg:
-        if isinstance(x, (Input, Result)):
-            return node_of(x)
-        if isinstance(x, (list, tuple)):
-            parts = [argument(part) for part in x]
-            return parts if isinstance(x, list) else type(x)(*parts) if hasattr(x, "_fields") else tuple(parts)
-        if isinstance(x, dict):
-            return {key: argument(part) for key, part in x.items()}
-        if isinstance(x, slice):
-            return slice(argument(x.start), argument(x.stop), argument(x.step))
-        return x
+    def leaf(x: Arg) -> Arg:
+        return node_of(x) if isinstance(x, (Input, Result)) else x
 
     for number, call in enumerate(calls):
         op, target, args = _as_node(call.function, call.args, call.kwargs)
-        nodes[Result(number)] = graph.create_node(op, target, argument(args), argument(call.kwargs))
+        nodes[Result(number)] = graph.create_node(
+            op, target, map_aggregate(args, leaf), map_aggregate(call.kwargs, leaf)
+        )
         note(Result(number))
     graph.output(tuple([node_of(x) for x in results]))
     graph.eliminate_dead_code()

@@ -137,7 +137,7 @@ class _Call:
             text = f"{function._name} has needed {count} graphs, which is config.recompile_limit"
             if function._fullgraph or config.fail_on_recompile_limit_hit:
                 raise FailOnRecompileLimitHit(f"{text}; raise that, or keep shapes and numbers of arguments few")
-            function._warn_once("limit", f"{text}; location it needs further ones, it runs as Python")
+            function._warn_once("limit", f"{text}; where it needs further ones, it runs as Python")
             return False
         function._compiled_at[position] = count + 1
         if count:
@@ -148,6 +148,7 @@ class _Call:
         """What the backend makes of a recording; None if that does nothing, or the backend's error counts not."""
         names = names_of_inputs(inputs, self._function._function, self._args, self._kwargs, self.recorder.modules)
         graph = graph_of(recording.calls, names, [aval for _, aval, _ in recording.inputs], results)
+        # Only now is it known which inputs the graph reads: calls that nobody uses have been left out of it.
         placeholders = graph.find_nodes(op="placeholder")
         used = [number for number, node in enumerate(placeholders) if node.users]
         for node in placeholders:
@@ -190,7 +191,7 @@ def _require_outputs(function: Arg, outputs: object, count: int) -> None:
 def compiled_by(
     function: AnyCallable, fullgraph: bool, backend: object, mode: str | None = None, options: Arg = None
 ) -> BackendCompiled:
-    """A function that is compiled by a backend, extra itself or by its name; `InvalidBackend` for unknown names."""
+    """A function that is compiled by a backend, given itself or by its name; `InvalidBackend` for unknown ones."""
     if isinstance(backend, str):
         lookup_backend(backend)
     extra = {"mode": mode, "options": options}

@@ -3,7 +3,7 @@
 The program runs as always, on its own tensors, and what it computes is recorded besides as pending values. Whoever
 gets the graph may compute it in another way; its results then take the place of the pending ones, which nobody
 computes. Where the program reads a value, or does what no graph can hold, one graph ends, and the next begins behind
-it. So nothing is repeated, and if no graph can be arguments for a part of the program, that part has run already.
+it. So nothing is repeated, and a part of the program of which there can be no graph has run already.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Recorder(Capture):
 
     @property
     def takes_calls(self) -> bool:
-        """Whether functions that are no operators are to be arguments to `call_whole` and `call_apart`."""
+        """Whether functions that are no operators are to be handed to `call_whole` and `call_apart`."""
         return not self._within
 
     def call_whole(self, function: AnyCallable, args: Args, kwargs: Kwargs) -> Result:
