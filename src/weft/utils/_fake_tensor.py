@@ -12,11 +12,12 @@ from weft._base.device import CPU, META, DeviceLike, canonical, default_device, 
 from weft._base.layout import strided
 from weft._base.state import default_dtype
 from weft._base.types import Arg, Args, Kwargs, Result
-from weft._interop.aten.functions import DerivativeOverload, modes, set_modes
-from weft._tensor.overriding import no_dispatch
+from weft._interop.aten.functions import DerivativeOverload, innermost_mode, modes
+from weft._tensor.overriding import no_dispatch, setting
 from weft._tensor.sharing import of_class
 from weft._tensor.tensor import Tensor
 from weft.errors import DeviceError, NoDataError, PreconditionError, WeftError
+from weft.nn import Parameter
 from weft.ops._aten import AtenOverload, aten
 from weft.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from weft.utils._pytree import tree_leaves, tree_map
@@ -160,7 +161,7 @@ class FakeTensorMode(TorchDispatchMode):
             elem = tensor.detach().to("meta")
             fake = FakeTensor(self, elem, tensor.device)
             fake.requires_grad_(tensor.requires_grad)
-        if _is_parameter(tensor):
+        if isinstance(tensor, Parameter):
             fake._is_param = True
         self._memo[id(tensor)] = (ref(tensor), fake)
         return fake
@@ -211,10 +212,6 @@ class FakeTensorMode(TorchDispatchMode):
 _OF_ELEMENTS = frozenset({aten._local_scalar_dense.default, aten.equal.default, aten.allclose.default})
 
 
-def _is_parameter(tensor: Tensor) -> bool:
-    return any(kind.__name__ == "Parameter" for kind in type(tensor).__mro__) or getattr(tensor, "_is_param", False)
-
-
 def _takes_device(func: AtenOverload) -> bool:
     return any(x.name == "device" for x in func.schema.arguments)
 
@@ -238,11 +235,8 @@ def _device_of(func: AtenOverload, fakes: list[FakeTensor], kwargs: Kwargs) -> d
 @contextmanager
 def _without_fakes() -> Iterator[FakeTensorMode | None]:
     stack = modes()
-    set_modes(mode for mode in stack if not isinstance(mode, FakeTensorMode))
-    try:
+    with setting(dispatchers=tuple([mode for mode in stack if not isinstance(mode, FakeTensorMode)])):
         yield next((mode for mode in stack if isinstance(mode, FakeTensorMode)), None)
-    finally:
-        set_modes(stack)
 
 
 unset_fake_temporarily = _without_fakes
@@ -261,7 +255,7 @@ def is_fake(x: object) -> bool:
 
 def active_fake_mode() -> FakeTensorMode | None:
     """The innermost `FakeTensorMode` that is on."""
-    return next((mode for mode in reversed(modes()) if isinstance(mode, FakeTensorMode)), None)
+    return innermost_mode(FakeTensorMode)
 
 
 def detect_fake_mode(inputs: object = None) -> FakeTensorMode | None:

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from weft._base.types import Args, Kwargs, Result
 from weft._interop.aten.functions import modes, set_modes
+from weft._tensor.overriding import setting
 from weft._tensor.tensor import Tensor
 from weft.ops._aten import AtenOverload
 
@@ -66,21 +67,15 @@ def is_in_torch_dispatch_mode(include_infra_modes: bool = True) -> bool:
 @contextmanager
 def _disable_current_modes() -> Iterator[list[TorchDispatchMode]]:
     stack = modes()
-    set_modes(())
-    try:
+    with setting(dispatchers=()):
         yield list(stack)
-    finally:
-        set_modes(stack)
 
 
 @contextmanager
 def _pop_mode_temporarily(k: object = None) -> Iterator[TorchDispatchMode]:
     stack = modes()
-    set_modes(stack[:-1])
-    try:
+    with setting(dispatchers=stack[:-1]):
         yield stack[-1]
-    finally:
-        set_modes(stack)
 
 
 # --- subclasses that hold tensors ---------------------------------------------------------------------------------

@@ -78,6 +78,11 @@ def modes() -> tuple[Arg, ...]:
     return ambient().overrides.dispatchers
 
 
+def innermost_mode(kind: type) -> Arg:
+    """The innermost mode of a class, or None."""
+    return next((mode for mode in reversed(modes()) if isinstance(mode, kind)), None)
+
+
 def set_modes(stack: Iterable[Arg]) -> None:
     """Let these modes be asked, from now on."""
     set_field(overrides=ambient().overrides.replaced(dispatchers=tuple(stack)))

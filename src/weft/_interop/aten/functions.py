@@ -15,6 +15,7 @@ from weft._interop.aten import indexing, layers
 from weft._interop.aten.calls import OwnOverload, dispatch, is_dispatched
 from weft._interop.aten.calls import call as call
 from weft._interop.aten.calls import call_packet as call_packet
+from weft._interop.aten.calls import innermost_mode as innermost_mode
 from weft._interop.aten.calls import modes as modes
 from weft._interop.aten.calls import set_modes as set_modes
 from weft._interop.aten.decompositions import DECOMPOSED

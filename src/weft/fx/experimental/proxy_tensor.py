@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from weft._autograd.node import node_name, snake_case
 from weft._base.guards import is_list_or_tuple
 from weft._base.types import AnyCallable, Arg, Args, Kwargs, Result
-from weft._interop.aten.functions import DerivativeOverload, modes
+from weft._interop.aten.functions import DerivativeOverload, innermost_mode
 from weft._lazy.value import Value
 from weft._tensor.overriding import setting
 from weft._tensor.tensor import Tensor, operand, wrap
@@ -108,7 +108,7 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
         name = signature.call.op.name if signature.call is not None else snake_case(node_name(signature))
         if name in ("alias", "detach", "carry") and nodes[-1] is not None:
             return nodes[-1]
-        key = (id(value.inputs), id(signature))
+        key = (id(value.inputs), id(signature))  # the outputs of an application are parts of one node
         node = self._applications.get(key)
         if node is None:
             args = tuple([self._argument(x, own) for x, own in zip(value.inputs, nodes, strict=True)])
@@ -156,7 +156,7 @@ def _value_of(x: Tensor) -> Value:
 
 def get_proxy_mode() -> ProxyTorchDispatchMode | None:
     """The mode of the `make_fx` that traces, or None."""
-    return next((mode for mode in reversed(modes()) if isinstance(mode, ProxyTorchDispatchMode)), None)
+    return innermost_mode(ProxyTorchDispatchMode)
 
 
 def make_fx(
@@ -189,6 +189,7 @@ def make_fx(
         for name, x in zip(names, leaves, strict=True):
             node = tracer.create_node("placeholder", f"{name}_1", (), {})
             if isinstance(x, Tensor):
+                # A tensor of its own, so that what `f` reads from elsewhere is no argument though it be the same one.
                 x = _same_leaf(x) if fakes is None else fakes.from_tensor(x)
                 proxies.track(x, node)
             own.append(x)
@@ -199,7 +200,7 @@ def make_fx(
             result = f(*spec.unflatten(own))
         outputs, out_spec = tree_flatten(result)
         noted = list(map(proxies.noted, outputs))
-        is_nested = len(leaves) != len(args)
+        is_nested = len(leaves) != len(args)  # then the graph's function takes and returns leaves
         tracer.create_node("output", "output", (noted if is_nested else out_spec.unflatten(noted),), {})
         if is_nested:
             whole = [f"arg_{at}" for at in range(len(args))]
