@@ -34,7 +34,9 @@ def scan(
     leaves, structure = flattened(xs)
     if not leaves:
         return init, []
-    rows = _slices(leaves, dim, "scan", OutOfRangeError)
+    _require_sizes(leaves, dim, OutOfRangeError)
+    rows = [x.unbind(dim) for x in leaves]
+    # A loop in Python, so that `combine_fn` may do anything, and each step has its own place in the graph.
     carry, results, of_result = init, [], None
     for at in range(len(rows[0])) if not reverse else reversed(range(len(rows[0]))):
         pair: Arg = combine_fn(carry, rebuilt(structure, [row[at] for row in rows]))
@@ -47,7 +49,7 @@ def scan(
     if reverse:
         results.reverse()
     assert of_result is not None, "there is at least one slice"
-    return carry, rebuilt(of_result, [op.stack(list(column)) for column in zip(*results, strict=True)])
+    return carry, _stacked(results, of_result)
 
 
 def associative_scan(
@@ -69,6 +71,7 @@ def associative_scan(
     if not leaves:
         raise ValueRangeError("associative_scan: expected at least one tensor in xs, got none")
     _require_sizes(leaves, dim, ValueRangeError)
+    # Prefixes from the last slice on are those of the reversed slices, reversed.
     fronts = [x.movedim((dim,), (0,)) for x in leaves]
     if reverse:
         fronts = [x.flip(0) for x in fronts]
@@ -126,8 +129,12 @@ def map(f: AnyCallable, xs: PyTree, *args: Arg) -> PyTree:
         raise OutOfRangeError(f"Leading dimensions of mapped xs must be consistent. Got shapes {shapes}.")
     rows = [x.unbind(0) for x in leaves]
     results = [flattened(f(rebuilt(structure, list(row)), *args)) for row in zip(*rows, strict=True)]
-    stacked = [op.stack(list(column)) for column in zip(*[parts for parts, _ in results], strict=True)]
-    return rebuilt(results[0][1], stacked)
+    return _stacked([parts for parts, _ in results], results[0][1])
+
+
+def _stacked(rows: list[list[Tensor]], structure: Structure) -> PyTree:
+    """A tree of which each leaf stacks that of all rows."""
+    return rebuilt(structure, [op.stack(list(column)) for column in zip(*rows, strict=True)])
 
 
 # --- what is refused ----------------------------------------------------------------------------------------------
@@ -142,11 +149,6 @@ def _require_sizes(leaves: list[Any], dim: int, error: type[Exception]) -> None:
     if len({leaf.shape[dim] for leaf in leaves}) > 1:
         sizes = [leaf.shape[dim] for leaf in leaves]
         raise error(f"All xs leaves must have the same size along the scan dimension, but got {sizes}")
-
-
-def _slices(leaves: list[Any], dim: int, name: str, error: type[Exception]) -> list[tuple[Tensor, ...]]:
-    _require_sizes(leaves, dim, error)
-    return [x.unbind(dim) for x in leaves]
 
 
 def _require_same_carry(now: tuple[list[Any], Structure], before: tuple[list[Any], Structure]) -> None:

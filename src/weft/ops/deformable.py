@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import jax.numpy as jnp
@@ -148,6 +148,14 @@ def _convolved(
     return result.reshape(batch, out, *size) + bias[:, None, None]
 
 
+def _convolution(
+    arrays: tuple[Array, Array, Array, Array, Array], steps: Steps, groups: int, offset_groups: int, use_mask: bool
+) -> Callable[..., Array]:
+    """The convolution with these options as a function of arrays like the given ones, which are checked."""
+    _require(*arrays, steps, groups, offset_groups, use_mask)
+    return partial(_convolved, steps=steps, groups=groups, offset_groups=offset_groups, use_mask=use_mask)
+
+
 @defop("torchvision::deform_conv2d", dims=_convolves, public=INTERNAL)
 def deform_conv2d(
     input: Array,
@@ -168,8 +176,7 @@ def deform_conv2d(
     """A convolution whose kernel reads, at each place, between the pixels where `offset` says, weighted by `mask`."""
     steps = (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w)
     arrays = input, weight, offset, mask, bias
-    _require(*arrays, steps, groups, offset_groups, use_mask)
-    return _convolved(*arrays, steps, groups, offset_groups, use_mask)
+    return _convolution(arrays, steps, groups, offset_groups, use_mask)(*arrays)
 
 
 @defop("torchvision::_deform_conv2d_backward", dims=_differentiates, public=INTERNAL)
@@ -193,7 +200,4 @@ def deform_conv2d_backward(
     """The derivative of `deform_conv2d` by each tensor."""
     steps = (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w)
     arrays = input, weight, offset, mask, bias
-    _require(*arrays, steps, groups, offset_groups, use_mask)
-    return vjp(
-        partial(_convolved, steps=steps, groups=groups, offset_groups=offset_groups, use_mask=use_mask), *arrays
-    )[1](grad)
+    return vjp(_convolution(arrays, steps, groups, offset_groups, use_mask), *arrays)[1](grad)

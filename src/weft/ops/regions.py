@@ -21,7 +21,12 @@ from weft.ops._kinds import Array, Arrays, Real
 from weft.ops._neural import require_float
 from weft.ops._table import INTERNAL, Check, Derivative, Shards, defop
 
-_WHOLE = ("image", "y", "x", "corner", "row", "column")
+_WHOLE = frozenset({"image", "y", "x", "corner", "row", "column"})
+
+
+def _whole(channel: str) -> frozenset[str]:
+    """What is not split: channels, too, where the result has others of its own."""
+    return _WHOLE if channel == "channel" else _WHOLE | {"channel", channel}
 
 
 def _pools(outputs: int, channel: str = "channel") -> OfShapes:
@@ -30,8 +35,7 @@ def _pools(outputs: int, channel: str = "channel") -> OfShapes:
     def rule(shapes: Sequence[Sizes]) -> Factors:
         del shapes
         ins = (("image", "channel", "y", "x"), ("region", "corner"))
-        whole = frozenset(_WHOLE) | ({"channel", channel} if channel != "channel" else set())
-        return Factors(ins, (("region", channel, "row", "column"),) * outputs, whole)
+        return Factors(ins, (("region", channel, "row", "column"),) * outputs, _whole(channel))
 
     return rule
 
@@ -43,8 +47,7 @@ def _spreads(inputs: int, channel: str = "channel") -> OfShapes:
         del shapes
         bins = ("region", channel, "row", "column")
         ins = (bins, ("region", "corner"), *(bins,) * (inputs - 1))
-        whole = frozenset(_WHOLE) | ({"channel", channel} if channel != "channel" else set())
-        return Factors(ins, (("image", "channel", "y", "x"),), whole)
+        return Factors(ins, (("image", "channel", "y", "x"),), _whole(channel))
 
     return rule
 
@@ -59,15 +62,6 @@ def _require(input: Array, rois: Array, kernel: str, name: str = "input") -> Non
     # 16-bit floats are computed in float32, so they may meet, as in autocast regions.
     if input.dtype != rois.dtype and min(input.dtype.itemsize, rois.dtype.itemsize) > 2:
         raise DTypeError(f"{name} should have the same type as rois, got {input.dtype} and {rois.dtype}")
-
-
-def _require_own_channels(grid: Grid) -> None:
-    channels, (rows, columns) = grid.image[1], grid.bins
-    if channels % (rows * columns):
-        raise ShapeError(
-            "input channels must be a multiple of pooling height * pooling width, "
-            f"got {channels} channels for {rows} x {columns} bins"
-        )
 
 
 def _images_check(input: Array, rois: Array) -> Misses:
@@ -91,10 +85,17 @@ def _spread(grid: Grid, grad: Array, rois: Array, spatial_scale: Real) -> Array:
     return spread(grid, *_of_one_type(grad, rois, spatial_scale)).astype(grad.dtype)
 
 
-def _mapping(output: Array, bins: tuple[int, int]) -> Array:
-    """For each element of bins with channels of their own, the number of its channel."""
-    channels = jnp.arange(output.shape[1] * bins[0] * bins[1], dtype=jnp.int32)
-    return jnp.broadcast_to(channels.reshape(output.shape[1], *bins), output.shape)
+def _pooled_with_channels(grid: Grid, input: Array, rois: Array, spatial_scale: Real) -> tuple[Array, Array]:
+    """Bins with channels of their own and, for each of their elements, the number of its channel."""
+    channels, (rows, columns) = grid.image[1], grid.bins
+    if channels % (rows * columns):
+        raise ShapeError(
+            "input channels must be a multiple of pooling height * pooling width, "
+            f"got {channels} channels for {rows} x {columns} bins"
+        )
+    output = _pooled(grid, input, rois, spatial_scale)
+    numbers = jnp.arange(channels, dtype=jnp.int32).reshape(-1, rows, columns)
+    return output, jnp.broadcast_to(numbers, output.shape)
 
 
 # --- samples between pixels -----------------------------------------------------------------------------------------
@@ -179,9 +180,7 @@ def ps_roi_align(
     """The mean of samples in each bin, which has channels of its own, and the numbers of these channels."""
     _require(input, rois, "ps_roi_align_forward")
     grid = _own_points(input.shape, pooled_height, pooled_width, sampling_ratio)
-    _require_own_channels(grid)
-    output = _pooled(grid, input, rois, spatial_scale)
-    return output, _mapping(output, grid.bins)
+    return _pooled_with_channels(grid, input, rois, spatial_scale)
 
 
 @_derivative("torchvision::_ps_roi_align_backward", dims=_spreads(2, "own"))
@@ -229,9 +228,7 @@ def ps_roi_pool(
     """The mean of the pixels in each bin, which has channels of its own, and the numbers of these channels."""
     _require(input, rois, "ps_roi_pool_forward")
     grid = _own_pixels(input.shape, pooled_height, pooled_width)
-    _require_own_channels(grid)
-    output = _pooled(grid, input, rois, spatial_scale)
-    return output, _mapping(output, grid.bins)
+    return _pooled_with_channels(grid, input, rois, spatial_scale)
 
 
 @_derivative("torchvision::_ps_roi_pool_backward", dims=_spreads(2, "own"))
