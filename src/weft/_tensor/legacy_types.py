@@ -60,6 +60,7 @@ def make_wrapper_subclass(
             f"_make_wrapper_subclass({cls.__name__}): expected a class that defines __torch_dispatch__, since such a "
             "tensor has no elements"
         )
+    # On the meta device, whatever device is asked for: so no operator that reaches the library wants elements.
     aval = aval_of(tuple(size), dtype or default_dtype(), device=META)
     result = of_class(cls, wrap(Value(aval, NO_DATA)))._require_grad(requires_grad)
     result.__dict__["_wrapper_device"] = resolve_device(None) if device is None else canonical(device)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from weft._base.dtype import (
-    bool_,
-    uint8,
-)
+from weft._base.dtype import bool_, uint8
 from weft._base.types import Arg
 from weft._interop.aten.decompositions import decomposes
 from weft._tensor.convert import tensor
@@ -41,6 +38,7 @@ def _sliced(input: Tensor, index: Arg) -> tuple[Tensor, list[Tensor | None]]:
         parts.append(...)
     at = next(at for at, part in enumerate(parts) if part is ...)
     parts[at : at + 1] = [slice(None)] * (input.ndim - count)
+    # As PyTorch does, views are taken first, one for each part; `dim` is where the next part stands in the view.
     view, dim = input, 0
     places: list[Tensor | None] = []
     for part in parts:

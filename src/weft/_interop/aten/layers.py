@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from weft._base.dtype import (
-    DType,
-)
+from weft._base.dtype import DType
 from weft._base.types import AnyCallable, Arg
 from weft._interop.aten.calls import OwnOverload
 from weft._interop.aten.decompositions import DECOMPOSED, decomposes, moved
@@ -15,6 +13,7 @@ from weft._interop.aten.rules import REDUCTIONS
 from weft._tensor.functions import FUNCTIONS
 from weft._tensor.tensor import Tensor
 from weft.ops._aten import aten
+from weft.ops._neural import reduction_name
 
 # --- layers -------------------------------------------------------------------------------------------------------
 
@@ -149,9 +148,7 @@ def attention(
 
 
 def _reduction(reduction: str, size_average: bool | None, reduce: bool | None) -> int:
-    if size_average is None and reduce is None:
-        return REDUCTIONS.index(reduction)
-    return 0 if reduce is False else 2 if size_average is False else 1
+    return REDUCTIONS.index(reduction_name(reduction, size_average, reduce))
 
 
 @decomposes("nll_loss")

@@ -58,6 +58,7 @@ def _scaled_mm(
     for name, scale, shape in sides:
         if scale.numel() != 1 and list(scale.shape) != shape:
             raise ShapeError(f"_scaled_mm: {name} must be one number or of size {shape}, got {list(scale.shape)}")
+    # A scale of a row or of a column is a factor of the product's, too, so the matrices need not be scaled before.
     product = op.matmul(op.to_dtype(input, float32), op.to_dtype(mat2, float32)) * scale_a * scale_b
     if bias is not None:
         product = product + op.to_dtype(bias, float32)
@@ -85,7 +86,7 @@ def scaled_mm(
     use_fast_accum: bool = False,
 ) -> Tensor:
     """The product of matrices of 8-bit floats, multiplied by their scales: of the matrix, or of each row or column."""
-    del swizzle_a, swizzle_b
+    del swizzle_a, swizzle_b  # the order of scales of blocks, which are refused below
     scales: list[Tensor] = []
     for name, scale, recipe in (
         ("scale_recipe_a", scale_a, scale_recipe_a),
@@ -123,6 +124,7 @@ def grouped_mm(
     if offs is None:
         product = op.bmm(mat_a, mat_b)
     else:
+        # Read, since the sizes of the groups are those of the products: slices of computed sizes cannot be recorded.
         ends: list[int] = offs.tolist()
         groups = list(enumerate(zip([0, *ends], ends, strict=False)))
         if mat_a.ndim == 2 and mat_b.ndim == 2:
