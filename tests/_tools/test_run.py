@@ -362,7 +362,7 @@ for size in (3, 2, 3, 1, 2):
         rpc.init_rpc(f"w{rank}", rank=rank, world_size=size)
         assert rpc.rpc_sync(f"w{size - 1}", max, (rank, size)) == size
         rpc.shutdown()
-print(rank, sums)
+print(f"{rank} {sums}\\n", end="")  # ranks share a pipe, and are not buffered: what is written in parts is mixed
 """
 
 
