@@ -32,7 +32,7 @@ class Fixed(MCSampler):
 
 improvement = LogExpectedImprovement(model, best_f=y.max())
 bound = UpperConfidenceBound(model, beta=0.5)
-sampled = qExpectedImprovement(model, best_f=1.0, sampler=Fixed(torch.Size([8])))
+sampled = qExpectedImprovement(model, best_f=0.5, sampler=Fixed(torch.Size([8])))
 for name, value in (("lei", improvement(at[:, None])), ("ucb", bound(at[:, None])), ("qei", sampled(at[None]))):
     show(name, value, torch.autograd.grad(value.sum(), at)[0])
 box = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
