@@ -4,7 +4,10 @@ The libraries are installed in an environment of their own under `build/`, witho
 `tests/libraries/` runs by `weft PROGRAM` and prints results, which are compared with those that PyTorch gives, in
 `tests/libraries/expected.json`. Its times are shown beside PyTorch's, in `tests/libraries/times.json`. With `--record`,
 the programs run by this Python, or by the one that `--python` names, which must have PyTorch and the libraries, and
-those two files are written.
+those two files are written. `--runs` runs each program several times, and keeps the shortest times.
+
+Each line of `tests/libraries/imports.txt` is a library and code that imports it and makes or calls what it is about; the
+name `imports` stands for them among the names of programs.
 """
 
 from __future__ import annotations
@@ -18,7 +21,9 @@ import re
 import resource
 import subprocess
 import sys
+import textwrap
 import venv
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,8 +32,11 @@ PROGRAMS = ROOT / "tests" / "libraries"
 ENVIRONMENT = ROOT / "build" / "libraries"
 EXPECTED = PROGRAMS / "expected.json"
 TIMES = PROGRAMS / "times.json"
+IMPORTS = PROGRAMS / "imports.txt"
+REQUIREMENTS = PROGRAMS / "requirements.txt"
 PAGE = ROOT / "docs" / "libraries.md"
 TABLE = re.compile(r"(?<=<!-- table -->\n).*(?=<!-- end of table -->)", re.DOTALL)
+IMPORTED = re.compile(r"(?<=<!-- imports -->\n).*(?=<!-- end of imports -->)", re.DOTALL)
 ROW = re.compile(r"^\|[^|`]*\| `(\w+)` \|.*$", re.MULTILINE)
 LIMIT = 600
 VERSIONS = """
@@ -68,36 +76,66 @@ class Outcome:
 
 def main() -> None:
     options = argparse.ArgumentParser(description="Run programs of libraries that are written for PyTorch.")
-    options.add_argument("names", nargs="*", help="programs, by the names of their files; by default all")
+    options.add_argument("names", nargs="*", help="programs, by the names of their files, or imports; by default all")
     options.add_argument("--record", action="store_true", help="write PyTorch's results")
     options.add_argument("--python", help="the Python that runs the programs, instead of that under build/")
+    options.add_argument("--runs", type=int, default=1, help="how often each program runs, for its shortest times")
     chosen = options.parse_args()
     programs = [path for path in sorted(PROGRAMS.glob("*_*.py")) if not chosen.names or path.stem in chosen.names]
     expected: dict[str, Results] = json.loads(EXPECTED.read_text())
     times: dict[str, Times] = json.loads(TIMES.read_text())
     if chosen.record:
         for path in programs:
-            expected[path.stem], times[path.stem] = recorded(path, chosen.python or sys.executable)
+            expected[path.stem], times[path.stem] = recorded(path, chosen.python or sys.executable, chosen.runs)
         for file, entries in (EXPECTED, expected), (TIMES, times):
             file.write_text(json.dumps(entries, indent=1, sort_keys=True) + "\n")
         return
     python = chosen.python or installed()
-    outcomes = [outcome_of(path, python, expected.get(path.stem, {})) for path in programs]
+    outcomes = [outcome_of(path, python, expected.get(path.stem, {}), chosen.runs) for path in programs]
     PAGE.write_text(TABLE.sub(lambda found: table(found[0], outcomes, times, python), PAGE.read_text()))
-    sys.exit(any(outcome.error or outcome.differing for outcome in outcomes))
+    failed = any(outcome.error or outcome.differing for outcome in outcomes)
+    if not chosen.names or "imports" in chosen.names:
+        text = imported(python)
+        PAGE.write_text(IMPORTED.sub(lambda _: text, PAGE.read_text()))
+        failed |= "fails" in text
+    sys.exit(failed)
 
 
 def installed() -> str:
     """The Python of the environment, which is made if its requirements are not there."""
     python, done = ENVIRONMENT / "bin" / "python", ENVIRONMENT / "requirements.txt"
-    wanted = (PROGRAMS / "requirements.txt").read_text()
+    wanted = REQUIREMENTS.read_text()
     if not done.exists() or done.read_text() != wanted:
         venv.create(ENVIRONMENT, with_pip=True, clear=True)
         install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*install, "--editable", ROOT], check=True)
-        subprocess.run([*install, "--no-deps", "--requirement", PROGRAMS / "requirements.txt"], check=True)
+        subprocess.run([*install, "--no-deps", "--requirement", REQUIREMENTS], check=True)
         done.write_text(wanted)
     return str(python)
+
+
+def imported(python: str) -> str:
+    """The libraries of `imports.txt` with their versions, and what goes wrong with one, if anything does."""
+    pinned = dict(line.split("==") for line in REQUIREMENTS.read_text().splitlines() if not line.startswith("#"))
+    entries = dict(line.split(" | ", maxsplit=1) for line in IMPORTS.read_text().splitlines())
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        errors = list(pool.map(lambda code: run([python, "-m", "weft", "-c", code]).error, entries.values()))
+    for name, error in zip(entries, errors, strict=True):
+        print(f"{name}: {f'fails: {error}' if error else 'imports'}", flush=True)
+    listed = [
+        f"{name} {pinned[name]}" + (f" (fails: {error.replace('|', '/')})" if error else "")
+        for name, error in zip(entries, errors, strict=True)
+    ]
+    return textwrap.fill(f"{errors.count('')} libraries: {', '.join(listed)}.", 144, break_on_hyphens=False) + "\n"
+
+
+def shortest(command: list[str], runs: int) -> Run:
+    """Run a program several times: its results, and the shortest of its times."""
+    done = run(command)
+    for _ in range(runs - 1):
+        for what, seconds in run(command).times.items():
+            done.times[what] = min(done.times.get(what, math.inf), seconds)
+    return done
 
 
 def run(command: list[str]) -> Run:
@@ -129,18 +167,18 @@ def children_seconds() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def recorded(path: Path, python: str) -> tuple[Results, Times]:
+def recorded(path: Path, python: str, runs: int) -> tuple[Results, Times]:
     """PyTorch's results of a program, and its times."""
-    done = run([python, str(path)])
+    done = shortest([python, str(path)], runs)
     if done.error:
         raise SystemExit(f"{path.stem} fails under PyTorch: {done.error}")
     print(f"{path.stem}: {len(done.results)} results", flush=True)
     return done.results, {name: float(f"{seconds:.3g}") for name, seconds in done.times.items()}
 
 
-def outcome_of(path: Path, python: str, expected: Results) -> Outcome:
+def outcome_of(path: Path, python: str, expected: Results, runs: int) -> Outcome:
     """How a program runs on Weft."""
-    done = run([python, "-m", "weft", str(path)])
+    done = shortest([python, "-m", "weft", str(path)], runs)
     if not done.error and not expected:
         done.error = "there are no results of PyTorch's to compare with; see tools/libraries.py --record"
     differing = [name for name, numbers in expected.items() if not agree(done.results.get(name, []), numbers)]

@@ -90,7 +90,7 @@ _NAMES = {
     "weft.jit._script": ("ScriptFunction", "ScriptModule"),
     "weft._utils": ("classproperty",),
     "weft._extension": ("PyTorchFileReader", "DisableTorchFunction", "DisableTorchFunctionSubclass", "DispatchKey",
-                        "DispatchKeySet"),
+                        "DispatchKeySet", "_has_compatible_shallow_copy_type"),
     "weft._absent.denied": ("is_vulkan_available",),
     "weft._absent.types": (
         "AnyType", "BoolType", "ClassType", "CompilationUnit", "ComplexType", "DeviceObjType", "DictType", "EnumType",
@@ -100,7 +100,7 @@ _NAMES = {
         "Type", "UnionType", "Value",
     ),
     "weft._absent.errors": ("ErrorReport", "FatalError", "JITException"),
-    "weft._absent.ignored": ("_disable_functionalization", "_enable_functionalization"),
+    "weft._absent.ignored": ("_disable_functionalization", "_enable_functionalization", "set_vital"),
     "weft._absent.refused": (
         "_nested_compute_contiguous_strides_offsets", "_nested_view_from_buffer", "_scaled_mm_v2", "import_ir_module",
         "parse_ir", "parse_schema",
@@ -120,6 +120,7 @@ _RENAMED = {
     "StorageBase": ("weft._tensor.storage", "UntypedStorage"),
     "AcceleratorError": ("weft.errors", "DeviceError"), "get_default_dtype": ("weft._base.state", "default_dtype"),
     "from_numpy": ("weft._tensor.convert", "tensor_over"),
+    "_disable_dynamo": ("weft.compiler", "disable"),
     "explain": ("weft._lazy.explain", "explain"), "compile": ("weft._tensor.compile", "compile"),
 }  # fmt: skip
 _ALIASED_DTYPES = {"short": "int16", "int": "int32", "long": "int64", "half": "float16", "float": "float32",
@@ -139,6 +140,8 @@ def load(name: str) -> Any:
         return import_module(f"weft.{name}")
     if name in _STANDARD:
         return import_module(name)
+    if name == "__all__":
+        return [name for name in names() if not name.startswith("_")]
     if name.startswith("__"):
         raise AttributeError(f"module 'weft' has no attribute {name!r}")
     public = _functions()

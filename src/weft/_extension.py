@@ -29,6 +29,16 @@ def _get_tracing_state() -> Any:
     return True if is_tracing() else None
 
 
+def _is_tracing() -> bool:
+    """Whether a program is traced."""
+    return is_tracing()
+
+
+def _has_compatible_shallow_copy_type(tensor: Tensor, other: Tensor) -> bool:
+    """Whether `tensor.data = other` is possible: a tensor keeps its layout, and whether it has elements."""
+    return tensor.layout == other.layout and tensor.is_meta == other.is_meta
+
+
 def _get_accelerator() -> Device:
     """The type of the accelerator, or of the CPU if there is none."""
     return current_accelerator() or Device("cpu")
@@ -81,6 +91,7 @@ class DispatchKey(Enum):
     CompositeExplicitAutograd = auto()
     CompositeImplicitAutograd = auto()
     Meta = auto()
+    Python = auto()
     AutocastCPU = auto()
     AutocastCUDA = auto()
     AutocastXPU = auto()
@@ -180,6 +191,11 @@ def _are_functorch_transforms_active() -> bool:
 def _current_graph_task_id() -> int:
     """A number of the backward pass that this thread runs; -1 if it runs none."""
     return id(current_pass()) if is_running() else -1
+
+
+def _is_checkpoint_valid() -> bool:
+    """Whether a backward pass may run within this one: always, also within one to chosen inputs."""
+    return True
 
 
 def _current_autograd_node() -> Node | None:

@@ -11,6 +11,7 @@ from weft._absent.refused import _rebuild_qtensor as _rebuild_qtensor
 from weft._base.device import DeviceLike
 from weft._base.device import device as Device
 from weft._base.dtype import DType
+from weft._base.exception_wrapper import ExceptionWrapper as ExceptionWrapper
 from weft._base.types import Arg
 from weft._switches import get_device_module
 from weft._tensor.codegen import op

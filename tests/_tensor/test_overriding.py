@@ -351,6 +351,16 @@ def test_parameters_override_nothing_by_default():
     assert type(weft.ones(1).as_subclass(Off) + 1) is Tensor
 
 
+def test_the_override_of_classes_that_override_nothing_calls_the_function():
+    class Through(Plain):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            return weft.nn.Parameter.__torch_function__(func, types, args, kwargs)
+
+    result = weft.add(weft.ones(2).as_subclass(Through), 1, alpha=2)
+    assert (type(result), result.tolist()) == (Tensor, [3, 3])
+
+
 def test_overriding_can_be_switched_off():
     x = weft.ones(2).as_subclass(Plain)
     with weft._C.DisableTorchFunctionSubclass():

@@ -128,3 +128,24 @@ def test_products_by_groups():
 def test_data_pipes_are_composed():
     pipe = weft.utils.data.datapipes.iter.IterableWrapper(range(7)).map(lambda x: 2 * x).filter(bool).batch(4)
     assert list(pipe) == [[2, 4, 6, 8], [10, 12]]
+
+
+def test_functions_that_libraries_ask_about_a_program_answer():
+    assert weft._C._is_tracing() is False
+    assert weft.autograd._is_checkpoint_valid()
+    assert weft._has_compatible_shallow_copy_type(weft.ones(1), weft.ones(2))
+    assert not weft._has_compatible_shallow_copy_type(weft.ones(1), weft.ones(2, device="meta"))
+    assert nn.modules.utils._reverse_repeat_tuple((1, 2), 2) == (2, 2, 1, 1)
+    called: list[int] = []
+    weft.cuda._lazy_call(lambda: called.append(1))
+    assert called == [1] * weft.cuda.is_available()
+
+
+def test_the_list_of_public_names_has_functions_and_types():
+    assert {"sum", "Tensor", "float32", "compile"} <= set(weft.__all__)
+    assert all(hasattr(weft, name) for name in weft.__all__)
+
+
+def test_the_covariance_has_a_factor_by_its_inverse():
+    factor = weft.distributions.multivariate_normal._precision_to_scale_tril(weft.tensor([[4.0, 0.0], [0.0, 1.0]]))
+    assert factor.tolist() == [[0.5, 0.0], [0.0, 1.0]]

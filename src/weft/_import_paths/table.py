@@ -46,7 +46,8 @@ TABLE = {
         "_VariableFunctionsClass _are_functorch_transforms_active _current_autograd_node _current_graph_task_id "
         "_get_accelerator _get_cudnn_enabled _get_default_device _get_function_stack_at _get_privateuse1_backend_name "
         "_get_tracing_state _is_torch_function_all_disabled _is_torch_function_enabled _is_torch_function_mode_enabled "
-        "_len_torch_function_stack _pop_torch_function_stack _push_on_torch_function_stack; _interop.operators: Tag; "
+        "_is_tracing _len_torch_function_stack _pop_torch_function_stack _push_on_torch_function_stack; "
+        "_interop.operators: Tag; "
         "_tensor.base: TensorBase _TensorBase=TensorBase; _tensor.generator: Generator; _tensor.overriding: "
         "_disabled_torch_dispatch_impl=no_dispatch _disabled_torch_function_impl=disabled; _tensor.storage: "
         "StorageBase=UntypedStorage; autograd.function: _FunctionBase=Function; autograd.graph: _NodeBase=Node; "
@@ -275,7 +276,10 @@ TABLE = {
     "distributions.lowrank_multivariate_normal": "distributions: LowRankMultivariateNormal",
     "distributions.mixture_same_family": "distributions: MixtureSameFamily",
     "distributions.multinomial": "distributions: Multinomial",
-    "distributions.multivariate_normal": "distributions: Distribution MultivariateNormal",
+    "distributions.multivariate_normal": (
+        "distributions: Distribution MultivariateNormal; distributions._normal_vectors: "
+        "_precision_to_scale_tril=factor_of_precision"
+    ),
     "distributions.negative_binomial": "distributions: NegativeBinomial",
     "distributions.normal": "distributions: Normal",
     "distributions.one_hot_categorical": "distributions: OneHotCategorical OneHotCategoricalStraightThrough",
@@ -400,7 +404,10 @@ TABLE = {
         "nn._transformer: _get_activation_fn"
     ),
     "nn.modules.upsampling": "nn: Upsample UpsamplingBilinear2d UpsamplingNearest2d",
-    "nn.modules.utils": "nn._sizes: _ntuple _pair _quadruple _single _triple consume_prefix_in_state_dict_if_present",
+    "nn.modules.utils": (
+        "nn._sizes: _ntuple _pair _quadruple _reverse_repeat_tuple=reversed_and_repeated _single _triple "
+        "consume_prefix_in_state_dict_if_present"
+    ),
     "nn.parallel.distributed": (
         "distributed._ddp_log: _dump_DDP_relevant_env_vars; nn.parallel: DistributedDataParallel"
     ),
@@ -458,6 +465,12 @@ TABLE = {
     "utils._contextlib": (
         "_base.contexts: _DecoratorContextManager=DecoratorContextManager "
         "_NoParamDecoratorContextManager=NoParamDecoratorContextManager context_decorator"
+    ),
+    "utils._foreach_utils": (
+        "optim._own: _device_has_foreach_support=has_foreach _foreach_supported_types=FOREACH_TYPES "
+        "_get_foreach_kernels_supported_devices=capturable_devices "
+        "_get_fused_kernels_supported_devices=capturable_devices "
+        "_group_tensors_by_device_and_dtype=grouped_by_device_and_dtype _has_foreach_support=have_foreach"
     ),
     "utils._sympy": "",
     "utils._sympy.functions": (

@@ -32,14 +32,16 @@ from weft.errors import ArgumentError
 
 
 class _Disabled:
-    """The `__torch_function__` of classes that override nothing, such as `Parameter`. PyTorch alone calls it.
+    """The `__torch_function__` of classes that override nothing, such as `Parameter`: it calls the function.
 
-    A function would be bound to the object by which PyTorch finds it, and PyTorch warns of that.
+    PyTorch calls it, and classes of libraries in theirs. A function would be bound to the object by which PyTorch
+    finds it, and PyTorch warns of that.
     """
 
-    def __call__(self, func: object, types: Iterable[type], args: object = (), kwargs: object = None) -> Result:
+    def __call__(self, func: AnyCallable, types: Iterable[type], args: Args = (), kwargs: Arg = None) -> Result:
         _refuse_of_pytorch(func, types)
-        return NotImplemented
+        with setting(by_classes=False):
+            return func(*args, **(kwargs or {}))
 
 
 disabled = _Disabled()

@@ -31,7 +31,11 @@ from weft.autograd.variable import variable as variable
 
 __getattr__, __dir__ = _on_first_use(
     __name__,
-    {"weft.profiler._event": ("DeviceType",), "weft.profiler._block": ("_profiler_enabled",)},
+    {
+        "weft._extension": ("_is_checkpoint_valid",),
+        "weft.profiler._event": ("DeviceType",),
+        "weft.profiler._block": ("_profiler_enabled",),
+    },
     ("profiler",),
 )
 _serve_below(__name__)

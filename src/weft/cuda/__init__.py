@@ -6,6 +6,7 @@ from weft._devices.streams import StreamContext as StreamContext
 from weft._import_paths.finder import serve_below as _serve_below
 from weft.cuda._devices import CudaError as CudaError
 from weft.cuda._devices import __getattr__ as __getattr__
+from weft.cuda._devices import _lazy_call as _lazy_call
 from weft.cuda._devices import can_device_access_peer as can_device_access_peer
 from weft.cuda._devices import clock_rate as clock_rate
 from weft.cuda._devices import cudart as cudart

@@ -55,6 +55,13 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
     return is_available()
 
 
+def _lazy_call(callable: Callable[[], object], **kwargs: object) -> None:
+    """Call a function that needs CUDA devices; without any, nothing, as such calls wait for the first use of one."""
+    del kwargs
+    if is_available():
+        callable()
+
+
 def get_arch_list() -> list[str]:
     """Nothing: XLA compiles for the device that is there."""
     return []

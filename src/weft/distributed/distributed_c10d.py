@@ -21,6 +21,8 @@ def __getattr__(name: str) -> AttributeValue:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "_pg_map":
         return {group: (group.name(), group.store) for group in own_groups()}
+    if name == "_get_global_rank":
+        return distributed.get_global_rank
     if name == "_world":
         return _World()
     return getattr(distributed, name)

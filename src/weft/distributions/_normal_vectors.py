@@ -56,6 +56,11 @@ def lower_factor(covariance: Tensor | None, precision: Tensor | None, factor: Te
     if covariance is not None:
         return linalg.cholesky(covariance)
     assert precision is not None
+    return factor_of_precision(precision)
+
+
+def factor_of_precision(precision: Tensor) -> Tensor:
+    """The Cholesky factor of the covariance, from its inverse."""
     upper = linalg.cholesky(precision.flip((-2, -1))).flip((-2, -1)).mT
     return linalg.solve_triangular(upper, op.eye(upper.shape[-1], dtype=upper.dtype, device=upper.device), upper=False)
 

@@ -9,6 +9,7 @@ from weft._base.device import DeviceLike, device
 from weft._base.dtype import DType
 from weft._base.state import default_dtype
 from weft._base.types import AnyCallable, Arg, Args, Result
+from weft._tensor.base import new_handle
 from weft._tensor.codegen import op
 from weft._tensor.tensor import Tensor, operand
 from weft._tensor.view import own
@@ -36,7 +37,7 @@ class UninitializedTensorMixin:
     _blank: Any
 
     def __new__(cls, *args: Arg, **kwargs: Arg) -> Self:
-        return super().__new__(cls)
+        return new_handle(cls)
 
     def _begin(self, requires_grad: bool, device: DeviceLike | None, dtype: DType | None) -> None:
         self._value = None

@@ -15,23 +15,21 @@ from weft._tensor.overriding import disabled, is_dispatching
 from weft._tensor.shared import share_between_processes
 from weft._tensor.sharing import share
 from weft._tensor.tensor import Tensor
-from weft.errors import ArgumentError, GradientError, PreconditionError
+from weft.errors import ArgumentError, PreconditionError
 
 T = TypeVar("T", bound=Tensor)
 
 
-def _new(cls: type[T], data: object) -> T:
-    """An object of the class or, for a tensor with an owner, of a class that is also that of its tensors."""
-    owner = data._read().aval.owner if isinstance(data, Tensor) else None
-    return new_handle(cls if owner is None else owner.type_like(cls))
-
-
-def _share(target: Tensor, data: Tensor | None, kind: str) -> None:
+def _of(cls: type[T], data: Tensor | None, kind: str) -> T:
+    """A tensor of the class with the elements of `data`: if that has an owner, of a class that is its tensors', too."""
     if data is None:
         data = tensor([])
     if not is_a(data, Tensor):
         raise ArgumentError(f"{kind}(): argument 'data' must be Tensor, not {kind_and_advice(data)}")
-    share(target, data)
+    owner = data._read().aval.owner
+    result = new_handle(cls if owner is None else owner.type_like(cls))
+    share(result, data)
+    return result
 
 
 class _ParameterType(type):
@@ -63,18 +61,16 @@ class Parameter(Tensor, metaclass=_ParameterType):
 
     __torch_function__ = disabled
 
-    def __new__(cls, data: Arg = None, *args: Arg, **kwargs: Arg) -> Self:
-        """A parameter that has the elements of `data`; it is distributed if `data` is."""
-        if isinstance(data, Tensor) and is_dispatching(data.__class__):
-            parameter: Arg = _of_dispatching(data, kwargs.get("requires_grad", args[0] if args else True))
-            return parameter
-        return _new(cls, data)
+    def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Self:
+        """A parameter that has the elements of `data`; it is distributed if `data` is.
 
-    def __init__(self, data: Tensor | None = None, requires_grad: bool = True) -> None:
-        _share(self, data, "Parameter")
-        if requires_grad and not self.dtype.is_differentiable:
-            raise GradientError("Only Tensors of floating point and complex dtype can require gradients")
-        self.requires_grad_(requires_grad)
+        All is done here, as in PyTorch: a class of a library may have an `__init__` of its own arguments, or none.
+        """
+        if isinstance(data, Tensor) and is_dispatching(data.__class__):
+            parameter: Arg = _of_dispatching(data, requires_grad)
+            return parameter
+        refusal = "Only Tensors of floating point and complex dtype can require gradients"
+        return _of(cls, data, "Parameter")._require_grad(requires_grad, refusal)
 
     def __deepcopy__(self, memo: dict[int, Tensor]) -> Tensor:
         if id(self) not in memo:
@@ -99,13 +95,11 @@ class Buffer(Tensor):
 
     persistent: bool
 
-    def __new__(cls, data: Arg = None, *args: Arg, **kwargs: Arg) -> Self:
+    def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Self:
         """A buffer that has the elements of `data`; it is distributed if `data` is."""
-        return _new(cls, data)
-
-    def __init__(self, data: Tensor | None = None, *, persistent: bool = True) -> None:
-        _share(self, data, "Buffer")
-        self.persistent = persistent
+        buffer = _of(cls, data, "Buffer")
+        buffer.persistent = persistent
+        return buffer
 
 
 share_between_processes(Parameter)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from weft._base.types import Arg, SavedState
@@ -16,6 +16,11 @@ def _ntuple(n: int, name: str = "parse") -> Callable[[object], tuple[Arg, ...]]:
 
 
 _single, _pair, _triple, _quadruple = (_ntuple(n) for n in (1, 2, 3, 4))
+
+
+def reversed_and_repeated(t: Sequence[Arg], n: int) -> tuple[Arg, ...]:
+    """The entries from the last to the first, each `n` times: padding of a convolution as `pad` takes it."""
+    return tuple([x for x in reversed(t) for _ in range(n)])
 
 
 def consume_prefix_in_state_dict_if_present(state_dict: SavedState, prefix: str) -> None:

@@ -33,6 +33,7 @@ from weft.nn._hooks import register
 from weft.nn._lazy_parameter import is_lazy
 from weft.nn._lookup import name_of_type
 from weft.optim._origin import kinds_of, other_optimizer
+from weft.optim._own import grouped_by_device_and_dtype
 
 Group: TypeAlias = dict[str, Any]
 """Parameters, under "params", and the options for them, by name."""
@@ -204,20 +205,7 @@ class Optimizer:
         hooks = (self._hooks["step_pre"], self._hooks["step_post"])
         return ByIdentity(self.state), *groups, *(key for held in hooks for key in held)
 
-    @staticmethod
-    def _group_tensors_by_device_and_dtype(
-        tensorlistlist: list[list[Any]], with_indices: bool = False
-    ) -> dict[tuple[Any, Any], tuple[list[list[Any]], list[int]]]:
-        """Lists of tensors, by the device and the type of the first list's; libraries call it by this name."""
-        groups: dict[tuple[Any, Any], tuple[list[list[Any]], list[int]]] = {}
-        for at, first in enumerate(tensorlistlist[0]):
-            lists, indices = groups.setdefault((first.device, first.dtype), ([[] for _ in tensorlistlist], []))
-            for chosen, tensors in zip(lists, tensorlistlist, strict=True):
-                if tensors:
-                    chosen.append(tensors[at])
-            if with_indices:
-                indices.append(at)
-        return groups
+    _group_tensors_by_device_and_dtype = staticmethod(grouped_by_device_and_dtype)
 
     def _is_made_in(self, capture: object) -> bool:
         """Whether the function that `capture` records has made it."""

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import os
-import pickle
 import random
 import signal
 import threading
-import traceback
 from collections.abc import Callable, Iterable
 from enum import Enum
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from weft._base.device import set_default_device
+from weft._base.exception_wrapper import ExceptionWrapper
 from weft._base.site import line_of, stand_for
 from weft._base.types import Arg, PyTree
-from weft.errors import WorkerError
 from weft.random import manual_seed
 from weft.utils.data._datapipes import IterDataPipe, share
 from weft.utils.data._utils.fetch import Source
@@ -43,48 +41,6 @@ class TaskOutcome(Enum):
     BATCH = "batch"
     FAILED = "failed"
     ENDED = "ended"  # this worker's iterable dataset has no further batch
-
-
-class Failure:
-    """An exception in a worker, to be raised in the process that waits for the batch."""
-
-    def __init__(self, error: BaseException, worker: int) -> None:
-        self._kind = _sendable(type(error))
-        text = "".join(traceback.format_exception(error))
-        self._text = f"Caught {type(error).__name__} in DataLoader worker process {worker}.\nOriginal {text}"
-
-    def reraise(self) -> NoReturn:
-        """Raise it with the same type if that can be made of a text, otherwise as a `RuntimeError`."""
-        text = _Text(self._text)
-        try:
-            make: Any = self._kind
-            error = make(message=text) if getattr(make, "message", None) else make(text)
-        except Exception:  # anything that the constructor may raise
-            raise WorkerError(text) from None
-        try:
-            raise error
-        finally:
-            del error  # the exception refers to this frame, and so to the iterator and its workers
-
-
-class _Text(str):
-    """A text that `KeyError` shows without quotes."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)
-
-
-def _sendable(kind: type[BaseException]) -> type[BaseException]:
-    """The exception's type, or its first base class that can be pickled."""
-    for base in kind.__mro__:
-        try:
-            pickle.dumps(base)
-        except (pickle.PicklingError, AttributeError):
-            continue
-        return base
-    raise AssertionError("object can be pickled")
 
 
 def work_forked(inherited: Iterable[Connection], *args: Any) -> None:
@@ -143,7 +99,7 @@ class _BatchWriter:
         self._workers = workers
         self._source: Source | None = None
         self._fetch: Callable[[Any], Any] | None = None
-        self._broken: Failure | None = None
+        self._broken: ExceptionWrapper | None = None
         set_default_device("cpu")
         try:
             source, init = _opened(payload)
@@ -153,7 +109,7 @@ class _BatchWriter:
             if init is not None:
                 init(worker)
         except Exception as error:  # reported by the reply to every task
-            self._broken = Failure(error, worker)
+            self._broken = _wrapped(error, worker)
 
     def begin(self, base_seed: int) -> None:
         """Start a pass over the dataset."""
@@ -171,7 +127,7 @@ class _BatchWriter:
         try:
             return answer, write(segment, batch)
         except Exception as error:  # a batch that cannot be pickled
-            return TaskOutcome.FAILED, write(segment, Failure(error, self._worker))
+            return TaskOutcome.FAILED, write(segment, _wrapped(error, self._worker))
 
     def _answer(self, index: Index) -> tuple[TaskOutcome, Arg]:
         if self._source is None or self._broken is not None:
@@ -183,9 +139,13 @@ class _BatchWriter:
         except StopIteration as error:
             if self._source.iterable:
                 return TaskOutcome.ENDED, None
-            return TaskOutcome.FAILED, Failure(error, self._worker)
+            return TaskOutcome.FAILED, _wrapped(error, self._worker)
         except Exception as error:
-            return TaskOutcome.FAILED, Failure(error, self._worker)
+            return TaskOutcome.FAILED, _wrapped(error, self._worker)
+
+
+def _wrapped(error: BaseException, worker: int) -> ExceptionWrapper:
+    return ExceptionWrapper((type(error), error, error.__traceback__), f"in DataLoader worker process {worker}")
 
 
 def _place_of(source: Source) -> str:
