@@ -6,8 +6,8 @@ The libraries are installed in an environment of their own under `build/`, witho
 the programs run by this Python, or by the one that `--python` names, which must have PyTorch and the libraries, and
 those two files are written. `--runs` runs each program several times, and keeps the shortest times.
 
-Each line of `tests/libraries/imports.txt` is a library and code that imports it and makes or calls what it is about; the
-name `imports` stands for them among the names of programs.
+Each line of `tests/libraries/imports.txt` is a library, and code that imports it and makes or calls what it is about.
+The name `imports` stands for them among the names of programs.
 """
 
 from __future__ import annotations

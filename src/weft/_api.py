@@ -120,7 +120,7 @@ _RENAMED = {
     "StorageBase": ("weft._tensor.storage", "UntypedStorage"),
     "AcceleratorError": ("weft.errors", "DeviceError"), "get_default_dtype": ("weft._base.state", "default_dtype"),
     "from_numpy": ("weft._tensor.convert", "tensor_over"),
-    "_disable_dynamo": ("weft.compiler", "disable"),
+    "_disable_dynamo": ("weft.compiler", "_disable_dynamo"),
     "explain": ("weft._lazy.explain", "explain"), "compile": ("weft._tensor.compile", "compile"),
 }  # fmt: skip
 _ALIASED_DTYPES = {"short": "int16", "int": "int32", "long": "int64", "half": "float16", "float": "float32",

@@ -71,6 +71,11 @@ def disable(fn: AnyCallable | None = None, recursive: bool = True, *, reason: st
     return disabled
 
 
+def _disable_dynamo(fn: AnyCallable | None = None, recursive: bool = True) -> AnyCallable:
+    """`disable`, as libraries call it in `torch`."""
+    return disable(fn, recursive)
+
+
 def allow_in_graph(fn: AnyCallable) -> AnyCallable:
     """The function or functions themselves: whatever they compute is captured in any case."""
     return fn

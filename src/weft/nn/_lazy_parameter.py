@@ -37,7 +37,8 @@ class UninitializedTensorMixin:
     _blank: Any
 
     def __new__(cls, *args: Arg, **kwargs: Arg) -> Self:
-        return new_handle(cls)
+        kind: Any = cls  # a class of tensors, too
+        return new_handle(kind)
 
     def _begin(self, requires_grad: bool, device: DeviceLike | None, dtype: DType | None) -> None:
         self._value = None

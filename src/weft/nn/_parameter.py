@@ -7,7 +7,7 @@ from typing import Any, Self, TypeVar
 from weft._base.guards import is_a
 from weft._base.types import Arg
 from weft._lazy.native import native
-from weft._tensor.base import new_handle
+from weft._tensor.base import new_handle, value_of
 from weft._tensor.convert import tensor
 from weft._tensor.copying import handle_on
 from weft._tensor.kind_names import kind_and_advice
@@ -15,7 +15,7 @@ from weft._tensor.overriding import disabled, is_dispatching
 from weft._tensor.shared import share_between_processes
 from weft._tensor.sharing import share
 from weft._tensor.tensor import Tensor
-from weft.errors import ArgumentError, PreconditionError
+from weft.errors import ArgumentError, GradientError, PreconditionError
 
 T = TypeVar("T", bound=Tensor)
 
@@ -69,8 +69,11 @@ class Parameter(Tensor, metaclass=_ParameterType):
         if isinstance(data, Tensor) and is_dispatching(data.__class__):
             parameter: Arg = _of_dispatching(data, requires_grad)
             return parameter
-        refusal = "Only Tensors of floating point and complex dtype can require gradients"
-        return _of(cls, data, "Parameter")._require_grad(requires_grad, refusal)
+        parameter = _of(cls, data, "Parameter")
+        value = value_of(parameter)  # without a question to the class, which may override functions
+        if requires_grad and value is not None and not value.aval.dtype.is_differentiable:
+            raise GradientError("Only Tensors of floating point and complex dtype can require gradients")
+        return parameter._require_grad(requires_grad)
 
     def __deepcopy__(self, memo: dict[int, Tensor]) -> Tensor:
         if id(self) not in memo:
