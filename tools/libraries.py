@@ -95,9 +95,9 @@ def main() -> None:
     PAGE.write_text(TABLE.sub(lambda found: table(found[0], outcomes, times, python), PAGE.read_text()))
     failed = any(outcome.error or outcome.differing for outcome in outcomes)
     if not chosen.names or "imports" in chosen.names:
-        text = imported(python)
-        PAGE.write_text(IMPORTED.sub(lambda _: text, PAGE.read_text()))
-        failed |= "fails" in text
+        errors = import_errors(python)
+        PAGE.write_text(IMPORTED.sub(lambda _: imported(errors), PAGE.read_text()))
+        failed |= any(errors.values())
     sys.exit(failed)
 
 
@@ -114,19 +114,23 @@ def installed() -> str:
     return str(python)
 
 
-def imported(python: str) -> str:
-    """The libraries of `imports.txt` with their versions, and what goes wrong with one, if anything does."""
-    pinned = dict(line.split("==") for line in REQUIREMENTS.read_text().splitlines() if not line.startswith("#"))
+def import_errors(python: str) -> dict[str, str]:
+    """By library of `imports.txt`: the last line of the errors of its code, which is empty if it runs."""
     entries = dict(line.split(" | ", maxsplit=1) for line in IMPORTS.read_text().splitlines())
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        errors = list(pool.map(lambda code: run([python, "-m", "weft", "-c", code]).error, entries.values()))
-    for name, error in zip(entries, errors, strict=True):
+        runs = pool.map(lambda code: run([python, "-m", "weft", "-c", code]), entries.values())
+        errors = {name: done.error for name, done in zip(entries, runs, strict=True)}
+    for name, error in errors.items():
         print(f"{name}: {f'fails: {error}' if error else 'imports'}", flush=True)
-    listed = [
-        f"{name} {pinned[name]}" + (f" (fails: {error.replace('|', '/')})" if error else "")
-        for name, error in zip(entries, errors, strict=True)
-    ]
-    return textwrap.fill(f"{errors.count('')} libraries: {', '.join(listed)}.", 144, break_on_hyphens=False) + "\n"
+    return errors
+
+
+def imported(errors: dict[str, str]) -> str:
+    """The page's list of the libraries that are imported, with their versions and what goes wrong, if anything does."""
+    pinned = dict(line.split("==") for line in REQUIREMENTS.read_text().splitlines() if not line.startswith("#"))
+    listed = [f"{name} {pinned[name]}" + (f" (fails: {error})" if error else "") for name, error in errors.items()]
+    text = f"{list(errors.values()).count('')} libraries: {', '.join(listed)}."
+    return textwrap.fill(text, 144, break_on_hyphens=False) + "\n"
 
 
 def shortest(command: list[str], runs: int) -> Run:

@@ -491,7 +491,13 @@ TABLE = {
     "utils.benchmark.utils.fuzzer": "utils.benchmark: FuzzedParameter FuzzedTensor Fuzzer ParameterAlias",
     "utils.benchmark.utils.timer": "utils.benchmark: Language Timer timer",
     "utils.data.datapipes": "",
-    "utils.data.datapipes.datapipe": "utils.data: IterDataPipe MapDataPipe",
+    "utils.data._utils.signal_handling": (
+        "_absent.ignored: _remove_worker_pids _set_SIGCHLD_handler _set_worker_pids _set_worker_signal_handlers"
+    ),
+    "utils.data.datapipes.datapipe": (
+        "_absent.types: _IterDataPipeSerializationWrapper _MapDataPipeSerializationWrapper; utils.data: IterDataPipe "
+        "MapDataPipe"
+    ),
     "utils.data.datapipes.iter": (
         "utils.data._datapipes: Batcher=BatcherIterDataPipe Collator=CollatorIterDataPipe "
         "Concater=ConcaterIterDataPipe Filter=FilterIterDataPipe IterableWrapper=IterableWrapperIterDataPipe "
@@ -504,7 +510,10 @@ TABLE = {
         "utils.data._datapipes: BatcherIterDataPipe ShardingFilterIterDataPipe UnBatcherIterDataPipe"
     ),
     "utils.data.datapipes.map": "utils.data._datapipes: SequenceWrapper=SequenceWrapperMapDataPipe",
-    "utils.data.graph_settings": "utils.data._datapipes: apply_sharding apply_shuffle_settings get_all_graph_pipes",
+    "utils.data.graph_settings": (
+        "_absent.refused: apply_random_seed; utils.data._datapipes: apply_sharding apply_shuffle_settings "
+        "get_all_graph_pipes"
+    ),
     "utils.dlpack": "_tensor.dlpack: DLDeviceType from_dlpack to_dlpack",
     "utils.model_zoo": "hub: load_url=load_state_dict_from_url tqdm",
     "xla.core.xla_model": (

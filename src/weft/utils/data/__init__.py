@@ -13,6 +13,7 @@ from weft.utils.data._utils.collate import default_collate_fn_map as default_col
 from weft.utils.data._utils.collate import default_convert as default_convert
 from weft.utils.data._utils.info import get_worker_info as get_worker_info
 from weft.utils.data.dataloader import DataLoader as DataLoader
+from weft.utils.data.dataloader import _DatasetKind as _DatasetKind
 from weft.utils.data.dataset import ChainDataset as ChainDataset
 from weft.utils.data.dataset import ConcatDataset as ConcatDataset
 from weft.utils.data.dataset import Dataset as Dataset

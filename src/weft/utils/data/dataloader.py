@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.context import BaseContext
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from weft._absent.refused import _sharding_worker_init_fn as _sharding_worker_init_fn
+from weft._absent.types import _InfiniteConstantSampler as _InfiniteConstantSampler
 from weft._base.site import ends_at_user
 from weft._base.types import SavedState
 from weft._base.usage import log_api_usage_once
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", covariant=True)
 _collate_fn_t = Callable[[list[Any]], Any]
+_worker_init_fn_t = Callable[[int], None]
 _SingleProcessDataLoaderIter = LocalIterator
 _MultiProcessingDataLoaderIter = WorkerIterator
 

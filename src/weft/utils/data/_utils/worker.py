@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from weft._absent.types import ManagerWatchdog as ManagerWatchdog
+from weft._absent.types import _IterableDatasetStopIteration as _IterableDatasetStopIteration
+from weft._absent.types import _ResumeIteration as _ResumeIteration
 from weft._base.device import set_default_device
 from weft._base.exception_wrapper import ExceptionWrapper
 from weft._base.site import line_of, stand_for
