@@ -490,10 +490,10 @@ TABLE = {
     "utils.benchmark.utils.compare": "utils.benchmark: Colorize Compare",
     "utils.benchmark.utils.fuzzer": "utils.benchmark: FuzzedParameter FuzzedTensor Fuzzer ParameterAlias",
     "utils.benchmark.utils.timer": "utils.benchmark: Language Timer timer",
-    "utils.data.datapipes": "",
     "utils.data._utils.signal_handling": (
         "_absent.ignored: _remove_worker_pids _set_SIGCHLD_handler _set_worker_pids _set_worker_signal_handlers"
     ),
+    "utils.data.datapipes": "",
     "utils.data.datapipes.datapipe": (
         "_absent.types: _IterDataPipeSerializationWrapper _MapDataPipeSerializationWrapper; utils.data: IterDataPipe "
         "MapDataPipe"
