@@ -130,6 +130,20 @@ def test_data_pipes_are_composed():
     assert list(pipe) == [[2, 4, 6, 8], [10, 12]]
 
 
+def test_layers_of_a_kind_have_a_base_by_which_libraries_find_them():
+    pooling, padding = nn.modules.pooling, nn.modules.padding
+    assert isinstance(nn.MaxPool2d(2), pooling._MaxPoolNd)
+    assert isinstance(nn.AvgPool1d(2), pooling._AvgPoolNd)
+    assert isinstance(nn.AdaptiveAvgPool3d(2), pooling._AdaptiveAvgPoolNd)
+    assert isinstance(nn.AdaptiveMaxPool2d(2), pooling._AdaptiveMaxPoolNd)
+    assert isinstance(nn.LPPool2d(2, 2), pooling._LPPoolNd)
+    assert isinstance(nn.MaxUnpool2d(2), pooling._MaxUnpoolNd)
+    assert isinstance(nn.ZeroPad2d(1), padding._ConstantPadNd)
+    assert isinstance(nn.ReflectionPad1d(1), padding._ReflectionPadNd)
+    assert isinstance(nn.ReplicationPad3d(1), padding._ReplicationPadNd)
+    assert isinstance(nn.CircularPad1d(1), padding._CircularPadNd)
+
+
 def test_functions_that_libraries_ask_about_a_program_answer():
     assert weft._C._is_tracing() is False
     assert weft.autograd._is_checkpoint_valid()

@@ -389,13 +389,14 @@ TABLE = {
     "nn.modules.padding": (
         "nn: CircularPad1d CircularPad2d CircularPad3d ConstantPad1d ConstantPad2d ConstantPad3d ReflectionPad1d "
         "ReflectionPad2d ReflectionPad3d ReplicationPad1d ReplicationPad2d ReplicationPad3d ZeroPad1d ZeroPad2d "
-        "ZeroPad3d"
+        "ZeroPad3d; nn._shape: _CircularPadNd _ConstantPadNd _ReflectionPadNd _ReplicationPadNd"
     ),
     "nn.modules.pixelshuffle": "nn: PixelShuffle PixelUnshuffle",
     "nn.modules.pooling": (
         "nn: AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveMaxPool1d AdaptiveMaxPool2d "
         "AdaptiveMaxPool3d AvgPool1d AvgPool2d AvgPool3d FractionalMaxPool2d FractionalMaxPool3d LPPool1d LPPool2d "
-        "LPPool3d MaxPool1d MaxPool2d MaxPool3d MaxUnpool1d MaxUnpool2d MaxUnpool3d"
+        "LPPool3d MaxPool1d MaxPool2d MaxPool3d MaxUnpool1d MaxUnpool2d MaxUnpool3d; "
+        "nn._pooling: _AdaptiveAvgPoolNd _AdaptiveMaxPoolNd _AvgPoolNd _LPPoolNd _MaxPoolNd _MaxUnpoolNd=_MaxUnpool"
     ),
     "nn.modules.rnn": "nn: GRU GRUCell LSTM LSTMCell RNN RNNBase RNNCell RNNCellBase",
     "nn.modules.sparse": "nn: Embedding EmbeddingBag",

@@ -17,6 +17,26 @@ if TYPE_CHECKING:
     from weft.nn._layer import LayerClass
 
 
+class _MaxPoolNd(Module):
+    """What maximum pooling of each number of dims derives from: libraries ask for the kind of a layer."""
+
+
+class _AvgPoolNd(Module):
+    """What pooling by means derives from."""
+
+
+class _AdaptiveMaxPoolNd(Module):
+    """What maximum pooling to given sizes derives from."""
+
+
+class _AdaptiveAvgPoolNd(Module):
+    """What pooling by means to given sizes derives from."""
+
+
+class _LPPoolNd(Module):
+    """What pooling by p-norms derives from."""
+
+
 def _stride_of_kernel(pool: Module) -> None:
     if pool.stride is None:
         pool.stride = pool.kernel_size
@@ -35,6 +55,7 @@ def _max_pool(n: int) -> LayerClass:
         getattr(F, f"max_pool{n}d"),
         f"The largest element of each window over {n} dims.",
         "kernel_size={kernel_size}, stride={stride}, padding={padding}, dilation={dilation}, ceil_mode={ceil_mode}",
+        base=_MaxPoolNd,
         settle=_stride_of_kernel,
         kernel_size=REQUIRED,
         stride=None,
@@ -53,6 +74,7 @@ def _avg_pool(n: int) -> LayerClass:
         getattr(F, f"avg_pool{n}d"),
         f"The mean of each window over {n} dims.",
         "kernel_size={kernel_size}, stride={stride}, padding={padding}",
+        base=_AvgPoolNd,
         settle=_one_tuples if n == 1 else _stride_of_kernel,
         kernel_size=REQUIRED,
         stride=None,
@@ -67,7 +89,8 @@ def _adaptive(kind: str, n: int, **extra: Arg) -> LayerClass:
     name = f"Adaptive{kind.capitalize()}Pool{n}d"
     function = getattr(F, f"adaptive_{kind}_pool{n}d")
     doc = f"`{kind}` over windows such that there are `output_size` of them."
-    return layer(name, __name__, function, doc, "output_size={output_size}", output_size=REQUIRED, **extra)
+    base = _AdaptiveMaxPoolNd if kind == "max" else _AdaptiveAvgPoolNd
+    return layer(name, __name__, function, doc, "output_size={output_size}", base=base, output_size=REQUIRED, **extra)
 
 
 MaxPool1d, MaxPool2d, MaxPool3d = map(_max_pool, (1, 2, 3))
@@ -83,6 +106,7 @@ def _lp_pool(n: int) -> LayerClass:
         getattr(F, f"lp_pool{n}d"),
         f"The p-norm of each window over {n} dims.",
         "norm_type={norm_type}, kernel_size={kernel_size}, stride={stride}, ceil_mode={ceil_mode}",
+        base=_LPPoolNd,
         norm_type=REQUIRED,
         kernel_size=REQUIRED,
         stride=None,

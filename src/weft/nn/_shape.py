@@ -12,11 +12,11 @@ from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, ValueRangeError
 from weft.nn import functional as F
 from weft.nn._layer import REQUIRED, layer
+from weft.nn._module import Module
 from weft.ops._neural import ntuple
 
 if TYPE_CHECKING:
     from weft.nn._layer import LayerClass
-    from weft.nn._module import Module
 
 
 def _flatten(
@@ -192,7 +192,25 @@ class UpsamplingBilinear2d(Upsample):
 # --- padding --------------------------------------------------------------------------------------------------
 
 
-def _padding(name: str, mode: str, n: int, repr_format: str = "{padding}", **fields: Arg) -> LayerClass:
+class _ConstantPadNd(Module):
+    """What constant padding of each number of dims derives from: libraries ask for the kind of a layer."""
+
+
+class _ReflectionPadNd(Module):
+    """What padding by reflection derives from."""
+
+
+class _ReplicationPadNd(Module):
+    """What padding by repetition of the border derives from."""
+
+
+class _CircularPadNd(Module):
+    """What circular padding derives from."""
+
+
+def _padding(
+    base: LayerClass, name: str, mode: str, n: int, repr_format: str = "{padding}", **fields: Arg
+) -> LayerClass:
     """A class of padding over `n` dims; `fields` may include the value to pad with."""
 
     def padded(input: Tensor, padding: int | Sequence[int], value: float | None = None) -> Tensor:
@@ -204,15 +222,22 @@ def _padding(name: str, mode: str, n: int, repr_format: str = "{padding}", **fie
         pad.padding = ntuple(pad.padding, 2 * n)
 
     doc = f"The last {n} dims made longer."
-    return layer(f"{name}Pad{n}d", __name__, padded, doc, repr_format, settle=settle, padding=REQUIRED, **fields)
+    return layer(
+        f"{name}Pad{n}d", __name__, padded, doc, repr_format, base=base, settle=settle, padding=REQUIRED, **fields
+    )
 
 
 ConstantPad1d, ConstantPad2d, ConstantPad3d = (
-    _padding("Constant", "constant", n, "padding={padding}, value={value}", value=REQUIRED) for n in (1, 2, 3)
+    _padding(_ConstantPadNd, "Constant", "constant", n, "padding={padding}, value={value}", value=REQUIRED)
+    for n in (1, 2, 3)
 )
-ReflectionPad1d, ReflectionPad2d, ReflectionPad3d = (_padding("Reflection", "reflect", n) for n in (1, 2, 3))
-ReplicationPad1d, ReplicationPad2d, ReplicationPad3d = (_padding("Replication", "replicate", n) for n in (1, 2, 3))
-CircularPad1d, CircularPad2d, CircularPad3d = (_padding("Circular", "circular", n) for n in (1, 2, 3))
+ReflectionPad1d, ReflectionPad2d, ReflectionPad3d = (
+    _padding(_ReflectionPadNd, "Reflection", "reflect", n) for n in (1, 2, 3)
+)
+ReplicationPad1d, ReplicationPad2d, ReplicationPad3d = (
+    _padding(_ReplicationPadNd, "Replication", "replicate", n) for n in (1, 2, 3)
+)
+CircularPad1d, CircularPad2d, CircularPad3d = (_padding(_CircularPadNd, "Circular", "circular", n) for n in (1, 2, 3))
 
 
 class _ZeroPad:
