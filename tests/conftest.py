@@ -33,6 +33,17 @@ settings.register_profile("soak", max_examples=300, deadline=None)
 settings.load_profile("ci")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What is collected stays: the garbage collector would go through thousands of tests again and again meanwhile."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by markers
 def pytest_collection_modifyitems(config, items):
     """Give the tests of `soaked.txt` their marker."""

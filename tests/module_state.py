@@ -71,14 +71,17 @@ class Source:
         return any(MARK in line for line in self.lines[max(node.lineno - 2, 0) : last])
 
 
+def texts() -> Iterator[tuple[str, str]]:
+    """The names of the package's modules, and their texts."""
+    for path in ROOT.rglob("*.py"):
+        name = ".".join(("weft", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
+        yield name, path.read_text(encoding="utf-8")
+
+
 @cache
 def sources() -> dict[str, Source]:
     """The files of the package, by module."""
-    found = {}
-    for path in ROOT.rglob("*.py"):
-        name = ".".join(("weft", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
-        found[name] = Source(path.read_text(encoding="utf-8"))
-    return found
+    return {name: Source(text) for name, text in texts()}
 
 
 class State(NamedTuple):
