@@ -37,5 +37,5 @@ def initial_threads(environment: Mapping[str, str]) -> int:
     return cpus()
 
 
-_count = 1
+_count = 1  # no cell: how many threads compute changes no bit
 set_threads(initial_threads(os.environ))

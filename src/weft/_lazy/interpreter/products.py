@@ -12,6 +12,8 @@ from weft._lazy.native import native
 
 _Dims = tuple[int, ...]
 
+LEAST_SPLIT = 25_000_000  # multiplications from which several threads save more than they cost while they wait
+
 
 @primitive("dot_general")
 def _dot_general(params: Params, ins: Types, outs: Types) -> Function:
@@ -38,11 +40,8 @@ def matmul_of(dtype: np.dtype, multiplications: int) -> Function:
     The extension's kernels compute smaller products of floats. They use the caller's thread alone, as OpenBLAS' threads
     take longer than one for these: a thread spins while it waits for the others.
     """
-    is_for_kernels = dtype in (np.float32, np.float64) and multiplications < _LEAST_SPLIT
+    is_for_kernels = dtype.type in (np.float32, np.float64) and multiplications < LEAST_SPLIT
     return getattr(native, "matmul", np.matmul) if is_for_kernels else np.matmul
-
-
-_LEAST_SPLIT = 25_000_000  # multiplications from which several threads save more than they cost while they wait
 
 
 def _as_matrices(
