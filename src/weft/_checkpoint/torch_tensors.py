@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 from math import prod
 from sys import getrefcount
-from typing import ClassVar, NoReturn, TypeGuard
+from typing import ClassVar, TypeGuard
 
 import numpy as np
 
-from weft._base.device import device
-from weft._base.dtype import DType, uint8
+from weft._base.device import META, device
+from weft._base.dtype import DType, NamedDType, complex32, complex64, float16, uint8
 from weft._base.guards import is_plain_dict, is_plain_tuple
 from weft._base.layout import named
 from weft._base.size import Size
@@ -44,6 +44,7 @@ from weft._checkpoint.torch_names import (
     SPARSE_TENSOR,
     TYPED_TENSOR,
     UNTYPED_TENSOR,
+    WRAPPER_TENSOR,
 )
 from weft._lazy import refcounts
 from weft._lazy.aligned import room
@@ -51,7 +52,8 @@ from weft._lazy.owner import Stored
 from weft._tensor.alias import owner_of
 from weft._tensor.copying import handle_on, rebuild_owned, restored, slots_of
 from weft._tensor.dim_names import checked_names, set_names
-from weft._tensor.storage import TypedStorage, UntypedStorage, typed
+from weft._tensor.legacy_types import make_wrapper_subclass
+from weft._tensor.storage import TypedStorage, UntypedStorage, note_origin, typed
 from weft._tensor.tensor import Tensor
 from weft.errors import PickleError
 from weft.nn._lazy_parameter import UninitializedBuffer, UninitializedParameter
@@ -61,6 +63,9 @@ from weft.ops._strides import Layout
 _NESTED = "torch.nested._internal.nested_tensor.NestedTensor"
 _DIM_RANGE = "torch._dynamo.decorators._DimRange"
 _NAMED, _OWNED, _STORED = (f"{x.__module__}.{x.__qualname__}" for x in (named, rebuild_owned, Stored))
+
+
+_NO_BYTES: Bytes = np.empty(0, np.uint8)
 
 
 class _DimRange:
@@ -82,12 +87,21 @@ CLASSES: dict[str, type] = {
 
 @dataclass(frozen=True)
 class Storage:
-    """A storage in a file. `dtype` is None if it is untyped, so that its tensors have their own types."""
+    """A storage in a file. `dtype` is None if it is untyped, so that its tensors have their own types.
+
+    `part` is the start and the length, in elements, of a part that stands for a storage of its own.
+    """
 
     key: str
     dtype: DType | None
     location: str
     nbytes: int
+    part: tuple[int, int] | None = None
+
+    @property
+    def count(self) -> int:
+        """The number of elements of the storage or its part."""
+        return self.nbytes // (self.dtype.itemsize if self.dtype else 1) if self.part is None else self.part[1]
 
 
 class TensorBuilder:
@@ -97,10 +111,23 @@ class TensorBuilder:
     locate  gives the device of a storage, as `map_location` says
     limit   bytes that copies of parts of storages may take together
     big     whether elements are big-endian
+    start   gives the place of a storage in the file, which those on the meta device keep
+    fake    whether tensors are built on the meta device, and say that they are where they were saved
     """
 
-    def __init__(self, fetch: Callable[[Storage], Bytes], locate: Locate, limit: int, *, big: bool = False) -> None:
+    def __init__(
+        self,
+        fetch: Callable[[Storage], Bytes],
+        locate: Locate,
+        limit: int,
+        *,
+        big: bool = False,
+        start: Callable[[Storage], int] | None = None,
+        fake: bool = False,
+    ) -> None:
         self._fetch = fetch
+        self._start = start
+        self._fake = fake
         self._locate = locate
         self._left = limit
         self._big = big
@@ -108,7 +135,7 @@ class TensorBuilder:
         self._places: dict[str, device] = {}
         self._first: dict[str, tuple[Tensor, Layout]] = {}  # the first tensor on a storage, while it is the only one
         self._shared: dict[str, Tensor] = {}  # storages with several tensors
-        self._blanks: dict[str, TypedStorage | UntypedStorage] = {}  # storages without elements, which code may hold
+        self._blanks: dict[object, TypedStorage | UntypedStorage] = {}  # storages without elements, which code may hold
         self._records: dict[int, Storage] = {}  # what they stand for, by identity
 
     def table(self) -> dict[str, Global]:
@@ -120,16 +147,18 @@ class TensorBuilder:
     def storage(self, storage: Storage) -> TypedStorage | UntypedStorage:
         """A storage by itself, which tensors on it share."""
         dtype = storage.dtype or uint8
-        places = Layout((storage.nbytes // dtype.itemsize,), (1,), 0, dtype)
-        untyped = self._on_storage(storage, places, self._device_of(storage)).untyped_storage()
+        places = Layout((storage.count,), (1,), storage.part[0] if storage.part else 0, dtype)
+        elements = self._on_storage(storage, places, self._device_of(storage))
+        untyped = (elements if storage.part is None else elements.clone()).untyped_storage()
         return untyped if storage.dtype is None else typed(untyped, dtype)
 
     def standing_for(self, storage: Storage) -> TypedStorage | UntypedStorage:
         """The storage for a pickle whose code may be run; it has its elements once `fill` is called."""
-        blank = self._blanks.get(storage.key)
+        key = (storage.key, storage.part)
+        blank = self._blanks.get(key)
         if blank is None:
             blank = object.__new__(UntypedStorage if storage.dtype is None else TypedStorage)
-            self._blanks[storage.key] = blank
+            self._blanks[key] = blank
             self._records[id(blank)] = storage
         return blank
 
@@ -194,28 +223,48 @@ class TensorBuilder:
         storage = self._record(storage)
         if storage is None or not isinstance(dtype, DType):
             raise PickleError("its pickle makes a tensor of something else than a storage and a type")
-        count = storage.nbytes // dtype.itemsize
-        _check_place(count, offset, size, stride)
+        _check_place(storage.nbytes // dtype.itemsize if storage.part is None else storage.count, offset, size, stride)
+        offset += storage.part[0] if storage.part is not None else 0
         bits = metadata if is_plain_dict(metadata) else {}
         conj, neg = bits.get("conj") is True, bits.get("neg") is True
         target = self._device_of(storage)
         places = Layout(tuple(size), tuple(stride), offset, dtype)
         # Bits of conjugation and negation, and elements shown several times, are computed into memory of their own.
-        if conj or neg or prod(size) * dtype.itemsize > storage.nbytes:
-            array = array_on(target, dtype, places.sizes, self._cut(storage, places), big=self._big)
-            tensor = tensor_of(array, places.sizes, dtype, target)
+        if isinstance(dtype, NamedDType):
+            tensor = self._named(storage, places, target)
+        elif conj or neg or prod(size) * dtype.itemsize > storage.nbytes:
+            tensor = self._new(storage, places, target)
             tensor = tensor.conj().resolve_conj() if conj else tensor
             tensor = -tensor if neg else tensor
         else:
             tensor = self._on_storage(storage, places, target)
         return tensor.requires_grad_(grad is True)
 
+    def _new(self, storage: Storage, places: Layout, target: device) -> Tensor:
+        """A tensor with memory of its own, of elements of a storage."""
+        content = _NO_BYTES if target is META else self._cut(storage, places)
+        array = array_on(target, places.dtype, places.sizes, content, big=self._big)
+        return tensor_of(array, places.sizes, places.dtype, target)
+
+    def _named(self, storage: Storage, places: Layout, target: device) -> Tensor:
+        """A tensor of a type that no tensor has here: pairs of half-precision numbers become `complex64`."""
+        if places.dtype is not complex32:
+            raise PickleError(
+                f"it holds elements of type {places.dtype}, which there is not here; convert the tensors there, such "
+                "as with `.to(torch.bfloat16)`"
+            )
+        halves = _NO_BYTES if target is META else self._cut(storage, places)
+        pairs = halves.view(float16.numpy.newbyteorder(">" if self._big else "<")).astype(np.float32)
+        array = array_on(target, complex64, places.sizes, pairs.view(np.uint8))
+        return tensor_of(array, places.sizes, complex64, target)
+
     def _on_storage(self, storage: Storage, places: Layout, target: device) -> Tensor:
         """A tensor on a storage. It only has its own elements until a second one is built, with which it shares all."""
         key = storage.key
+        if target is META:
+            return self._on_meta(storage, places)
         if key not in self._first:
-            array = array_on(target, places.dtype, places.sizes, self._cut(storage, places), big=self._big)
-            tensor = tensor_of(array, places.sizes, places.dtype, target)
+            tensor = self._new(storage, places, target)
             self._first[key] = tensor, places
             return tensor
         if key not in self._shared:
@@ -223,6 +272,15 @@ class TensorBuilder:
         self._left -= prod(places.sizes) * places.dtype.itemsize
         self._check_left()
         return view_of_storage(self._shared[key], places)
+
+    def _on_meta(self, storage: Storage, places: Layout) -> Tensor:
+        """A tensor on a storage without elements, which is always a whole one: it costs nothing."""
+        if storage.key not in self._shared:
+            count = storage.nbytes // places.dtype.itemsize
+            whole = self._shared[storage.key] = without_data((count,), places.dtype)
+            if self._start is not None:
+                note_origin(whole, self._start(storage), device(storage.location) if self._fake else META)
+        return view_of_storage(self._shared[storage.key], places)
 
     def _common(self, storage: Storage, target: device, first: Tensor, places: Layout) -> Tensor:
         """The whole storage as a tensor: the first tensor on it, or, if that is only a part, a new one.
@@ -233,13 +291,13 @@ class TensorBuilder:
             return first
         dtype = places.dtype
         count = storage.nbytes // dtype.itemsize
-        whole = Layout((count,), (1,), 0, dtype)
-        array = array_on(target, dtype, whole.sizes, self._cut(storage, whole), big=self._big)
-        tensor = tensor_of(array, whole.sizes, dtype, target)
+        tensor = self._new(storage, Layout((count,), (1,), 0, dtype), target)
         owner_of(first).data = view_of_storage(tensor, places)
         return tensor
 
     def _device_of(self, storage: Storage) -> device:
+        if self._fake:
+            return META
         if storage.key not in self._places:
             self._places[storage.key] = self._locate(storage.location, storage.nbytes)
         return self._places[storage.key]
@@ -277,12 +335,33 @@ class TensorBuilder:
         tensor = data.to(dtype=dtype, device=self._locate(location, data.nbytes))
         return tensor.detach().requires_grad_(requires_grad is True)
 
+    def _wrapper(
+        self,
+        kind: Unpickled,
+        dtype: Unpickled,
+        size: Unpickled,
+        stride: Unpickled,
+        offset: Unpickled,
+        target: Unpickled,
+        home: Unpickled,
+        requires_grad: Unpickled,
+    ) -> Tensor:
+        """A tensor of a class whose tensors have no elements; its attributes follow as a state."""
+        if not isinstance(dtype, DType) or not isinstance(home, device) or type(offset) is not int:
+            raise PickleError("its pickle makes a tensor of a subclass of something else than a type and a device")
+        _check_place(MOST_SIZE, 0, size, stride)
+        place = home if self._fake else self._locate(str(home), 0)
+        return make_wrapper_subclass(
+            _class_of(kind), size, stride, offset, None, dtype, target, place, requires_grad=requires_grad is True
+        )
+
     METHODS: ClassVar[dict[str, AnyCallable]] = {
         "torch._utils._rebuild_tensor": _plain,
         TYPED_TENSOR.full_name: _version_2,
         UNTYPED_TENSOR.full_name: _version_3,
         FROM_CPU.full_name: _from_cpu,
         QUANTIZED_TENSOR.full_name: _quantized,
+        WRAPPER_TENSOR.full_name: _wrapper,
     }
     """What a builder does for PyTorch's functions."""
 
@@ -349,10 +428,6 @@ def _check_place(count: int, offset: Unpickled, size: Unpickled, stride: Unpickl
 
 
 _TUPLES = (tuple, Size)
-
-
-def _without_elements(*_: object) -> NoReturn:
-    raise PickleError("it holds a tensor of a subclass without elements; save a plain tensor")
 
 
 def _parameter(data: Unpickled, requires_grad: Unpickled, _: Unpickled) -> Tensor:
@@ -431,7 +506,6 @@ def _with_attributes(tensor: Tensor, state: Unpickled) -> Tensor:
 
 _FUNCTIONS: dict[str, AnyCallable | None] = {
     **dict.fromkeys(CLASSES),
-    "torch._utils._rebuild_wrapper_subclass": _without_elements,
     "torch.nn.parameter.UninitializedBuffer": partial(_lazy, UninitializedBuffer),
     "torch.nn.parameter.UninitializedParameter": partial(_lazy, UninitializedParameter),
     PARAMETER.full_name: _parameter,

@@ -40,9 +40,9 @@ TABLE = {
         "PyObjectType RRefType ScriptClass ScriptDict ScriptList ScriptMethod ScriptObject StreamObjType StringType "
         "SymBoolType SymIntType TensorType ThroughputBenchmark TracingState TupleType Type UnionType Use Value "
         "_TensorIterator; _base.device: device; _base.dtype: dtype=DType; _base.layout: layout memory_format qscheme; "
-        "_base.limits: finfo iinfo; _base.size: Size; _base.usage: _log_api_usage_once=log_api_usage_once; "
+        "_base.limits: finfo iinfo; _base.size: Size; _checkpoint.records: PyTorchFileReader PyTorchFileWriter; _base.usage: _log_api_usage_once=log_api_usage_once; "
         "_devices.streams: Event Stream; _extension: DisableTorchFunction DisableTorchFunctionSubclass DispatchKey "
-        "DispatchKeySet PyTorchFileReader _EnableTorchFunction _ExcludeDispatchKeyGuard _TensorMeta "
+        "DispatchKeySet _EnableTorchFunction _ExcludeDispatchKeyGuard _TensorMeta "
         "_VariableFunctionsClass _are_functorch_transforms_active _current_autograd_node _current_graph_task_id "
         "_get_accelerator _get_cudnn_enabled _get_default_device _get_function_stack_at _get_privateuse1_backend_name "
         "_get_tracing_state _is_torch_function_all_disabled _is_torch_function_enabled _is_torch_function_mode_enabled "
@@ -138,7 +138,7 @@ TABLE = {
         "utils._fake_tensor: DynamicOutputShapeException FakeTensor FakeTensorMode UnsupportedFakeTensorException"
     ),
     "_subclasses.fake_tensor": (
-        "utils._fake_tensor: DataDependentOutputException DynamicOutputShapeException FakeTensor FakeTensorMode "
+        "utils._fake_tensor: DataDependentOutputException DynamicOutputShapeException FakeTensor FakeTensorConverter FakeTensorMode "
         "UnsupportedFakeTensorException is_fake unset_fake_temporarily"
     ),
     "_tensor_str": (

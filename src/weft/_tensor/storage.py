@@ -6,6 +6,7 @@ import builtins
 import os
 import weakref
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Self
 
@@ -61,6 +62,37 @@ def _new_storage(owner: Tensor) -> UntypedStorage:
     result.handle = handle
     owner._storage = weakref.ref(result)
     return result
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """Where a storage without elements comes from.
+
+    owner  its owner
+    start  where its bytes lie in the file from which it was loaded
+    home   the device on which fake tensors of it say that they are
+    """
+
+    owner: weakref.ref[Tensor]
+    start: int
+    home: device
+
+
+# no cell: nothing is computed with it. By the identity of an owner.
+_origins: dict[int, _Origin] = {}
+
+
+def note_origin(owner: Tensor, start: int, home: device) -> None:
+    """Note where a storage without elements comes from."""
+    key = id(owner)
+    _origins[key] = _Origin(weakref.ref(owner, lambda _: _origins.pop(key, None)), start, home)
+
+
+def origin_of(tensor: Tensor) -> _Origin | None:
+    """Where the storage of a tensor comes from; None for those with elements, and those from no file."""
+    owner = owner_of(tensor)
+    origin = _origins.get(id(owner))
+    return None if origin is None or origin.owner() is not owner else origin
 
 
 class _Storage:
@@ -269,6 +301,12 @@ class UntypedStorage(_Storage):
     def owner(self) -> Tensor:
         return owner_of(self.handle)
 
+    @property
+    def _checkpoint_offset(self) -> int | None:
+        """Where the bytes of a storage on the meta device lie in the file from which it was loaded."""
+        origin = origin_of(self.handle)
+        return None if origin is None else origin.start
+
     def elements(self) -> Tensor:
         return elements_of(self, uint8)
 
@@ -339,8 +377,10 @@ class TypedStorage(_Storage):
         wrap_storage: object = None,
         dtype: DType | None = None,
         device: Any = None,
+        _internal: bool = False,
     ) -> None:
-        warn_user(_WARNING)
+        if not _internal:
+            warn_user(_WARNING)
         self.element_type = default_dtype() if dtype is None else dtype
         if wrap_storage is not None:
             if not isinstance(wrap_storage, UntypedStorage):
@@ -355,6 +395,10 @@ class TypedStorage(_Storage):
     def dtype(self) -> DType:
         """Type of the elements."""
         return self.element_type
+
+    @property
+    def _untyped_storage(self) -> UntypedStorage:
+        return self.wrapped
 
     @classmethod
     def from_buffer(cls, buffer: Any, *, dtype: DType, byte_order: str = "native", **place: int) -> TypedStorage:
