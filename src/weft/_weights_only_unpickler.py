@@ -7,11 +7,10 @@ from typing import IO, Any
 from weft._base.types import PyTree
 from weft._checkpoint.pickled import globals_named
 from weft._checkpoint.safe import add_safe_globals as _add_safe_globals
-from weft._checkpoint.safe import blocked_modules
+from weft._checkpoint.safe import blocked_modules, trusted_by_name
 from weft._checkpoint.safe import clear_safe_globals as _clear_safe_globals
 from weft._checkpoint.safe import get_safe_globals as _get_safe_globals
 from weft._checkpoint.safe import safe_globals as _safe_globals
-from weft._checkpoint.safe import trusted_by_name
 from weft._checkpoint.torch_files import allowed_globals, plain_object
 
 __all__ = ["_add_safe_globals", "_clear_safe_globals", "_get_safe_globals", "_safe_globals"]

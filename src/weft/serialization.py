@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from mmap import MAP_SHARED
 from pathlib import Path
@@ -54,12 +54,12 @@ from weft._checkpoint.tensorfile import TensorFile, named_tensors, writer_of
 from weft._checkpoint.torch_pickle import pickled
 from weft._checkpoint.torch_writer import write_archive, write_stream
 from weft._tensor.convert import existing
+from weft._tensor.overriding import setting
 from weft._tensor.tensor import Tensor
 from weft.errors import (
     ArgumentError,
     CheckpointError,
     EmptyFileError,
-    NoFileError,
     PickleError,
     UnreadableError,
     ValueRangeError,
@@ -229,12 +229,14 @@ def load(
     # All that goes wrong in between is told with the file's name.
     try:
         with _opened(f) as (file, name), _refusals(name):
-            reading = _Reading(trusts, pickle_module, encoding)
+            modes = ambient().overrides.dispatchers
+            reading = _Reading(trusts, pickle_module, encoding, any(mode.makes_fakes for mode in modes))
             mapped = None
             if mmap and isinstance(f, _PATHS):
                 mapped = mapped_file(f, shared=get_default_mmap_options() == MAP_SHARED)
-            loaded = _load(file, locate, mapped, reading, _extra_files)
-            return tree_map(_lifted, loaded) if ambient().overrides.dispatchers else loaded
+            with setting(dispatchers=()) if modes else nullcontext():
+                loaded = _load(file, locate, mapped, reading, _extra_files)
+            return tree_map(_lifted, loaded) if modes else loaded
     except Raised as carrier:
         raise carrier.error from None
 
@@ -281,11 +283,12 @@ def _trusts(weights_only: bool | None, pickle_module: ModuleType | None) -> bool
 
 @dataclass(frozen=True)
 class _Reading:
-    """How the pickles of a file are read."""
+    """How the pickles of a file are read; if `fake`, tensors get no elements."""
 
     trusts: bool
     pickle_module: Any
     encoding: str
+    fake: bool = False
 
     def own(self, content: bytes, stored: Fetch) -> PyTree:
         """The object of a pickle in the package's own files."""
@@ -352,10 +355,10 @@ class safe_open:
 
 def get_unsafe_globals_in_checkpoint(f: FileLike) -> list[str]:
     """The classes and functions named in a file that `load` would refuse. Nothing is built."""
-    with _opened(f) as (file, name), _refusals(name):
-        if not _is_zipfile(file):
-            raise ValueRangeError("Expected input to be a checkpoint returned by torch.save")
-        with opened(file) as reader:
+    with _opened(f) as (file, name):
+        if not _is_zipfile(file) and (file.seek(0) or not _is_zipfile(file)):
+            raise ValueRangeError(f"Expected input to be a checkpoint returned by torch.save: {name} is no archive")
+        with _refusals(name), opened(file) as reader:
             if native.DESCRIPTION in reader:
                 named = globals_named(io.BytesIO(reader.read(native.PICKLE))) if native.PICKLE in reader else ()
                 return sorted(entry for entry in named if not whole.is_known(entry))
@@ -418,7 +421,7 @@ def _load(
                 extra[name] = reader.read(f"{prefix}extra/{name}")  # pyright: ignore[reportOptionalSubscript]  it has names
             if is_own:
                 return native.load(reader, locate, reading.own)
-            return torch_files.load_archive(reader, locate, reading.encoding, reading.torch)
+            return torch_files.load_archive(reader, locate, reading.encoding, reading.torch, fake=reading.fake)
     if head[8:9] == b"{":
         return dict(named_tensors(TensorFile(file, mapped), locate))
     if head == torch_files.LEGACY_START and mapped is not None:
@@ -427,7 +430,7 @@ def _load(
             "torch.save your checkpoint with this option in order to use mmap."
         )
     if head == torch_files.LEGACY_START:
-        return torch_files.load_stream(file, size, locate, reading.encoding, reading.torch)
+        return torch_files.load_stream(file, size, locate, reading.encoding, reading.torch, fake=reading.fake)
     raise PickleError("it is no checkpoint: neither a zip archive, nor safetensors, nor an old file of PyTorch's")
 
 

@@ -8,7 +8,7 @@ import shutil
 import struct
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
@@ -25,6 +25,19 @@ from weft._checkpoint.torch_layouts import layout_named
 from weft._tensor.storage import TypedStorage, UntypedStorage
 from weft.errors import CheckpointError, NoFileError, ValueRangeError
 
+__all__ = [
+    "StorageType",
+    "_check_dill_version",
+    "_check_save_filelike",
+    "_get_layout",
+    "_get_restore_location",
+    "_maybe_decode_ascii",
+    "_should_read_directly",
+    "check_module_version_greater_or_equal",
+    "mkdtemp",
+    "normalize_storage_type",
+]
+
 LONG_SIZE, INT_SIZE, SHORT_SIZE = (struct.Struct(f"={code}").size for code in "lih")
 MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
 PROTOCOL_VERSION = 1001
@@ -39,7 +52,7 @@ UNSAFE_MESSAGE = (
 
 
 @contextmanager
-def mkdtemp() -> Iterator[str]:
+def mkdtemp() -> Generator[str]:
     """A block with a new folder, which is removed at its end."""
     path = tempfile.mkdtemp()
     try:
@@ -108,7 +121,11 @@ def _maybe_decode_ascii(text: bytes | str) -> str:
 def _get_restore_location(map_location: MapLocation) -> Any:
     """What `map_location` stands for: `f(storage, location)` gives the storage on its new device."""
     locate = locator(map_location)
-    return lambda storage, location: storage.to(device=locate(location, storage.nbytes()))
+
+    def restore(storage: Any, location: str) -> Any:
+        return storage.to(device=locate(location, storage.nbytes()))
+
+    return restore
 
 
 def normalize_storage_type(storage_type: type) -> Any:

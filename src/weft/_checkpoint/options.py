@@ -59,9 +59,12 @@ def set_crc32_options(compute_crc32: bool) -> None:
     SETTINGS["save.compute_crc32"] = compute_crc32
 
 
-def _get_storage_alignment() -> int:
+def get_storage_alignment() -> int:
     """The number of bytes of which the places of members in archives are multiples."""
     return SETTINGS["save.storage_alignment"]
+
+
+_get_storage_alignment = get_storage_alignment  # PyTorch's name
 
 
 class set_default_mmap_options:

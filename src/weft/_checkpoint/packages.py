@@ -9,8 +9,8 @@ from typing import Any
 
 from weft._base.device import device
 from weft._base.types import AnyCallable
-from weft._tensor.convert import existing
 from weft._tensor.composite.query import typename
+from weft._tensor.convert import existing
 from weft.errors import CheckpointError, DeviceError, ValueRangeError, WeftError
 
 Tagger = Callable[[Any], str | None]

@@ -4,19 +4,36 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
+from pathlib import Path
 from typing import IO, Any, Generic, TypeVar
 
+from weft._base.dtype import DType, uint8
 from weft._base.types import Arg, FileLike
 from weft._checkpoint.archive import Reader, Writer, opened
 from weft._checkpoint.buffers import Bytes
-from weft._checkpoint.options import get_crc32_options, _get_storage_alignment
+from weft._checkpoint.options import get_crc32_options, get_storage_alignment
 from weft._checkpoint.torch_files import folder_of
 from weft._checkpoint.torch_writer import identity_of
 from weft._lazy.aligned import ALIGNMENT
 from weft._tensor.convert import from_host
-from weft._tensor.storage import UntypedStorage, storage_of
+from weft._tensor.storage import UntypedStorage
 from weft._tensor.tensor import Tensor
 from weft.errors import ArgumentError, CheckpointError, NoFileError, UnreadableError
+
+__all__ = [
+    "PyTorchFileReader",
+    "PyTorchFileWriter",
+    "_check_seekable",
+    "_is_compressed_file",
+    "_is_path",
+    "_is_torchscript_zip",
+    "_is_zipfile",
+    "_open_file_like",
+    "_open_zipfile_reader",
+    "_open_zipfile_writer",
+    "_open_zipfile_writer_buffer",
+    "_open_zipfile_writer_file",
+]
 
 F = TypeVar("F")
 
@@ -33,7 +50,9 @@ class PyTorchFileReader:
     def __init__(self, file: FileLike) -> None:
         self._closing = ExitStack()
         try:
-            stream: Any = self._closing.enter_context(open(file, "rb")) if isinstance(file, _PATHS) else file
+            stream: Any = file
+            if isinstance(file, _PATHS):
+                stream = self._closing.enter_context(open(file, "rb"))  # noqa: SIM115  closed by close()
             self._reader: Reader = self._closing.enter_context(opened(stream))
         except BaseException:
             self._closing.close()
@@ -62,16 +81,17 @@ class PyTorchFileReader:
         """Where the header of a member begins in the file."""
         return self._reader.header_start(self._name(name))
 
-    def get_storage_from_record(self, name: str, numel: int, dtype: Any) -> Tensor:
+    def get_storage_from_record(self, name: str, numel: int, dtype: DType | type[UntypedStorage]) -> Tensor:
         """The elements of a member, of a type (or bytes, for `UntypedStorage`), as a tensor with one dim."""
-        itemsize = 1 if dtype is UntypedStorage else dtype.itemsize
+        elements = dtype if isinstance(dtype, DType) else uint8
+        itemsize = elements.itemsize
         content: Bytes = self._reader.array(self._name(name))
         if len(content) != numel * itemsize:
             raise CheckpointError(
                 f"record size ({len(content)} bytes) does not match expected size ({numel * itemsize} bytes = {numel} "
                 f"elements * {itemsize} bytes/element)"
             )
-        return from_host(content if dtype is UntypedStorage else content.view(dtype.numpy))
+        return from_host(content.view(elements.numpy))
 
     def has_record(self, name: str) -> bool:
         """Whether there is a member."""
@@ -95,10 +115,11 @@ class PyTorchFileWriter:
 
     def __init__(self, file: FileLike, compute_crc32: bool = True, storage_alignment: int = ALIGNMENT) -> None:
         self._closing = ExitStack()
-        _is_path = isinstance(file, _PATHS)
-        stem = os.path.splitext(os.path.basename(os.fspath(file)))[0] if _is_path else ""
-        self._folder = stem or "archive"
-        self._file: Any = self._closing.enter_context(open(file, "wb")) if _is_path else file
+        self._folder = "archive"
+        self._file: Any = file
+        if isinstance(file, _PATHS):
+            self._folder = Path(file).stem or "archive"
+            self._file = self._closing.enter_context(open(file, "wb"))  # noqa: SIM115  closed at the end
         self._writer: Writer | None = Writer(self._file, storage_alignment, checked=compute_crc32)
         self._written: dict[str, None] = {}
 
@@ -208,7 +229,7 @@ class _open_zipfile_writer_file(_opener[PyTorchFileWriter]):
     """A block with the writer of an archive at a path."""
 
     def __init__(self, name: Arg) -> None:
-        super().__init__(PyTorchFileWriter(name, get_crc32_options(), _get_storage_alignment()))
+        super().__init__(PyTorchFileWriter(name, get_crc32_options(), get_storage_alignment()))
 
     def __exit__(self, *_: object) -> None:
         self.file_like.write_end_of_file()
@@ -222,7 +243,7 @@ class _open_zipfile_writer_buffer(_opener[PyTorchFileWriter]):
             message = f"Buffer of {str(type(buffer)).strip('<>')} has no callable attribute 'write'"
             raise ArgumentError(message) if hasattr(buffer, "write") else NoFileError(message)
         self.buffer = buffer
-        super().__init__(PyTorchFileWriter(buffer, get_crc32_options(), _get_storage_alignment()))
+        super().__init__(PyTorchFileWriter(buffer, get_crc32_options(), get_storage_alignment()))
 
     def __exit__(self, *_: object) -> None:
         self.file_like.write_end_of_file()

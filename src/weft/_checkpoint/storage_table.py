@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from weft._base.dtype import DType, uint8
+from weft._base.device import META
+from weft._base.dtype import DType
 from weft._checkpoint.buffers import bytes_of, elements_of
 from weft._checkpoint.packages import location_tag
 from weft._checkpoint.torch_names import STORAGES, UNTYPED, TorchGlobal
@@ -13,6 +14,11 @@ from weft._tensor.alias import layout_of, owner_of
 from weft._tensor.storage import TypedStorage, UntypedStorage, storage_of
 from weft._tensor.tensor import Tensor
 from weft.ops._strides import Layout, row_major
+
+_SEVERAL_TYPES = (
+    "Cannot save multiple tensors or storages that view the same data as different types; save one of them, or the "
+    "untyped storage, storage.untyped()"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +71,7 @@ class StorageTable:
     storage will come is not known when the view is pickled. If one comes, pickling begins anew.
 
     shared   owners of storages that are stored whole, because several tensors show parts of them
-    untyped  owners of storages of bytes that tensors of a type without a class of storages show, too
+    untyped  owners of storages that tensors of several types show
     """
 
     def __init__(self, shared: frozenset[int] = frozenset(), untyped: frozenset[int] = frozenset()) -> None:
@@ -116,6 +122,8 @@ class StorageTable:
         self._require_no_part(id(owner))
         if not isinstance(storage, TypedStorage):
             return self._record_of(owner, None, None)
+        if id(owner) in self._untyped:
+            raise TypeError(_SEVERAL_TYPES)
         return self._record_of(owner, storage.dtype, None)
 
     def _require_no_part(self, key: int) -> None:
@@ -132,8 +140,10 @@ class StorageTable:
         if record is None:
             record = self._whole[key] = self._new(owner, wanted)
         elif record.name is not wanted:
-            if {record.name, wanted} != {STORAGES[uint8], UNTYPED}:
-                raise TypeError("Cannot save multiple tensors or storages that view the same data as different types")
+            if owner.device is META:  # which has no elements to disagree about
+                return self._new(owner, wanted)
+            if record.name.itemsize != wanted.itemsize and record.is_typed and wanted is not UNTYPED:
+                raise TypeError(_SEVERAL_TYPES)
             raise StorageAgain(StorageTable(self._shared, self._untyped | {key}))
         return record
 

@@ -7,6 +7,7 @@ import pickle
 import struct
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import partial
 from typing import IO, Self, TypeGuard
 
 import numpy as np
@@ -14,7 +15,6 @@ import numpy as np
 from weft._base.dtype import DTYPES, NAMED, QUANTIZED, from_numpy
 from weft._base.guards import is_dict, is_list, is_plain_dict, is_plain_list, is_plain_tuple
 from weft._base.layout import FORMATS, SCHEMES
-from weft._base.state import ambient
 from weft._base.types import PyTree
 from weft._checkpoint.archive import Reader, filled
 from weft._checkpoint.buffers import Bytes
@@ -24,7 +24,9 @@ from weft._checkpoint.options import LoadEndianness, get_default_load_endianness
 from weft._checkpoint.pickled import Fetch, Global, Unpickler, globals_named, short_repr
 from weft._checkpoint.safe import Plain, global_of, trusted_global
 from weft._checkpoint.sources import check_source
-from weft._checkpoint.torch_tensors import CLASSES, NAMES, Storage, TensorBuilder
+from weft._checkpoint.torch_layouts import rebuilt_sparse
+from weft._checkpoint.torch_names import SPARSE_TENSOR
+from weft._checkpoint.torch_tensors import CLASSES, NAMES, Storage, TensorBuilder, Unset
 from weft._tensor.storage import TypedStorage, UntypedStorage
 from weft.errors import CheckpointError, PickleError
 from weft.ops._type_names import scalar_name
@@ -51,6 +53,7 @@ class _NameResolver:
     def __init__(self, pickle_size: int, tensors: TensorBuilder | None = None) -> None:
         self._plain = Plain(pickle_size)
         self._surveys = tensors is None
+        self._tensor_of = _nothing if tensors is None else tensors.of_state
         self.storages: dict[str, Storage] = {}
         rebuild = tensors.table() if tensors is not None else {name: Global(name, _nothing) for name in NAMES}
         self._tensors = rebuild | {f"torch.{dtype.name}": dtype for dtype in (*DTYPES, *QUANTIZED, *NAMED)}
@@ -58,7 +61,7 @@ class _NameResolver:
         self._table = self._plain.table() | self._tensors
 
     @property
-    def known(self) -> dict[str, Unpickled]:
+    def table(self) -> dict[str, Unpickled]:
         """What stands for the globals of plain objects, tensors and types, by name."""
         return dict(self._table)
 
@@ -71,6 +74,10 @@ class _NameResolver:
 
     def trusted(self, name: str) -> Unpickled:
         """The same for Python's own reader of pickles, which needs the classes themselves."""
+        if name == SPARSE_TENSOR.full_name:
+            return Global(name, partial(rebuilt_sparse, check=None))
+        if name.startswith("torch.sparse."):
+            return None
         return CLASSES.get(name) or self.tensors_and_types(name)
 
     def find(self, name: str) -> Unpickled:
@@ -78,7 +85,8 @@ class _NameResolver:
         entry = self._table.get(name) or self.tensors_and_types(name)
         if entry is not None:
             return entry
-        return trusted_global(name)
+        trusted = trusted_global(name)
+        return Global(name, _Blank) if self._surveys else trusted
 
     def stored(self, pid: Unpickled) -> Storage:
         """The storage that a persistent id names."""
@@ -93,7 +101,7 @@ class _NameResolver:
         if type(kind) is not Global or type(key) is not str or type(location) is not str or type(count) is not int:
             raise PickleError(f"its pickle refers to a storage in a way that makes no sense: {short_repr(key)}")
         if count < 0:
-            raise PickleError(f"its pickle refers to a storage of {count} elements")
+            raise PickleError(f"its pickle refers to a part of a storage, or to {count} elements")
         word = kind.name.rpartition(".")[2]
         dtype = storage_types.get(word)
         if dtype is None and word != "UntypedStorage":
@@ -117,7 +125,9 @@ class _NameResolver:
 
     def set_state(self, x: Unpickled, state: Unpickled) -> Unpickled:
         """Set the state of an object, and return the object; `PickleError` if it must not have one."""
-        return None if x is None else self._plain.set_state(x, state)
+        if x is None or isinstance(x, _Blank):
+            return x
+        return self._tensor_of(state) if isinstance(x, Unset) else self._plain.set_state(x, state)
 
     def load(self, file: IO[bytes], encoding: str) -> Unpickled:
         """The object of the pickle in a file."""
@@ -168,6 +178,8 @@ class _StorageSearch:
         """What stands in the place of `x`, which is put among those that wait if it is a container."""
         if isinstance(x, Storage):
             return self._build(x)
+        if isinstance(x, Unset):
+            raise PickleError("its pickle calls torch.Tensor, which is nothing to call")
         if isinstance(x, Global) and x.trusted is not None:
             return x.trusted
         if isinstance(x, Global):
@@ -210,8 +222,13 @@ def _with_storages(obj: Unpickled, build: Callable[[Storage], TypedStorage | Unt
 # --- zip archives -----------------------------------------------------------------------------------------------
 
 
-def load_archive(reader: Reader, locate: Locate, encoding: str, trusted: Trusted | None = None) -> PyTree:
-    """The object in a zip archive; `trusted` reads a pickle whose code may be run."""
+def load_archive(
+    reader: Reader, locate: Locate, encoding: str, trusted: Trusted | None = None, *, fake: bool = False
+) -> PyTree:
+    """The object in a zip archive.
+
+    `trusted` reads a pickle whose code may be run. If `fake`, tensors have no elements, which are not read.
+    """
     prefix = prefix_of(reader)
     is_big = get_default_load_endianness() is LoadEndianness.BIG
     order = reader.read(f"{prefix}byteorder") if f"{prefix}byteorder" in reader else b"big" if is_big else b"little"
@@ -236,13 +253,8 @@ def load_archive(reader: Reader, locate: Locate, encoding: str, trusted: Trusted
     # A small file may describe many tensors over one storage with strides that copy it again and again; what they may
     # cost is bounded by the file's own size.
     limit = 16 * reader.length + _MOST_COPIED
-    tensors = TensorBuilder(fetch, locate, limit, big=order == b"big", start=start, fake=are_fake())
+    tensors = TensorBuilder(fetch, locate, limit, big=order == b"big", start=start, fake=fake)
     return _object(io.BytesIO(content), tensors, encoding, trusted)
-
-
-def are_fake() -> bool:
-    """Whether a mode is on in whose block tensors have no elements."""
-    return any(mode.makes_fakes for mode in ambient().overrides.dispatchers)
 
 
 def _object(content: io.BytesIO, tensors: TensorBuilder, encoding: str, trusted: Trusted | None) -> PyTree:
@@ -287,7 +299,7 @@ def allowed_globals() -> dict[str, Unpickled]:
     """What stands for the globals that loading takes without being told to trust them, by name."""
     storages = {f"{module}.{kind}": Global(kind, None) for module in ("torch", "torch.cuda") for kind in storage_types}
     untyped = {f"torch.storage.{kind}": Global(kind, None) for kind in ("UntypedStorage", "TypedStorage")}
-    return _NameResolver(0).known | storages | untyped
+    return _NameResolver(0).table | storages | untyped
 
 
 def plain_object(file: IO[bytes], encoding: str) -> PyTree:
@@ -349,7 +361,15 @@ class _Survey(pickle.Unpickler):
         return self._names.stored_or_class(pid)
 
 
-def load_stream(file: IO[bytes], size: int, locate: Locate, encoding: str, trusted: Trusted | None = None) -> PyTree:
+def load_stream(
+    file: IO[bytes],
+    size: int,
+    locate: Locate,
+    encoding: str,
+    trusted: Trusted | None = None,
+    *,
+    fake: bool = False,
+) -> PyTree:
     """The object in a file of the older format: pickles, then the storages one after another.
 
     The pickle is read twice: first to find the storages behind it, then to build the tensors, which need them.
@@ -385,7 +405,7 @@ def load_stream(file: IO[bytes], size: int, locate: Locate, encoding: str, trust
         return places[storage.key]
 
     limit = 16 * size + _MOST_COPIED
-    tensors = TensorBuilder(fetch, locate, limit, big=big, start=start, fake=are_fake())
+    tensors = TensorBuilder(fetch, locate, limit, big=big, start=start, fake=fake)
     obj = _object(content, tensors, encoding, trusted)
     file.seek(behind)
     return obj

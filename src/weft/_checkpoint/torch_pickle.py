@@ -114,11 +114,12 @@ def _pickler_class(base: type[pickle.Pickler]) -> AnyCallable:
                 return (*obj.persistent_id, *self._view)
             if isinstance(obj, (TypedStorage, UntypedStorage)):
                 return (*self._storages.of_storage(obj).persistent_id, *self._view)
-            if self._sourced is not None and isinstance(obj, type) and issubclass(obj, Module):
-                if obj not in self._sourced:  # the class itself is a part of what stands for it the first time
-                    self._sourced.add(obj)
-                    return ("module", obj, *source_of(obj))
-            return None
+            if self._sourced is None or not (isinstance(obj, type) and issubclass(obj, Module)):
+                return None
+            if obj in self._sourced:  # the class itself is a part of what stands for it the first time
+                return None
+            self._sourced.add(obj)
+            return ("module", obj, *source_of(obj))
 
         def reducer_override(self, obj: object) -> Reduced:
             if isinstance(obj, (Tensor, _Elements)):

@@ -3,86 +3,48 @@
 from __future__ import annotations
 
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from math import prod
 from sys import getrefcount
-from typing import ClassVar, TypeGuard
+from typing import ClassVar
 
 import numpy as np
 
 from weft._base.device import META, device
 from weft._base.dtype import DType, NamedDType, complex32, complex64, float16, uint8
 from weft._base.guards import is_plain_dict, is_plain_tuple
-from weft._base.layout import named
-from weft._base.size import Size
 from weft._base.types import AnyCallable
 from weft._checkpoint.buffers import Bytes, array_on, tensor_of, without_data
 from weft._checkpoint.keys import Unpickled
 from weft._checkpoint.map_location import Locate
-from weft._checkpoint.pickled import Global, short_repr
-from weft._checkpoint.storages import MOST_DIMS, MOST_SIZE, view_of_storage
+from weft._checkpoint.pickled import Global
+from weft._checkpoint.storages import MOST_SIZE, view_of_storage
+from weft._checkpoint.torch_functions import CLASSES as CLASSES
+from weft._checkpoint.torch_functions import DIM_RANGE, FUNCTIONS, check_place, class_of
+from weft._checkpoint.torch_functions import Unset as Unset
 from weft._checkpoint.torch_layouts import (
-    layout_named,
-    rebuilt_jagged,
-    rebuilt_nested,
     rebuilt_quantized,
-    rebuilt_sparse,
 )
 from weft._checkpoint.torch_names import (
     FROM_CPU,
-    FROM_TYPE,
-    GET_LAYOUT,
-    JAGGED_TENSOR,
-    META_TENSOR,
-    NESTED_TENSOR,
-    PARAMETER,
-    PARAMETER_WITH_STATE,
     QUANTIZED_TENSOR,
-    SPARSE_TENSOR,
     TYPED_TENSOR,
     UNTYPED_TENSOR,
     WRAPPER_TENSOR,
 )
 from weft._lazy import refcounts
 from weft._lazy.aligned import room
-from weft._lazy.owner import Stored
 from weft._tensor.alias import owner_of
-from weft._tensor.copying import handle_on, rebuild_owned, restored, slots_of
-from weft._tensor.dim_names import checked_names, set_names
 from weft._tensor.legacy_types import make_wrapper_subclass
-from weft._tensor.storage import TypedStorage, UntypedStorage, note_origin, typed
+from weft._tensor.origins import note_origin
+from weft._tensor.storage import TypedStorage, UntypedStorage, typed
 from weft._tensor.tensor import Tensor
 from weft.errors import PickleError
-from weft.nn._lazy_parameter import UninitializedBuffer, UninitializedParameter
-from weft.nn._parameter import Buffer, Parameter
 from weft.ops._strides import Layout
 
-_NESTED = "torch.nested._internal.nested_tensor.NestedTensor"
-_DIM_RANGE = "torch._dynamo.decorators._DimRange"
-_NAMED, _OWNED, _STORED = (f"{x.__module__}.{x.__qualname__}" for x in (named, rebuild_owned, Stored))
-
-
 _NO_BYTES: Bytes = np.empty(0, np.uint8)
-
-
-class _DimRange:
-    """Stands for what PyTorch's compiler notes of a tensor's dims, which nothing reads here."""
-
-    def __setstate__(self, state: object) -> None:
-        pass
-
-
-CLASSES: dict[str, type] = {
-    "torch.Tensor": Tensor,
-    "torch.nn.parameter.Parameter": Parameter,
-    "torch.nn.parameter.Buffer": Buffer,
-    _NESTED: Tensor,
-    _DIM_RANGE: _DimRange,
-}
-"""The classes of tensors in PyTorch's pickles, by name."""
 
 
 @dataclass(frozen=True)
@@ -141,8 +103,8 @@ class TensorBuilder:
     def table(self) -> dict[str, Global]:
         """What stands for the globals of `NAMES`."""
         methods = {name: partial(make, self) for name, make in self.METHODS.items()}
-        table = {name: Global(name, make) for name, make in (methods | _FUNCTIONS).items()}
-        return table | {_DIM_RANGE: Global(_DIM_RANGE, None, lambda: None)}
+        table = {name: Global(name, make) for name, make in (methods | FUNCTIONS).items()}
+        return table | {DIM_RANGE: Global(DIM_RANGE, None, lambda: None)}
 
     def storage(self, storage: Storage) -> TypedStorage | UntypedStorage:
         """A storage by itself, which tensors on it share."""
@@ -223,7 +185,7 @@ class TensorBuilder:
         storage = self._record(storage)
         if storage is None or not isinstance(dtype, DType):
             raise PickleError("its pickle makes a tensor of something else than a storage and a type")
-        _check_place(storage.nbytes // dtype.itemsize if storage.part is None else storage.count, offset, size, stride)
+        check_place(storage.nbytes // dtype.itemsize if storage.part is None else storage.count, offset, size, stride)
         offset += storage.part[0] if storage.part is not None else 0
         bits = metadata if is_plain_dict(metadata) else {}
         conj, neg = bits.get("conj") is True, bits.get("neg") is True
@@ -349,11 +311,17 @@ class TensorBuilder:
         """A tensor of a class whose tensors have no elements; its attributes follow as a state."""
         if not isinstance(dtype, DType) or not isinstance(home, device) or type(offset) is not int:
             raise PickleError("its pickle makes a tensor of a subclass of something else than a type and a device")
-        _check_place(MOST_SIZE, 0, size, stride)
+        check_place(MOST_SIZE, 0, size, stride)
         place = home if self._fake else self._locate(str(home), 0)
         return make_wrapper_subclass(
-            _class_of(kind), size, stride, offset, None, dtype, target, place, requires_grad=requires_grad is True
+            class_of(kind), size, stride, offset, None, dtype, target, place, requires_grad=requires_grad is True
         )
+
+    def of_state(self, state: Unpickled) -> Tensor:
+        """The tensor that PyTorch's oldest pickles make of `torch.Tensor()` by a state: a storage, and places in it."""
+        if not is_plain_tuple(state) or len(state) != 4:
+            raise PickleError("its pickle sets the state of a Tensor, which has none to set")
+        return self._plain(*state)
 
     METHODS: ClassVar[dict[str, AnyCallable]] = {
         "torch._utils._rebuild_tensor": _plain,
@@ -366,161 +334,5 @@ class TensorBuilder:
     """What a builder does for PyTorch's functions."""
 
 
-def _lazy(
-    kind: type[UninitializedParameter | UninitializedBuffer],
-    requires_grad: Unpickled,
-    home: Unpickled = None,
-    dtype: Unpickled = None,
-) -> Tensor:
-    """A parameter or buffer without a shape. PyTorch gives the device and the type as a state, or not at all."""
-    if not isinstance(home, (device, type(None))) or not isinstance(dtype, (DType, type(None))):
-        raise PickleError("its pickle makes an uninitialized tensor of something else than a device and a type")
-    return kind(requires_grad is True, home, dtype)
-
-
-def _stored(kind: Unpickled, facts: Unpickled, parts: Unpickled) -> Stored[Tensor]:
-    """What a file holds of a tensor with an owner that PyTorch does not know."""
-    if (
-        type(kind) is not str
-        or not is_plain_dict(facts)
-        or not is_plain_dict(parts)
-        or not all(isinstance(part, Tensor) for part in parts.values())
-    ):
-        raise PickleError("its pickle describes a tensor by something else than facts and tensors")
-    return Stored(kind, facts, parts)
-
-
-def _is_stored(x: object) -> TypeGuard[Stored[Tensor]]:
-    return isinstance(x, Stored)
-
-
-def _owned(kind: Unpickled, stored: Unpickled, requires_grad: Unpickled, attributes: Unpickled) -> Tensor:
-    """The tensor of which that was stored."""
-    if not _is_stored(stored):
-        raise PickleError("its pickle makes a tensor with an owner of something else than what such a one stores")
-    tensor, target = restored(stored), _class_of(kind)
-    if not isinstance(tensor, target):
-        tensor = handle_on(target, tensor, False)
-    return _with_attributes(tensor.requires_grad_(requires_grad is True), attributes)
-
-
-def _on_meta(dtype: Unpickled, size: Unpickled, stride: Unpickled, requires_grad: Unpickled) -> Tensor:
-    if not isinstance(dtype, DType):
-        raise PickleError("its pickle makes a tensor of something else than a type")
-    _check_place(MOST_SIZE, 0, size, stride)
-    return without_data(tuple(size), dtype).requires_grad_(requires_grad is True)
-
-
-def _check_place(count: int, offset: Unpickled, size: Unpickled, stride: Unpickled) -> None:
-    """`PickleError` for sizes and strides that are invalid, or lead out of a storage of `count` elements."""
-    numbers = (offset, *size, *stride)
-    if type(size) not in _TUPLES or not is_plain_tuple(stride) or len(size) != len(stride) or len(size) > MOST_DIMS:
-        raise PickleError("its pickle makes a tensor whose sizes and strides disagree")
-    if not all(type(n) is int and 0 <= n < MOST_SIZE for n in numbers):
-        raise PickleError(
-            f"its pickle makes a tensor of size [{', '.join(map(short_repr, size[:8]))}], which there is not"
-        )
-    last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-    if prod(size) and last >= count:
-        raise PickleError(
-            f"its pickle makes a tensor of size {list(size)} that needs {last + 1} elements of a storage of {count}"
-        )
-
-
-_TUPLES = (tuple, Size)
-
-
-def _parameter(data: Unpickled, requires_grad: Unpickled, _: Unpickled) -> Tensor:
-    if not isinstance(data, Tensor):
-        raise PickleError(f"its pickle makes a Parameter of a {type(data).__name__}")
-    return Parameter(data, requires_grad=requires_grad is True)
-
-
-def _parameter_with_state(data: Unpickled, requires_grad: Unpickled, hooks: Unpickled, state: Unpickled) -> Tensor:
-    return _with_attributes(_parameter(data, requires_grad, hooks), state)
-
-
-def _from_type(function: Unpickled, kind: Unpickled, args: Unpickled, state: Unpickled) -> Tensor:
-    """A tensor with the user's attributes, a Parameter, a Buffer, or one of a class that the program trusts."""
-    if type(function) is not Global or function.build is None or type(args) is not tuple:
-        raise PickleError("its pickle makes a tensor by something else than a function for that")
-    target = _class_of(kind)
-    tensor = function.build(*args)
-    if not isinstance(tensor, Tensor):
-        raise PickleError(f"its pickle makes a tensor of a {type(tensor).__name__}")
-    set_state = getattr(target, "__setstate__", None)
-    if set_state is not None:  # of a class that the program trusts
-        tensor = handle_on(target, tensor, tensor.requires_grad)
-        set_state(tensor, state)
-        return tensor
-    attributes = _attributes(state)
-    is_parameter = attributes.pop("_is_param", issubclass(target, Parameter))
-    if is_parameter and not isinstance(tensor, Parameter):
-        tensor = Parameter(tensor, requires_grad=tensor.requires_grad)
-    if function.name == JAGGED_TENSOR.full_name:  # whose parts have been given as arguments, too
-        attributes = {name: value for name, value in attributes.items() if name not in _PARTS_OF_JAGGED}
-    if attributes.pop("_is_buffer", False):
-        return Buffer(tensor, persistent=attributes.get("persistent") is not False)
-    if not isinstance(tensor, target):
-        tensor = handle_on(target, tensor, tensor.requires_grad)
-    return _with_attributes(tensor, attributes)
-
-
-_PARTS_OF_JAGGED = ("_values", "_offsets", "_lengths", "_ragged_idx", "_metadata_cache")
-
-
-def _class_of(kind: Unpickled) -> type[Tensor]:
-    """The class of tensors that a pickle names; PyTorch's functions get it as an argument."""
-    target = CLASSES.get(kind.name, kind.build) if type(kind) is Global else kind  # a class if the file is trusted
-    if not (isinstance(target, type) and issubclass(target, Tensor)):
-        raise PickleError(f"its pickle makes a tensor of {short_repr(kind)}, which is no class of tensors")
-    return target
-
-
-_OF_COMPILER = ("_dynamo_", "_specialize_on", "_has_dynamo_")
-"""How the names of attributes begin by which PyTorch's compiler notes what it assumes of a tensor."""
-
-
-def _attributes(state: Unpickled) -> dict[str, Unpickled]:
-    if is_plain_tuple(state) and len(state) == 2:  # of a class with slots
-        return _attributes(state[0]) | _attributes(state[1])
-    attributes: Unpickled = state
-    if attributes is None:
-        return {}
-    if type(attributes) not in (dict, OrderedDict) or not all(type(name) is str for name in attributes):
-        raise PickleError("its pickle gives a tensor a state that names no attributes")
-    return {name: value for name, value in attributes.items() if not name.startswith(_OF_COMPILER)}
-
-
-def _with_attributes(tensor: Tensor, state: Unpickled) -> Tensor:
-    for name, value in _attributes(state).items():
-        if name == "names":
-            set_names(tensor, checked_names(value, tensor.ndim))
-            continue
-        is_taken = hasattr(type(tensor), name) and name not in slots_of(type(tensor))
-        if is_taken or name in vars(tensor):
-            raise PickleError(f"its pickle gives a tensor the attribute {name!r}, which it must not have")
-        setattr(tensor, name, value)
-    return tensor
-
-
-_FUNCTIONS: dict[str, AnyCallable | None] = {
-    **dict.fromkeys(CLASSES),
-    "torch.nn.parameter.UninitializedBuffer": partial(_lazy, UninitializedBuffer),
-    "torch.nn.parameter.UninitializedParameter": partial(_lazy, UninitializedParameter),
-    PARAMETER.full_name: _parameter,
-    PARAMETER_WITH_STATE.full_name: _parameter_with_state,
-    SPARSE_TENSOR.full_name: rebuilt_sparse,
-    NESTED_TENSOR.full_name: rebuilt_nested,
-    JAGGED_TENSOR.full_name: rebuilt_jagged,
-    META_TENSOR.full_name: _on_meta,
-    FROM_TYPE.full_name: _from_type,
-    GET_LAYOUT.full_name: layout_named,
-    _NAMED: layout_named,
-    _OWNED: _owned,
-    _STORED: _stored,
-}
-"""What needs no builder; None for what is named, and not called."""
-
-NAMES = (*TensorBuilder.METHODS, *_FUNCTIONS)
+NAMES = (*TensorBuilder.METHODS, *FUNCTIONS)
 """Names of what PyTorch's pickles call to build tensors."""

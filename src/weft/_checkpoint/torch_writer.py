@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import IO
 
 from weft._checkpoint.archive import Member, Writer
-from weft._checkpoint.options import get_crc32_options, _get_storage_alignment, skipping
+from weft._checkpoint.options import get_crc32_options, get_storage_alignment, skipping
 from weft._checkpoint.storage_table import StorageTable
 from weft._checkpoint.torch_files import LEGACY_PROTOCOL, LEGACY_START
 
@@ -24,7 +24,7 @@ def write_archive(
 
     `folder` is that of all members; PyTorch takes the name of the file. `extra` are further members.
     """
-    alignment = _get_storage_alignment()
+    alignment = get_storage_alignment()
     with Writer(file, alignment, checked=get_crc32_options()) as writer:
         for name, member in _before_storages(content, alignment):
             writer.add(f"{folder}/{name}", member)

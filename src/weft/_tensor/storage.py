@@ -6,7 +6,6 @@ import builtins
 import os
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Self
 
@@ -20,31 +19,18 @@ from weft._base.site import warn_user
 from weft._base.state import default_dtype, using
 from weft._base.types import Arg
 from weft._lazy.runtime import telling_of_memory
+from weft._tensor.addresses import start_of
 from weft._tensor.alias import owner_of
-from weft._tensor.base import Alias, TensorBase, new_handle
+from weft._tensor.base import Alias, new_handle
 from weft._tensor.convert import from_host, tensor
-from weft._tensor.memory import Memory
+from weft._tensor.origins import origin_of
 from weft._tensor.shared import MappedFile, file_tensor, move_to_segment, shared_by
 from weft._tensor.sharing import resize_storage
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
-from weft._tensor.view import attach, external_memory_of, write
+from weft._tensor.view import attach, write
 from weft.errors import ArgumentError, IndexRangeError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._type_names import scalar_name
-
-
-def memory_of(owner: TensorBase) -> Memory:
-    """The memory of a tensor that owns its storage. What is there, `Tensor.data_ptr` says."""
-    size = max(owner._read().aval.nbytes, 1)
-    if owner._address is None or size > len(owner._address):
-        owner._address = Memory(size)
-    return owner._address
-
-
-def start_of(owner: TensorBase) -> int:
-    """The address of the first byte of a storage: where others write to it, or where `memory_of` shows it."""
-    external = external_memory_of(owner)
-    return memory_of(owner).start if external is None else external.address
 
 
 def storage_of(tensor: Tensor) -> UntypedStorage:
@@ -62,37 +48,6 @@ def _new_storage(owner: Tensor) -> UntypedStorage:
     result.handle = handle
     owner._storage = weakref.ref(result)
     return result
-
-
-@dataclass(frozen=True)
-class _Origin:
-    """Where a storage without elements comes from.
-
-    owner  its owner
-    start  where its bytes lie in the file from which it was loaded
-    home   the device on which fake tensors of it say that they are
-    """
-
-    owner: weakref.ref[Tensor]
-    start: int
-    home: device
-
-
-# no cell: nothing is computed with it. By the identity of an owner.
-_origins: dict[int, _Origin] = {}
-
-
-def note_origin(owner: Tensor, start: int, home: device) -> None:
-    """Note where a storage without elements comes from."""
-    key = id(owner)
-    _origins[key] = _Origin(weakref.ref(owner, lambda _: _origins.pop(key, None)), start, home)
-
-
-def origin_of(tensor: Tensor) -> _Origin | None:
-    """Where the storage of a tensor comes from; None for those with elements, and those from no file."""
-    owner = owner_of(tensor)
-    origin = _origins.get(id(owner))
-    return None if origin is None or origin.owner() is not owner else origin
 
 
 class _Storage:

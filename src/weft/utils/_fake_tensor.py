@@ -14,9 +14,9 @@ from weft._base.state import default_dtype
 from weft._base.types import Arg, Args, Kwargs, Result
 from weft._interop.aten.functions import DerivativeOverload, innermost_mode, modes
 from weft._tensor.copying import without_elements
+from weft._tensor.origins import origin_of
 from weft._tensor.overriding import no_dispatch, setting
 from weft._tensor.sharing import of_class
-from weft._tensor.storage import origin_of
 from weft._tensor.tensor import Tensor
 from weft.errors import DeviceError, NoDataError, PreconditionError, WeftError
 from weft.nn import Parameter

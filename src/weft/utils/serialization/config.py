@@ -1,4 +1,4 @@
-"""Settings of `weft.save` and `weft.load`, such as `config.load.mmap = True`, or `with config.patch("load.mmap", True):`.
+"""Settings of `weft.save` and `weft.load`: `config.load.mmap = True`, or `with config.patch("load.mmap", True):`.
 
 load.mmap               whether `load` leaves elements in files that it reads by their path
 load.mmap_flags         how it maps them then: `mmap.MAP_PRIVATE`, or `mmap.MAP_SHARED`, by which writes go to the file
