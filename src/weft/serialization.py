@@ -50,6 +50,7 @@ from weft._checkpoint.safe import get_safe_globals as get_safe_globals
 from weft._checkpoint.safe import is_trusted
 from weft._checkpoint.safe import safe_globals as safe_globals
 from weft._checkpoint.sources import SourceChangeWarning as SourceChangeWarning
+from weft._checkpoint.tar_files import is_tar, load_tar
 from weft._checkpoint.tensorfile import TensorFile, named_tensors, writer_of
 from weft._checkpoint.torch_pickle import pickled
 from weft._checkpoint.torch_writer import write_archive, write_stream
@@ -431,6 +432,8 @@ def _load(
         )
     if head == torch_files.LEGACY_START:
         return torch_files.load_stream(file, size, locate, reading.encoding, reading.torch, fake=reading.fake)
+    if is_tar(file):
+        return load_tar(file, locate, reading.encoding, reading.torch)
     raise PickleError("it is no checkpoint: neither a zip archive, nor safetensors, nor an old file of PyTorch's")
 
 

@@ -24,6 +24,7 @@ from weft._checkpoint.options import LoadEndianness, get_default_load_endianness
 from weft._checkpoint.pickled import Fetch, Global, Unpickler, globals_named, short_repr
 from weft._checkpoint.safe import Plain, global_of, trusted_global
 from weft._checkpoint.sources import check_source
+from weft._checkpoint.torch_functions import FORMER_CLASSES
 from weft._checkpoint.torch_layouts import rebuilt_sparse
 from weft._checkpoint.torch_names import SPARSE_TENSOR
 from weft._checkpoint.torch_tensors import CLASSES, NAMES, Storage, TensorBuilder, Unset
@@ -76,7 +77,7 @@ class _NameResolver:
         """The same for Python's own reader of pickles, which needs the classes themselves."""
         if name == SPARSE_TENSOR.full_name:
             return Global(name, partial(rebuilt_sparse, check=None))
-        if name.startswith("torch.sparse."):
+        if name in FORMER_CLASSES:
             return None
         return CLASSES.get(name) or self.tensors_and_types(name)
 

@@ -36,7 +36,7 @@ from weft._checkpoint.torch_names import (
     WRAPPER_TENSOR,
 )
 from weft._lazy.owner import Stored
-from weft._tensor import sparse_types
+from weft._tensor import legacy_types, sparse_types
 from weft._tensor.copying import handle_on, rebuild_owned, restored, slots_of
 from weft._tensor.dim_names import checked_names, set_names
 from weft._tensor.tensor import Tensor
@@ -216,7 +216,13 @@ def _unset(*args: Unpickled) -> Unset:
     return Unset()
 
 
+FORMER_CLASSES = frozenset(
+    [f"torch.{name}" for name in legacy_types.CLASSES] + [f"torch.sparse.{name}" for name in sparse_types.CLASSES]
+)
+"""PyTorch's older classes of tensors of one type, by name."""
+
 FUNCTIONS: dict[str, AnyCallable | None] = {
+    **dict.fromkeys(FORMER_CLASSES),
     **dict.fromkeys(CLASSES),
     "torch.Tensor": _unset,
     "torch.nn.parameter.UninitializedBuffer": partial(_lazy, UninitializedBuffer),
