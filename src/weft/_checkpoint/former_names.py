@@ -142,6 +142,8 @@ class StorageType:
     """Stands for a class of storages that a file names, such as `FloatStorage`. `KeyError` if there is none."""
 
     def __init__(self, name: str) -> None:
+        if name not in storage_types:
+            raise KeyError(f'pickle storage type "{name}" is not recognized')
         self._dtype = storage_types[name]
 
     @property
