@@ -63,11 +63,12 @@ def tells_much(index):
 
 
 def deaf(index, ready):
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    ready.set()
     if index == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        ready.set()
         while True:
             signal.pause()
+    ready.wait()  # or the other gets SIGTERM before it ignores it
     raise ValueError("after the other is deaf")
 
 
