@@ -25,7 +25,7 @@ def older(obj):
     return file
 
 
-# --- parts of storages, as PyTorch 0.3 has written them -----------------------------------------------------------
+# --- parts of storages, as PyTorch 0.3 has written them ------------------------------------------------------------
 
 
 def stream(content, keys, elements):
@@ -49,7 +49,8 @@ ELEMENTS = struct.pack("<q4f", 4, *range(4))
 
 @pytest.mark.parametrize("weights_only", [True, False])
 def test_parts_of_storages(weights_only):
-    content = tuple_of(part("8", 1, 3), part("9", 0, 2), tensor_on(part("8", 1, 3), 1, 2), tensor_on(part("9", 0, 2), 0, 2))
+    parts = part("8", 1, 3), part("9", 0, 2)
+    content = tuple_of(*parts, tensor_on(parts[0], 1, 2), tensor_on(parts[1], 0, 2))
     found = weft.load(io.BytesIO(stream(content, ["7"], ELEMENTS)), weights_only=weights_only)
     assert [x.tolist() for x in found] == [[1, 2, 3], [0, 1], [2, 3], [0, 1]]
     assert isinstance(found[0], weft.storage.TypedStorage)
@@ -81,7 +82,7 @@ def test_the_oldest_tensors_have_a_state():
     assert weft.load(older(obj)).tolist() == [[2, 5, 8], [11, 14, 17]]
 
 
-# --- tar archives, as PyTorch's first versions have written them ----------------------------------------------------
+# --- tar archives, as PyTorch's first versions have written them ---------------------------------------------------
 
 
 class Numbered(pickle.Pickler):
@@ -96,7 +97,8 @@ def described(key, of, module, kind):
 def tar():
     storages = pickle.dumps(1, 2) + described(11, text("cpu"), "torch", "FloatStorage")
     storages += struct.pack("<q6f", 6, *range(6)) + pickle.dumps([(13, 11, 2, 3)], 2)
-    tensors = pickle.dumps(1, 2) + described(21, number(11), "torch", "FloatTensor") + struct.pack("<6q", 2, 2, 2, 1, 2, 1)
+    tensors = pickle.dumps(1, 2) + described(21, number(11), "torch", "FloatTensor")
+    tensors += struct.pack("<6q", 2, 2, 2, 1, 2, 1)
     content = io.BytesIO()
     Numbered(content, 2).dump({"x": ("at", 21), "storage": ("at", 11), "part": ("at", 13), "n": 3})
     file = io.BytesIO()
@@ -115,11 +117,11 @@ def test_tar_archives_are_read_if_they_are_trusted():
     assert found["part"].tolist() == [2, 3, 4]
     found["x"].zero_()
     assert found["storage"].tolist() == [0, 0, 0, 0, 0, 5]
-    with pytest.raises(RuntimeError, match="Cannot use ``weights_only=True`` with files saved in the legacy .tar format"):
+    with pytest.raises(RuntimeError, match=r"Cannot use ``weights_only=True`` with files saved in the legacy \.tar"):
         weft.load(tar())
 
 
-# --- the source of modules --------------------------------------------------------------------------------------------
+# --- the source of modules -----------------------------------------------------------------------------------------
 
 SOURCE = "from weft import nn\n\nclass Net(nn.Module):\n    pass\n"
 
@@ -139,7 +141,9 @@ def test_a_changed_source_of_a_module_is_told(tmp_path, monkeypatch):
         importlib.invalidate_caches()
         importlib.reload(module)
         file.seek(0)
-        with pytest.warns(serialization.SourceChangeWarning, match=r"source code of class 'net_of_test.Net' has changed"):
+        with pytest.warns(
+            serialization.SourceChangeWarning, match=r"source code of class 'net_of_test.Net' has changed"
+        ):
             weft.load(file, weights_only=False)
         monkeypatch.setattr(nn.Module, "dump_patches", True, raising=False)
         file.seek(0)
@@ -150,7 +154,7 @@ def test_a_changed_source_of_a_module_is_told(tmp_path, monkeypatch):
         del sys.modules["net_of_test"]
 
 
-# --- half-precision complex numbers, and subclasses without elements ------------------------------------------------------
+# --- half-precision complex numbers, and subclasses without elements -----------------------------------------------
 
 
 def test_pairs_of_half_precision_numbers_become_complex64():
@@ -181,7 +185,9 @@ def test_subclasses_without_elements(in_archive):
     file = io.BytesIO()
     weft.save({"x": pair, "p": nn.Parameter(pair)}, file, _use_new_zipfile_serialization=in_archive)
     file.seek(0)
-    with pytest.raises(pickle.UnpicklingError, match=rf"use `torch.serialization.add_safe_globals\(\[{__name__}.Pair\]\)`"):
+    with pytest.raises(
+        pickle.UnpicklingError, match=rf"use `torch.serialization.add_safe_globals\(\[{__name__}.Pair\]\)`"
+    ):
         weft.load(file)
     file.seek(0)
     with serialization.safe_globals([Pair]):
@@ -192,7 +198,7 @@ def test_subclasses_without_elements(in_archive):
     assert found["x"].device == weft.device("cpu")
 
 
-# --- what a program trusts ----------------------------------------------------------------------------------------------
+# --- what a program trusts -----------------------------------------------------------------------------------------
 
 
 class Outer:

@@ -158,7 +158,7 @@ def test_locations_of_a_programs_own():
     assert set(asked) == {"shelf", "cpu"}
     file.seek(0)
     serialization._package_registry.pop(0)
-    with pytest.raises(RuntimeError, match="don't know how to restore data location of .* .tagged with shelf"):
+    with pytest.raises(RuntimeError, match=r"don't know how to restore .* \(tagged with shelf\)"):
         weft.load(file)
     file.seek(0)
     found = weft.load(file, map_location=lambda elements, _: serialization.default_restore_location(elements, "meta"))

@@ -99,7 +99,8 @@ class _SerializationLocal(threading.local):
 
 
 # no cell: files are not read or written in a captured function
-_serialization_tls = skipping = _SerializationLocal()
+skipping = _SerializationLocal()
+_serialization_tls = skipping  # PyTorch's name
 
 
 class skip_data:

@@ -6,6 +6,7 @@ import os
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any, Generic, TypeVar
+from weakref import finalize
 
 from weft._base.dtype import DType, uint8
 from weft._base.types import Arg, FileLike
@@ -49,6 +50,7 @@ class PyTorchFileReader:
 
     def __init__(self, file: FileLike) -> None:
         self._closing = ExitStack()
+        finalize(self, self._closing.close)  # PyTorch's is not closed by programs
         try:
             stream: Any = file
             if isinstance(file, _PATHS):
@@ -115,6 +117,7 @@ class PyTorchFileWriter:
 
     def __init__(self, file: FileLike, compute_crc32: bool = True, storage_alignment: int = ALIGNMENT) -> None:
         self._closing = ExitStack()
+        finalize(self, self._closing.close)
         self._folder = "archive"
         self._file: Any = file
         if isinstance(file, _PATHS):
