@@ -71,8 +71,11 @@ def _reorder_tensors_as(tensors: Sequence[Tensor], ordered_tensors: Sequence[Ten
 
 def _rebuild_tensor(storage: _Storage, storage_offset: int, size: Sequence[int], stride: Sequence[int]) -> Tensor:
     """A tensor over a storage with a type of elements."""
-    dtype = getattr(storage, "dtype", None)
-    return tensor([], dtype=dtype, device=storage.device).set_(storage.untyped(), storage_offset, size, stride)
+    return _over(storage, storage_offset, size, stride, getattr(storage, "dtype", None))
+
+
+def _over(storage: _Storage, offset: int, size: Sequence[int], stride: Sequence[int], dtype: DType | None) -> Tensor:
+    return tensor([], dtype=dtype, device=storage.device).set_(storage.untyped(), offset, size, stride)
 
 
 def _rebuild_tensor_v2(
@@ -101,8 +104,7 @@ def _rebuild_tensor_v3(
 ) -> Tensor:
     """A tensor of a type over the bytes of a storage, with a gradient or without."""
     del backward_hooks, metadata
-    whole = tensor([], dtype=dtype, device=storage.device)
-    return whole.set_(storage.untyped(), storage_offset, size, stride).requires_grad_(requires_grad)
+    return _over(storage, storage_offset, size, stride, dtype).requires_grad_(requires_grad)
 
 
 def _rebuild_sparse_tensor(layout: layout_class, data: tuple[Any, ...]) -> Tensor:
