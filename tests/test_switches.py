@@ -10,6 +10,7 @@ import pytest
 import weft
 import weft.backends.cuda
 import weft.backends.cudnn
+from weft._lazy.threads import initial_threads
 
 
 @pytest.fixture(autouse=True)
@@ -21,12 +22,21 @@ def restored():
     weft.set_anomaly_enabled(False)
 
 
-def test_threads_are_those_of_the_machine():
-    count = weft.get_num_threads()
-    assert 1 <= count <= (os.cpu_count() or 1)
-    weft.set_num_threads(count + 1)
-    weft.set_num_interop_threads(1)
-    assert weft.get_num_threads() == weft.get_num_interop_threads() == count
+def test_threads_are_those_of_the_machine_until_they_are_set():
+    before, cpus = weft.get_num_threads(), weft.get_num_interop_threads()
+    assert 1 <= cpus <= (os.cpu_count() or 1)
+    try:
+        weft.set_num_threads(cpus + 1)
+        weft.set_num_interop_threads(1)
+        assert (weft.get_num_threads(), weft.get_num_interop_threads()) == (cpus + 1, cpus)
+    finally:
+        weft.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("value", "count"), [("3", 3), ("0", 1), ("many", None), (None, None)])
+def test_the_environment_says_how_many_threads_there_are(value, count):
+    environment = {} if value is None else {"OMP_NUM_THREADS": value}
+    assert initial_threads(environment) == (count or weft.get_num_interop_threads())
 
 
 @pytest.mark.parametrize("name", ["set_num_threads", "set_num_interop_threads"])

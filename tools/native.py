@@ -35,10 +35,24 @@ OBJECTS = ROOT / "build" / "native"
 PYTHON = (
     *("module", "objects", "record", "calls", "leaves", "modules", "checks", "views", "parts", "writes"),
     *("graph", "flush", "reading", "backward"),
-    *("machine", "describe", "plan", "space", "chain", "loops", "casts", "lines", "sorting", "threefry", "arrays"),
+    *(
+        "machine",
+        "describe",
+        "plan",
+        "space",
+        "chain",
+        "loops",
+        "casts",
+        "lines",
+        "sorting",
+        "threefry",
+        "threads",
+        "arrays",
+    ),
+    *("matmul", "ufuncs"),
 )
 KERNELS = (
-    *("product", "conv", "conv_weight", "channels", "rows", "extremes", "elements"),
+    *("product", "conv", "conv_weight", "channels", "rows", "extremes", "elements", "functions"),
     *("attention", "recurrent", "optimizer"),
 )
 BF16_KERNELS = ("product_bf16",)

@@ -7,6 +7,7 @@
 
 #include "machine.h"
 #include "python.h"
+#include "threads.h"
 
 namespace weft {
 namespace {
@@ -14,6 +15,8 @@ namespace {
 constexpr npy_intp kLeastTile = 4096, kMostTile = 8192;  // bytes of each operand, so that those of a step are in cache
 constexpr npy_intp kLeastChained = 4096;                 // elements from which on tiles save more than they cost
 constexpr npy_intp kLine = 64;                           // bytes
+constexpr double kOperations = 16;                       // of a product that take as long as one of an element
+constexpr int kSlot = 3;                                 // of the memory of each thread: no step of a chain uses it
 
 // A step's iteration space as rows of columns.
 struct Grid {
@@ -184,15 +187,27 @@ void run_tile(const Loop& loop, char* const* bases, char* scratch, npy_intp row,
 }  // namespace
 
 void run_chain(const Chain& chain, char* const* bases, char* arena) {
-  char* scratch = arena + chain.scratch;
   const npy_intp columns = std::min(chain.columns, chain.tile),
                  rows = std::max<npy_intp>(1, chain.tile / chain.columns);
-  for (npy_intp row = 0; row < chain.rows; row += rows) {
-    for (npy_intp column = 0; column < chain.columns; column += columns) {
+  const npy_intp across = (chain.columns + columns - 1) / columns, tiles = (chain.rows + rows - 1) / rows * across;
+  const auto run_tiles = [&](npy_intp first, npy_intp end, char* scratch) {
+    for (npy_intp at = first; at < end; ++at) {
+      const npy_intp row = at / across * rows, column = at % across * columns;
       const npy_intp height = std::min(rows, chain.rows - row), width = std::min(columns, chain.columns - column);
       for (const Loop& loop : chain.loops) run_tile(loop, bases, scratch, row, column, height, width);
     }
-  }
+  };
+  const auto steps = static_cast<double>(chain.rows * chain.columns) * static_cast<double>(chain.loops.size());
+  const Pool pool = threads_for(kOperations * steps);
+  if (pool.threads == 1) return run_tiles(0, tiles, arena + chain.scratch);
+  // A thread may come late or be stopped: so there are several parts for each.
+  const npy_intp parts = std::min<npy_intp>(tiles, 4 * pool.threads);
+  const auto part = [&](npy_intp at) {
+    char* own = static_cast<char*>(scratch(kSlot, static_cast<std::size_t>(chain.scratch_bytes)));
+    run_tiles(at * tiles / parts, (at + 1) * tiles / parts, own);
+  };
+  pool.run(
+      pool.self, parts, [](const void* arg, int64_t at) { (*static_cast<const decltype(part)*>(arg))(at); }, &part);
 }
 
 }  // namespace weft

@@ -151,9 +151,9 @@ ffi::Error product(ffi::ThreadPool threads, bool transpose_a, bool transpose_b, 
   const size_t n = z.size();
   if (n < 2 || x.size() != n || y.size() != n) return wrong("a product needs two matrices, or batches of them");
   if (T == ffi::BF16 && !bf16_variant()) return wrong("this CPU has no instructions for bfloat16");
-  Product p{1,           z[n - 2],         z[n - 1],         x[transpose_a ? n - 2 : n - 1],
-            transpose_a, transpose_b,      a.untyped_data(), b.untyped_data(),
-            bias,        c->untyped_data()};
+  Product p{1,           z[n - 2],          z[n - 1],         x[transpose_a ? n - 2 : n - 1],
+            transpose_a, transpose_b,       a.untyped_data(), b.untyped_data(),
+            bias,        c->untyped_data(), x[n - 1],         y[n - 1]};
   for (size_t i = 0; i + 2 < n; i++) p.batch *= z[i];
   return with_threads(threads, [&](const Pool& pool) {
     if constexpr (T == ffi::F32)

@@ -18,12 +18,13 @@ struct Pool {
 void* scratch(int slot, size_t bytes);
 
 // c (batch, m, n) = op(a) op(b) + bias (n), row-major; op(a) is (m, k) and stored (k, m) if `transpose_a`. Without a
-// bias, `bias` is null.
+// bias, `bias` is null. Rows of `a` and `b`, as they are stored, begin lda and ldb elements apart.
 struct Product {
   int64_t batch, m, n, k;
   bool transpose_a, transpose_b;
   const void *a, *b, *bias;
   void* c;
+  int64_t lda, ldb;
 };
 
 // One dim of a convolution: sizes of the image, the kernel and the result, and the padding at the start; that at the

@@ -60,4 +60,8 @@ Found hash_found();
 // The loop (condition, yes, no) -> result for elements of this size.
 Found select_of(npy_intp itemsize);
 
+// Adds functions like NumPy's to the module, where there are kernels for this CPU: `matmul`, and those of numbers.
+bool init_matmul(PyObject* module);
+bool init_ufuncs(PyObject* module);
+
 }  // namespace weft

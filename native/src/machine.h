@@ -126,7 +126,7 @@ struct Reduction {
   npy_intp results;
 };
 
-struct Product {
+struct ProductLoop {
   Loop loop;            // over the matrices: (left, right, result)
   npy_intp core[3];     // rows, terms, columns
   npy_intp strides[6];  // of the operands in these
@@ -161,7 +161,7 @@ struct Machine {
   std::vector<int> inputs, outputs;  // registers
   std::vector<Loop> loops;
   std::vector<Reduction> reductions;
-  std::vector<Product> products;
+  std::vector<ProductLoop> products;
   std::vector<Chain> chains;
   std::vector<Call> calls;
   std::vector<Action> actions;
@@ -192,10 +192,10 @@ void check_rows(Loop& loop, npy_intp itemsize);
 void run_rows(const Loop& loop, char* const* at, npy_intp rows, npy_intp columns);
 Found found_for(const std::vector<Register>& registers, const Step& step);
 Reduction reduction_of(const std::vector<Register>& registers, const Step& step);
-Product product_of(const std::vector<Register>& registers, const Step& step);
+ProductLoop product_of(const std::vector<Register>& registers, const Step& step);
 void run_loop(const Loop& loop, char* const* bases);
 void run_reduction(const Reduction& reduction, char* const* bases);
-void run_product(const Product& product, char* const* bases);
+void run_product(const ProductLoop& product, char* const* bases);
 
 // chain.cc
 // The number of steps from `first` on that make a chain; 1 if it makes none.

@@ -151,13 +151,14 @@ void product(const Pool& pool, const Product& x) {
   }
   const bool by_rows = x.m <= kFewRows && x.transpose_b && !x.transpose_a;
   blocks(pool, x, kLimits<T>, [&](int64_t at, int64_t i, int64_t rows, int64_t j, int64_t columns) {
-    const T *ai = a + at * x.m * x.k, *bi = b + at * x.k * x.n;
+    const T* ai = a + at * (x.transpose_a ? x.k : x.m) * x.lda;
+    const T* bi = b + at * (x.transpose_b ? x.n : x.k) * x.ldb;
     const Block<T> part{rows,
                         columns,
                         x.k,
-                        x.transpose_a ? View<T>{ai + i, 1, x.m} : View<T>{ai + i * x.k, x.k, 1},
-                        bi + (x.transpose_b ? j * x.k : j),
-                        x.transpose_b ? x.k : x.n,
+                        x.transpose_a ? View<T>{ai + i, 1, x.lda} : View<T>{ai + i * x.lda, x.lda, 1},
+                        bi + (x.transpose_b ? j * x.ldb : j),
+                        x.ldb,
                         x.transpose_b,
                         c + (at * x.m + i) * x.n + j,
                         x.n,

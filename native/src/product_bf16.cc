@@ -144,24 +144,25 @@ void product_bf16(const Pool& pool, const Product& x) {
   const Bf16 *a = static_cast<const Bf16*>(x.a), *b = static_cast<const Bf16*>(x.b);
   const Bf16* bias = static_cast<const Bf16*>(x.bias);
   Bf16* c = static_cast<Bf16*>(x.c);
-  const int64_t lda = x.transpose_a ? x.m : x.k, ldb = x.transpose_b ? x.k : x.n, tiles = ceil_div(x.k, kSpan);
+  const int64_t tiles = ceil_div(x.k, kSpan);
   blocks(pool, x, kLimits, [&](int64_t at, int64_t i0, int64_t rows, int64_t j0, int64_t columns) {
-    const Bf16* ai = a + at * x.m * x.k + i0 * (x.transpose_a ? 1 : x.k);
-    const Bf16* bi = b + at * x.k * x.n + j0 * (x.transpose_b ? x.k : 1);
+    const Bf16* ai = a + at * (x.transpose_a ? x.k : x.m) * x.lda + i0 * (x.transpose_a ? 1 : x.lda);
+    const Bf16* bi = b + at * (x.transpose_b ? x.n : x.k) * x.ldb + j0 * (x.transpose_b ? x.ldb : 1);
     const bool copied = x.transpose_a || x.k % kSpan || rows % kSpan;  // else tiles are loaded as they lie in memory
     VecF* columns_of_b = scratch_of<VecF>(0, 2 * tiles * kSide);
     VecF* rows_of_a = copied ? scratch_of<VecF>(1, ceil_div(rows, kSpan) * 2 * tiles * kSide) : nullptr;
     alignas(64) float sums[kSpan * kSpan];
     const auto packed = [&](const VecF* p) { return Tiles{p, 64, 64 * kSide}; };
     for (int64_t i = 0; copied && i < rows; i += kSpan)
-      pack(ai + i * (x.transpose_a ? 1 : lda), lda, x.transpose_a, x.transpose_a, rows - i, x.k, rows_of_a + i * tiles);
+      pack(ai + i * (x.transpose_a ? 1 : x.lda), x.lda, x.transpose_a, x.transpose_a, rows - i, x.k,
+           rows_of_a + i * tiles);
     start();
     for (int64_t j = 0; j < columns; j += kSpan) {
-      pack(bi + j * (x.transpose_b ? ldb : 1), ldb, !x.transpose_b, x.transpose_b, columns - j, x.k, columns_of_b);
+      pack(bi + j * (x.transpose_b ? x.ldb : 1), x.ldb, !x.transpose_b, x.transpose_b, columns - j, x.k, columns_of_b);
       const Tiles right[2] = {packed(columns_of_b), packed(columns_of_b + kSide * tiles)};
       for (int64_t i = 0; i < rows; i += kSpan) {
         const auto left = [&](int64_t r) {
-          return copied ? packed(rows_of_a + r * tiles) : Tiles{ai + r * lda, lda * 2, 2 * kSpan};
+          return copied ? packed(rows_of_a + r * tiles) : Tiles{ai + r * x.lda, x.lda * 2, 2 * kSpan};
         };
         const Tiles both[2] = {left(i), left(i + kSide)};
         multiply(tiles, both, right, sums);

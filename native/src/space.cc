@@ -283,10 +283,10 @@ Reduction reduction_of(const std::vector<Register>& registers, const Step& step)
   return result;
 }
 
-Product product_of(const std::vector<Register>& registers, const Step& step) {
+ProductLoop product_of(const std::vector<Register>& registers, const Step& step) {
   const Register &left = registers[step.ins[0]], &right = registers[step.ins[1]], &out = registers[step.outs[0]];
   const std::size_t batch = out.shape.size() - 2;
-  Product product;
+  ProductLoop product;
   product.core[0] = left.shape[left.shape.size() - 2];
   product.core[1] = left.shape.back();
   product.core[2] = right.shape.back();
@@ -363,7 +363,7 @@ void run_reduction(const Reduction& reduction, char* const* bases) {
   });
 }
 
-void run_product(const Product& product, char* const* bases) {
+void run_product(const ProductLoop& product, char* const* bases) {
   const Loop& loop = product.loop;
   npy_intp strides[9], dims[4] = {loop.inner, product.core[0], product.core[1], product.core[2]};
   inner_strides(loop, strides);

@@ -145,6 +145,17 @@ class Machine:
     def calls(self) -> list[Callable[..., Any]]:
         """The functions that it calls, since no loops of its own compute them."""
 
+def set_threads(count: int, /) -> None:
+    """On how many threads the machine computes at most."""
+
+# Only where the CPU has AVX2:
+matmul: np.ufunc
+"""`np.matmul` for matrices of float32 or float64."""
+erf: np.ufunc
+erfc: np.ufunc
+logistic: np.ufunc
+"""Functions of float32 numbers."""
+
 def has_loop(ufunc: np.ufunc, types: tuple[np.dtype, ...], /) -> bool:
     """Whether NumPy has a loop for operands of exactly these types."""
 

@@ -13,6 +13,7 @@ from weft._base.device import device as device_class
 from weft._base.site import Repeated, warn_user
 from weft._base.state import ambient, set_default_dtype, set_field
 from weft._lazy.runtime import default_jax_device, fix_tier, matmul_precision, set_matmul_precision
+from weft._lazy.threads import cpus, set_threads, threads
 from weft._tensor.arguments import flag
 from weft._tensor.composite.convert import TYPE_NAMES
 from weft._tensor.convert import resolve_device
@@ -29,23 +30,37 @@ def _check_threads(name: str, count: object) -> None:
 
 
 def get_num_threads() -> int:
-    """The number of threads that CPU programs may use: one for each CPU that the process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """The number of threads on which an operator is computed at most, on a CPU.
+
+    It is what `set_num_threads` was called with; before that, the environment's `OMP_NUM_THREADS`, or one thread for
+    each CPU on which the process may run.
+    """
+    return threads()
 
 
 def set_num_threads(count: int) -> None:
-    """Check the number; it has no effect, since XLA's pool has a thread for each CPU and cannot be changed.
+    """Compute on at most `count` threads on a CPU, the caller's included.
 
-    To use fewer threads, limit the process's CPUs before it starts, as with `taskset`.
+    This holds for the first tier, which interprets. XLA's pool, on which compiled programs run, has a thread for each
+    CPU and cannot be changed: to have fewer, limit the process's CPUs before it starts, as with `taskset`.
+
+    Raises RuntimeError unless `count` is a positive integer.
+
+        >>> torch.set_num_threads(1)
+        >>> torch.get_num_threads()
+        1
     """
     _check_threads("set_num_threads", count)
+    set_threads(count)
 
 
-get_num_interop_threads = get_num_threads
+def get_num_interop_threads() -> int:
+    """The number of threads in XLA's pool, which runs independent parts of a compiled program at a time."""
+    return cpus()
 
 
 def set_num_interop_threads(count: int) -> None:
-    """Check the number; it has no effect, as for `set_num_threads`. XLA has one pool for both."""
+    """Check the number; it has no effect, since XLA's pool cannot be changed."""
     _check_threads("set_num_interop_threads", count)
 
 

@@ -19,7 +19,7 @@ from weft._base.interrupts import received, uninterrupted
 
 __all__ = ["native"]
 
-_VERSION = 3  # of the extension, as `native/src/module.cc` has it
+_VERSION = 4  # of the extension, as `native/src/module.cc` has it
 
 if TYPE_CHECKING:
     from weft import _native as native

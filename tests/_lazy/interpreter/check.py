@@ -48,7 +48,9 @@ def interpret(function: Callable[..., Any], *arrays: np.ndarray) -> list[np.ndar
     if native is not None:
         by_machine = machine_for(prepared)(inputs)
         assert len(by_machine) == len(results)
-        for got, want in zip(by_machine, results, strict=True):
+        # The machine copies inputs that have gaps, and a product may round otherwise where its rows lie otherwise.
+        of_copies = prepared(*[np.ascontiguousarray(x).reshape(x.shape) for x in inputs])
+        for got, want in zip(by_machine, of_copies, strict=True):
             text = difference_in_bits(got, want)
             assert not text, f"{text}: {[equation.name for equation in prepared.flat.equations]}"
     return results

@@ -98,7 +98,7 @@ def test_inputs_may_be_views_of_any_kind():
 
     for view in (X[::-1, ::2], X.T, np.broadcast_to(X[0], (3, 4)), np.asfortranarray(X)):
         for a, b in zip(interpret(program, view), interpret(program, np.ascontiguousarray(view)), strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-6)
+            np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
 
 
 def test_arrays_are_freed_when_they_are_not_needed_any_more():

@@ -17,21 +17,32 @@ from weft._lazy.interpreter.table import (
     Params,
     Types,
     Unary,
+    computed_in,
     is_float,
     is_integer,
     primitive,
     widened,
 )
+from weft._lazy.native import native
 
 F = TypeVar("F", bound=Function)
 entry = partial(primitive, broadcasts=True)
 
 
-def elementwise(*names: str) -> Callable[[F], F]:
-    """Register a function for primitives without parameters; it receives 16-bit floats as float32."""
+def elementwise(*names: str, kernel: str = "") -> Callable[[F], F]:
+    """Register a function for primitives without parameters; it receives 16-bit floats as float32.
+
+    Where the extension has a kernel of the given name, that computes float32 numbers: in one pass, and not in one for
+    each step of a formula.
+    """
+    compute = getattr(native, kernel, None)
 
     def enter(function: F) -> F:
-        entry(*names)(lambda _, ins, outs: widened(function, ins, outs))
+        def chosen(_: Params, ins: Types, outs: Types) -> Function:
+            is_for_kernel = compute is not None and computed_in(ins[0].dtype) == np.float32
+            return widened(compute if is_for_kernel else function, ins, outs)
+
+        entry(*names)(chosen)
         return function
 
     return enter
@@ -154,7 +165,7 @@ def _rsqrt(x: Array) -> Array:
     return np.reciprocal(np.sqrt(x))
 
 
-@elementwise("logistic")
+@elementwise("logistic", kernel="logistic")
 def _logistic(x: Array) -> Array:
     return np.reciprocal(np.exp(np.negative(x)) + 1)
 

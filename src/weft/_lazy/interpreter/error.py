@@ -83,7 +83,7 @@ def _polynomial(x: Array, coefficients: Sequence[float]) -> Array:
     return total
 
 
-@elementwise("erf")
+@elementwise("erf", kernel="erf")
 def _erf(x: Array) -> Array:
     if x.dtype != np.float32:
         return np.where(np.absolute(x) <= 1, _erf_inside(x), 1 - _erfc_outside(x))
@@ -96,7 +96,7 @@ def _erf_inside(x: Array) -> Array:
     return x * _polynomial(square, _T) / _polynomial(square, _U)
 
 
-@elementwise("erfc")
+@elementwise("erfc", kernel="erfc")
 def _erfc(x: Array) -> Array:
     inside = _erf(x) if x.dtype == np.float32 else _erf_inside(x)
     return np.where(np.absolute(x) <= 1, 1 - inside, _erfc_outside(x))

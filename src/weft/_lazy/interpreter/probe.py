@@ -189,18 +189,16 @@ class Tracing:
         self.steps.append((REDUCE, (ufunc, axes, start), 0, [result.number], [x.number]))
         return result
 
-    def product(self, x: Probe, y: Probe, function: Callable[..., Any] | None = None) -> Probe:
-        """A product of matrices, by a call of a function if one is given."""
+    def product(self, ufunc: np.ufunc, x: Probe, y: Probe) -> Probe:
+        """A product of matrices, by NumPy's function or that of the extension."""
         operands, ndim = (x, y), max(x.ndim, y.ndim)
-        if min(x.ndim, y.ndim) < 2 or not extension().has_loop(np.matmul, (x.dtype, y.dtype, x.dtype)):
+        if min(x.ndim, y.ndim) < 2 or not extension().has_loop(ufunc, (x.dtype, y.dtype, x.dtype)):
             raise Opaque("matmul")
         if ndim > 2 and not all(_descends(operand) for operand in operands):
             raise Opaque("matmul")  # NumPy lets its result lie otherwise
         shape = (*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1])
         result = self.new(shape, x.dtype)
-        if function is not None:
-            return self.call(function, 0, [x, y], [result])[0]
-        self.steps.append((PRODUCT, np.matmul, 0, [result.number], [x.number, y.number]))
+        self.steps.append((PRODUCT, ufunc, 0, [result.number], [x.number, y.number]))
         return result
 
     def search(self, x: Probe, axis: int, *, largest: bool) -> Probe:
@@ -376,10 +374,6 @@ class Probe(Places, NDArrayOperatorsMixin):
             raise Opaque("argsort")
         return self.tracing.sort(self, axis, positions=True)
 
-    def multiplied(self, other: Probe, function: Callable[..., Any]) -> Probe:
-        """The product with another probe's matrices, by a function."""
-        return self.tracing.product(self, other, function)
-
     def astype(self, dtype: Arg, copy: bool = True) -> Probe:
         dtype = np.dtype(dtype)
         if not copy and dtype == self.dtype:
@@ -429,10 +423,10 @@ class Probe(Places, NDArrayOperatorsMixin):
         out = options.pop("out", None)
         if method != "__call__" or options or (out is not None and out != (inputs[0],)):
             raise Opaque(ufunc.__name__)
-        if ufunc is np.matmul:
+        if ufunc.__name__ == "matmul":
             if not all(isinstance(x, Probe) for x in inputs):
                 raise Opaque("matmul")
-            return self.tracing.product(*inputs)
+            return self.tracing.product(ufunc, *inputs)
         result = self.tracing.loop(ufunc, inputs)
         if out is not None and (
             not isinstance(result, Probe) or (result.shape, result.dtype) != (self.shape, self.dtype)

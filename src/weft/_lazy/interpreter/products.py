@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from math import prod
 
 import numpy as np
 
-from weft._base.types import Arg
-from weft._lazy.interpreter.table import Array, Function, Params, Types, computed_in, library, primitive
+from weft._lazy.interpreter.table import Array, Function, Params, Types, computed_in, primitive
+from weft._lazy.native import native
 
 _Dims = tuple[int, ...]
 
@@ -25,7 +24,7 @@ def _dot_general(params: Params, ins: Types, outs: Types) -> Function:
 
     batch, contracted = (prod(ins[0].shape[d] for d in dims) for dims in (left_batch, left))
     multiplications = prod(shape) * contracted // max(batch, 1)  # of one matrix
-    multiply = matmul_of(multiplications)
+    multiply = matmul_of(inner, multiplications)
 
     def dot(x: Array, y: Array) -> Array:
         return multiply(as_left(x), as_right(y)).reshape(shape).astype(dtype, copy=False)
@@ -33,35 +32,17 @@ def _dot_general(params: Params, ins: Types, outs: Types) -> Function:
     return dot
 
 
-def matmul_of(multiplications: int) -> Function:
-    """`np.matmul` for matrices whose product takes this many multiplications, on one thread if that is faster."""
-    return _on_one_thread if _LEAST_SHARED < multiplications < _LEAST_SPLIT else np.matmul
+def matmul_of(dtype: np.dtype, multiplications: int) -> Function:
+    """The function for products of matrices with elements of this type, each of so many multiplications.
+
+    The extension's kernels compute smaller products of floats. They use the caller's thread alone, as OpenBLAS' threads
+    take longer than one for these: a thread spins while it waits for the others.
+    """
+    is_for_kernels = dtype in (np.float32, np.float64) and multiplications < _LEAST_SPLIT
+    return getattr(native, "matmul", np.matmul) if is_for_kernels else np.matmul
 
 
-_LEAST_SHARED = 4 * 65_536  # multiplications up to which OpenBLAS uses one thread anyway
 _LEAST_SPLIT = 25_000_000  # multiplications from which several threads save more than they cost while they wait
-
-
-def _on_one_thread(x: Arg, y: Arg) -> Array:
-    """The product on the thread of the caller alone."""
-    if type(x) is not np.ndarray:
-        return x.multiplied(y, _on_one_thread)  # a probe, which notes the call
-    several = [(blas, count) for blas in _blas() if (count := blas.get_num_threads()) > 1]
-    for blas, _ in several:
-        blas.set_num_threads(1)
-    try:
-        return np.matmul(x, y)
-    finally:
-        for blas, count in several:
-            blas.set_num_threads(count)
-        if several:  # or OpenBLAS would listen to this thread alone from now on
-            library("threadpoolctl").OpenBLASController.clear_controlling_thread()
-
-
-@lru_cache
-def _blas() -> list[Arg]:
-    """The BLAS libraries in this process whose number of threads can be set."""
-    return library("threadpoolctl").ThreadpoolController().select(user_api="blas").lib_controllers
 
 
 def _as_matrices(

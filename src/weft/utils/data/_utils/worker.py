@@ -21,6 +21,7 @@ import numpy as np
 from weft._base.device import set_default_device
 from weft._base.site import line_of, stand_for
 from weft._base.types import Arg, PyTree
+from weft._lazy.threads import set_threads
 from weft.errors import WorkerError
 from weft.random import manual_seed
 from weft.utils.data._datapipes import IterDataPipe, share
@@ -147,6 +148,7 @@ class _BatchWriter:
         self._fetch: Callable[[Any], Any] | None = None
         self._broken: Failure | None = None
         set_default_device("cpu")
+        set_threads(1)  # there is a worker for each CPU that should load
         try:
             source, init = _opened(payload)
             self._source = source
