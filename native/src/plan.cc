@@ -41,6 +41,7 @@ class Plan {
     place_calls();
     place_outputs();
     find_actions();
+    bring_forward();
     find_lifetimes();
     build();
     return std::move(machine_);
@@ -166,6 +167,43 @@ class Plan {
       first += count;
     }
     starts_.push_back(static_cast<int>(steps_.size()));
+  }
+
+  // An action that nothing waits for runs as soon as it can: its inputs are in cache then, and the gradients that an
+  // optimizer takes are not kept until the last of them is there.
+  void bring_forward() {
+    const int actions = static_cast<int>(starts_.size()) - 1;
+    std::vector<int> written(machine_.buffers.size(), -1), used(machine_.buffers.size(), -1);  // by which action, last
+    std::vector<int> waits_for(actions, -1);  // the last action that has to come before
+    std::vector<bool> is_free(actions, true);
+    for (int action = 0; action < actions; ++action) {
+      const auto wait_for = [&](int other) {
+        if (other < 0 || other == action) return;
+        waits_for[action] = std::max(waits_for[action], other);
+        is_free[other] = false;
+      };
+      for (int at = starts_[action]; at < starts_[action + 1]; ++at) {
+        for (const int number : steps_[at].ins) wait_for(written[buffer_of(number)]);
+        for (const int number : steps_[at].outs) wait_for(used[buffer_of(number)]);
+        for (const int number : steps_[at].ins) used[buffer_of(number)] = action;
+        for (const int number : steps_[at].outs) used[buffer_of(number)] = written[buffer_of(number)] = action;
+      }
+    }
+    std::vector<std::pair<int, int>> order;  // (the action behind which one runs, its number)
+    for (int action = 0; action < actions; ++action) {
+      const bool moves = is_free[action] && waits_for[action] >= 0;
+      order.emplace_back(moves ? waits_for[action] : action, action);
+    }
+    std::sort(order.begin(), order.end());
+    std::vector<Step> steps;
+    std::vector<int> starts;
+    for (const auto& [_, action] : order) {
+      starts.push_back(static_cast<int>(steps.size()));
+      for (int at = starts_[action]; at < starts_[action + 1]; ++at) steps.push_back(std::move(steps_[at]));
+    }
+    starts.push_back(static_cast<int>(steps.size()));
+    steps_ = std::move(steps);
+    starts_ = std::move(starts);
   }
 
   void find_lifetimes() {
