@@ -297,7 +297,7 @@ def _is_alone(arrays: Sequence[Array]) -> bool:
 
 
 def costs_of(signature: Signature) -> Costs:
-    """The cost of compiling a signature, of interpreting it once its program exists, and of its part in a larger one."""
+    """The cost of compiling a signature, of interpreting it once its program exists, and of its part in a program."""
     execution = signature.execution
     if execution.costs is None:
         if signature.collective:

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from weft._base.types import Arg
 from weft._lazy.interpreter.flatten import Equation, FlatTrace, flattened
-from weft._lazy.interpreter.products import LEAST_SPLIT
 from weft._lazy.interpreter.table import PRIMITIVES, Type
 from weft._lazy.native import native
 
@@ -69,7 +68,8 @@ _NUMBER = {  # for each element of the equation's largest input or result
 }  # fmt: skip
 _NUMBER_ANY = 2.5e-10
 _PRODUCT = {"conv_general_dilated": 3e-11, "dot_general": 1.3e-11}  # for each multiply-add, on one thread
-_SHARED_PRODUCT = 8.5e-12  # for each of a product that all threads compute
+_SHARED_PRODUCT = 8e-12  # for each of a product that several threads compute
+_LEAST_SHARED = 8_000_000  # multiply-adds, from which on they do
 _RUNNING_PRODUCT = {
     "conv_general_dilated": 1.2e-11,
     "dot_general": 8e-12,
@@ -114,7 +114,7 @@ def _equation(flat: FlatTrace, equation: Equation) -> Costs:
         return Costs(compiling, _VIEW)
     if name in _PRODUCT:
         multiplications = _multiplications(flat, equation)
-        is_shared = name == "dot_general" and multiplications >= LEAST_SPLIT
+        is_shared = name == "dot_general" and multiplications >= _LEAST_SHARED
         product = (_SHARED_PRODUCT if is_shared else _PRODUCT[name]) * multiplications
         return Costs(compiling, _STEP + product, _RUNNING_PRODUCT[name] * multiplications)
     numbers, size = _NUMBER.get(name, _NUMBER_ANY), _size(flat, equation)
