@@ -45,6 +45,7 @@ LAYERS = [
         "what takes modules",
         "_checkpoint _extension _utils distributions func optim overrides profiler",
     ),
+    ("PyTorch's name of the reader of pickles that runs no code", "_weights_only_unpickler"),
     ("what takes optimizers, checkpoints and profiles", "amp export serialization utils"),
     ("programs as graphs; repositories of models", "fx hub jit"),
     ("graphs for compilers of users, and names of PyTorch's own", "_dynamo _inductor"),
