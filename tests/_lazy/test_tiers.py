@@ -204,7 +204,7 @@ def test_costs_grow_with_work():
 
     small, large = cost(jnp.tanh, (10,)), cost(jnp.tanh, (1_000_000,))
     assert small.compiling == large.compiling
-    assert small.interpreting < 1e-6 < 1e-4 < large.interpreting
+    assert small.interpreting < 1e-5 < 1e-4 < large.interpreting
     assert cost(loop(100), (10,)).interpreting > 50 * cost(jnp.tanh, (10,)).interpreting
     assert cost(loop(100), (10,)).compiling == cost(loop(10), (10,)).compiling
     assert (
