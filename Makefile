@@ -8,8 +8,8 @@ BIN := $(VENV)/bin
 QUICK := XLA_FLAGS=--xla_backend_optimization_level=0 WEFT_COMPILE_CACHE= WEFT_SLOW_COMPILE_SECONDS=60 \
 	PYTHONDONTWRITEBYTECODE=
 
-# The tests of a file run in one process, so that what they share is made once.
-BY_FILE := -n 2 --dist loadfile
+# The tests of a file run in one process, so that what they share is made once; files in the order of tests/conftest.py.
+BY_FILE := -n 2 --dist loadfile --no-loadscope-reorder
 
 # What is tested in the compiled tier, too, but for what is compiled anyhow. That single operators compute the same in
 # both is among the tests of the interpreter.

@@ -25,6 +25,11 @@ from weft._lazy import explain, program
 SECONDS = 300  # that a test may take, on a machine that is busy
 LONG_SECONDS = 7200  # one that is left out of the default run
 SOAKED = Path(__file__).with_name("soaked.txt")
+LONG = (
+    *("test_children.py", "test_as_torch.py", "drop_in/test_identity.py", "_tools/test_run.py", "func/test_rows.py"),
+    *("distributed/tensor/test_operators.py", "ops/test_sizes.py", "utils/data/test_forked.py", "native/test_rows.py"),
+)
+"""Files of tests that take half a minute: they come first, or a worker might begin one when the other has ended."""
 
 set_forkserver_preload(["weft.distributed._preload"])  # what its processes would import otherwise, one by one
 
@@ -33,13 +38,25 @@ settings.register_profile("soak", max_examples=300, deadline=None)
 settings.load_profile("ci")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What is collected stays: the garbage collector would go through thousands of tests again and again meanwhile."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by markers
 def pytest_collection_modifyitems(config, items):
-    """Give the tests of `soaked.txt` their marker."""
+    """Give the tests of `soaked.txt` their marker, and put long files first."""
     soaked = {f"tests/{line}" for line in SOAKED.read_text().splitlines() if not line.startswith("#")}
     for item in items:
         if item.nodeid in soaked:
             item.add_marker(pytest.mark.soak)
+    items.sort(key=lambda item: not str(item.path).endswith(LONG))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import weft
+from weft._base.collector import collector_paused
 
 ROOT = Path(weft.__file__).parent
 OUT_OF_REACH = (
@@ -71,14 +72,18 @@ class Source:
         return any(MARK in line for line in self.lines[max(node.lineno - 2, 0) : last])
 
 
+def texts() -> Iterator[tuple[str, str]]:
+    """The names of the package's modules, and their texts."""
+    for path in ROOT.rglob("*.py"):
+        name = ".".join(("weft", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
+        yield name, path.read_text(encoding="utf-8")
+
+
 @cache
 def sources() -> dict[str, Source]:
     """The files of the package, by module."""
-    found = {}
-    for path in ROOT.rglob("*.py"):
-        name = ".".join(("weft", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
-        found[name] = Source(path.read_text(encoding="utf-8"))
-    return found
+    with collector_paused:  # it would go through the trees again and again
+        return {name: Source(text) for name, text in texts()}
 
 
 class State(NamedTuple):
@@ -146,9 +151,10 @@ def root_of(node: ast.expr) -> str:
 
 
 def local_names(function: Function) -> set[str]:
-    shared = {name for node in ast.walk(function) if isinstance(node, ast.Global) for name in node.names}
-    stored = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    return ({node.arg for node in ast.walk(function) if isinstance(node, ast.arg)} | stored) - shared
+    nodes = list(ast.walk(function))
+    shared = {name for node in nodes if isinstance(node, ast.Global) for name in node.names}
+    stored = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return ({node.arg for node in nodes if isinstance(node, ast.arg)} | stored) - shared
 
 
 def state_of(module: str, files: dict[str, Source]) -> set[State]:
@@ -163,11 +169,9 @@ def state_of(module: str, files: dict[str, Source]) -> set[State]:
     }
     for function in ast.walk(source.tree):
         if isinstance(function, Function):
-            for name in set(changed_in(function)) - local_names(function):
-                if name in source.defined:
-                    found.add(State(module, name))
-                elif name in source.imported:
-                    found.add(State(*source.imported[name]))
+            changed = {name for name in changed_in(function) if name in source.defined or name in source.imported}
+            for name in changed - local_names(function) if changed else ():
+                found.add(State(module, name) if name in source.defined else State(*source.imported[name]))
     return {state for state in found if state.module in files and state.name in files[state.module].defined}
 
 

@@ -50,15 +50,17 @@ print(sys.argv, __name__, F.relu(torch.tensor([-1.0, 2.0])).tolist())
 """
 
 
-def test_torch_is_weft_in_scripts_modules_and_code(script, tmp_path):
+def test_torch_is_weft_throughout(script):
     path = script(IDENTITIES)
-    for args, shown in (
-        ([path], str(path)),
-        (["-m", "program"], str(path)),
-        (["-c", IDENTITIES], "-c"),
-    ):
+    assert run(path, "a") == (0, f"{[str(path), 'a']} __main__ [0.0, 2.0]\n", "")
+
+
+def test_torch_is_weft_in_scripts_modules_and_code(script, tmp_path):
+    text = "import sys, torch, weft; print(sys.argv, __name__, torch is weft)"
+    path = script(text)
+    for args, shown in (([path], str(path)), (["-m", "program"], str(path)), (["-c", text], "-c")):
         code, output, errors = run(*args, "a", "--b", folder=tmp_path)
-        assert (code, output, errors) == (0, f"{[shown, 'a', '--b']} __main__ [0.0, 2.0]\n", "")
+        assert (code, output, errors) == (0, f"{[shown, 'a', '--b']} __main__ True\n", "")
 
 
 def test_what_is_missing_is_named(script):

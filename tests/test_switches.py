@@ -10,7 +10,7 @@ import pytest
 import weft
 import weft.backends.cuda
 import weft.backends.cudnn
-from weft._lazy.threads import initial_threads
+from weft._base.threads import initial_threads
 
 
 @pytest.fixture(autouse=True)

@@ -63,9 +63,9 @@ bool same_elements(const Register& a, const Register& b) {
 }  // namespace
 
 int chain_length(const std::vector<Register>& registers, const std::vector<Step>& steps, int first) {
-  if (!is_elementwise(steps[first]) || registers[steps[first].outs[0]].count() < kLeastChained) return 1;
+  if (!is_elementwise(steps[first]) || registers[steps[first].outs[0]].count() < kLeastChained) return 0;
   Grid grid = grid_of(registers, steps[first]);
-  if (grid.breaks.size() > 1) return 1;
+  if (grid.breaks.size() > 1) return 0;
   std::map<int, const Register*> written;
   int at = first;
   for (; at < static_cast<int>(steps.size()); ++at) {
@@ -86,7 +86,7 @@ int chain_length(const std::vector<Register>& registers, const std::vector<Step>
     grid.breaks = std::move(next.breaks);
     written[out.buffer] = &out;
   }
-  return std::max(at - first, 1);
+  return at - first;
 }
 
 Chain chain_of(const std::vector<Register>& registers, const Step* steps, int count, const std::set<int>& inside) {

@@ -198,7 +198,7 @@ void run_reduction(const Reduction& reduction, char* const* bases);
 void run_product(const ProductLoop& product, char* const* bases);
 
 // chain.cc
-// The number of steps from `first` on that make a chain; 1 if it makes none.
+// The number of steps from `first` on that make a chain; 0 if that one cannot be in any.
 int chain_length(const std::vector<Register>& registers, const std::vector<Step>& steps, int first);
 // The chain of these steps; `inside` are the buffers that only they use.
 Chain chain_of(const std::vector<Register>& registers, const Step* steps, int count, const std::set<int>& inside);

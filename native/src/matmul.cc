@@ -1,7 +1,8 @@
 // `matmul`: NumPy's function of this name for matrices of floats, by the kernels for products.
 //
-// OpenBLAS takes 1.1 to 1.8 times as long for matrices of up to some hundred rows on one thread, 1 us more for tiny
-// ones, and several of its threads take longer than one below 25 million multiplications, as they wait for each other.
+// OpenBLAS takes 1.1 to 1.8 times as long on one thread, and 1 us more for tiny matrices; several of its threads take
+// longer than one below 25 million multiplications, as they wait for each other.
+
 #include <cstring>
 
 #include "kernels.h"

@@ -11,8 +11,9 @@
 namespace weft {
 namespace {
 
-constexpr npy_intp kLine = 64;       // bytes, to which memory in the arena is aligned
-constexpr npy_intp kLong = 100'000;  // elements, whose step takes some ten microseconds
+constexpr npy_intp kLine = 64;         // bytes, to which memory in the arena is aligned
+constexpr npy_intp kLong = 100'000;    // elements, whose step takes some ten microseconds
+constexpr npy_intp kShared = 500'000;  // elements, which several threads compute
 constexpr int kNever = std::numeric_limits<int>::max();
 
 void require(bool holds, const char* text) {
@@ -41,6 +42,7 @@ class Plan {
     place_calls();
     place_outputs();
     find_actions();
+    bring_forward();
     find_lifetimes();
     build();
     return std::move(machine_);
@@ -161,11 +163,53 @@ class Plan {
 
   void find_actions() {
     for (int first = 0; first < static_cast<int>(steps_.size());) {
-      const int count = chain_length(machine_.registers, steps_, first);
+      const int length = chain_length(machine_.registers, steps_, first);
       starts_.push_back(first);
-      first += count;
+      // A chain of one step serves where several threads are to compute it.
+      is_chain_.push_back(length > 1 || (length == 1 && machine_.registers[steps_[first].outs[0]].count() >= kShared));
+      first += std::max(length, 1);
     }
     starts_.push_back(static_cast<int>(steps_.size()));
+  }
+
+  // An action that nothing waits for runs as soon as it can: its inputs are in cache then, and the gradients that an
+  // optimizer takes are not kept until the last of them is there.
+  void bring_forward() {
+    const int actions = static_cast<int>(starts_.size()) - 1;
+    std::vector<int> written(machine_.buffers.size(), -1), used(machine_.buffers.size(), -1);  // by which action, last
+    std::vector<int> waits_for(actions, -1);  // the last action that has to come before
+    std::vector<bool> is_free(actions, true);
+    for (int action = 0; action < actions; ++action) {
+      const auto wait_for = [&](int other) {
+        if (other < 0 || other == action) return;
+        waits_for[action] = std::max(waits_for[action], other);
+        is_free[other] = false;
+      };
+      for (int at = starts_[action]; at < starts_[action + 1]; ++at) {
+        for (const int number : steps_[at].ins) wait_for(written[buffer_of(number)]);
+        for (const int number : steps_[at].outs) wait_for(used[buffer_of(number)]);
+        for (const int number : steps_[at].ins) used[buffer_of(number)] = action;
+        for (const int number : steps_[at].outs) used[buffer_of(number)] = written[buffer_of(number)] = action;
+      }
+    }
+    std::vector<std::pair<int, int>> order;  // (the action behind which one runs, its number)
+    for (int action = 0; action < actions; ++action) {
+      const bool moves = is_free[action] && waits_for[action] >= 0;
+      order.emplace_back(moves ? waits_for[action] : action, action);
+    }
+    std::sort(order.begin(), order.end());
+    std::vector<Step> steps;
+    std::vector<int> starts;
+    std::vector<bool> is_chain;
+    for (const auto& [_, action] : order) {
+      starts.push_back(static_cast<int>(steps.size()));
+      is_chain.push_back(is_chain_[action]);
+      for (int at = starts_[action]; at < starts_[action + 1]; ++at) steps.push_back(std::move(steps_[at]));
+    }
+    starts.push_back(static_cast<int>(steps.size()));
+    steps_ = std::move(steps);
+    starts_ = std::move(starts);
+    is_chain_ = std::move(is_chain);
   }
 
   void find_lifetimes() {
@@ -200,7 +244,7 @@ class Plan {
         const Place place = machine_.buffers[buffer].place;
         if (place == Place::array) action.made.push_back(buffer);
         if (place != Place::arena) continue;
-        if (count > 1 && ends_[buffer] == at) {
+        if (is_chain_[at] && ends_[buffer] == at) {
           inside.insert(buffer);
         } else {
           machine_.buffers[buffer].offset = reserve(machine_.buffers[buffer].bytes);
@@ -210,7 +254,7 @@ class Plan {
       for (const int buffer : ending[at]) {
         const Place place = machine_.buffers[buffer].place;
         if (place == Place::array || place == Place::called) action.ended.push_back(buffer);
-        if (place == Place::arena && begins_[buffer] <= at && !(count > 1 && begins_[buffer] == at)) {
+        if (place == Place::arena && begins_[buffer] <= at && !(is_chain_[at] && begins_[buffer] == at)) {
           release(machine_.buffers[buffer].offset, machine_.buffers[buffer].bytes);
         }
       }
@@ -224,7 +268,7 @@ class Plan {
     for (const auto* numbers : {&step.ins, &step.outs}) {
       for (const int number : *numbers) work = std::max(work, machine_.registers[number].count());
     }
-    if (count > 1) {
+    if (is_chain_[at]) {
       action.kind = Kind::chain;
       action.at = static_cast<int>(machine_.chains.size());
       machine_.chains.push_back(chain_of(machine_.registers, &step, count, inside));
@@ -301,6 +345,7 @@ class Plan {
   std::vector<int> entries_;
   std::vector<Step> steps_;
   std::vector<int> starts_;         // the first step of each action, and the end
+  std::vector<bool> is_chain_;      // for each action
   std::vector<int> begins_, ends_;  // the first and the last action that needs a buffer
   std::map<npy_intp, npy_intp> gaps_;
 };

@@ -20,8 +20,8 @@
 namespace weft {
 namespace {
 
-// Operations of a product for each thread: 25 us. With less, calling a helper, and fetching what its cache holds, took as
-// long as it saved.
+// Operations of a product for each thread: 25 us. With less, calling a helper, and fetching what its cache holds, took
+// as long as it saved.
 constexpr double kLeastOperations = 4e6;
 constexpr int kSpins = 1000;  // of a helper before it sleeps: some 50 us, as waking it takes as long
 

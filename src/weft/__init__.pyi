@@ -129,7 +129,8 @@ from weft._absent.types import NumberType as NumberType
 from weft._absent.types import OptionalType as OptionalType
 from weft.errors import OutOfMemoryError as OutOfMemoryError
 from weft._absent.types import PyObjectType as PyObjectType
-from weft._extension import PyTorchFileReader as PyTorchFileReader
+from weft._checkpoint.records import PyTorchFileReader as PyTorchFileReader
+from weft._checkpoint.records import PyTorchFileWriter as PyTorchFileWriter
 from weft._absent.types import RRefType as RRefType
 from weft.jit._script import ScriptFunction as ScriptFunction
 from weft._absent.types import ScriptMethod as ScriptMethod
@@ -473,6 +474,7 @@ def _log_softmax(input: Tensor, dim: builtins.int | builtins.str, half_to_float:
 def _log_softmax_backward_data(grad_output: Tensor, output: Tensor, dim: builtins.int | builtins.str, input_dtype: DType) -> Tensor: ...  # weft/_tensor/composite/private.py: _log_softmax_backward_data
 def _make_per_channel_quantized_tensor(input: Tensor, scale: Tensor, zero_point: Tensor, axis: builtins.int | builtins.str) -> Tensor: ...  # weft/_tensor/composite/quantized.py: per_channel_from
 def _make_per_tensor_quantized_tensor(input: Tensor, scale: builtins.float, zero_point: builtins.int) -> Tensor: ...  # weft/_tensor/composite/quantized.py: per_tensor_from
+def _neg_view(input: Tensor) -> Tensor: ...  # weft/_tensor/composite/private.py: _neg_view
 def _sample_dirichlet(input: Tensor, *, generator: Generator | None = ..., out: Tensor | None = ...) -> Tensor: ...  # weft/ops/pathwise.py: sample_dirichlet
 def _scaled_mm(input: Tensor, mat2: Tensor, scale_a: Tensor, scale_b: Tensor, bias: Tensor | None = ..., scale_result: Tensor | None = ..., out_dtype: DType | None = ..., use_fast_accum: builtins.bool = ...) -> Tensor: ...  # weft/_tensor/composite/products.py: _scaled_mm
 def _segment_reduce(data: Tensor, reduce: builtins.str, **options: Any) -> Tensor: ...  # weft/_tensor/composite/private.py: _segment_reduce

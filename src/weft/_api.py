@@ -89,7 +89,8 @@ _NAMES = {
     "weft.jit._fork": ("fork", "wait"),
     "weft.jit._script": ("ScriptFunction", "ScriptModule"),
     "weft._utils": ("classproperty",),
-    "weft._extension": ("PyTorchFileReader", "DisableTorchFunction", "DisableTorchFunctionSubclass", "DispatchKey",
+    "weft._checkpoint.records": ("PyTorchFileReader", "PyTorchFileWriter"),
+    "weft._extension": ("DisableTorchFunction", "DisableTorchFunctionSubclass", "DispatchKey",
                         "DispatchKeySet", "_has_compatible_shallow_copy_type"),
     "weft._absent.denied": ("is_vulkan_available",),
     "weft._absent.types": (

@@ -19,7 +19,6 @@ from weft._tensor.tensor import Tensor
 from weft.accelerator import current_accelerator
 from weft.backends import cudnn
 from weft.compiler import is_tracing
-from weft.errors import UnsupportedCallError
 
 _TensorMeta = type(Tensor)
 
@@ -57,15 +56,6 @@ def _parse_to(
     elif isinstance(device, DType):
         device, dtype = None, device
     return None if device is None else Device(device), dtype, non_blocking, options.get("memory_format")
-
-
-class PyTorchFileReader:
-    """Would read the entries of a file of PyTorch's. Making one raises `NotImplementedError`."""
-
-    def __init__(self, *args: object, **kwargs: object) -> None:
-        raise UnsupportedCallError(
-            "PyTorchFileReader: read files of PyTorch's with weft.load; their entries as a zipfile"
-        )
 
 
 class _Functions(type):

@@ -12,8 +12,9 @@ from weft._base.device import DeviceLike, set_default_device
 from weft._base.device import device as device_class
 from weft._base.site import Repeated, warn_user
 from weft._base.state import ambient, set_default_dtype, set_field
+from weft._base.threads import cpus
 from weft._lazy.runtime import default_jax_device, fix_tier, matmul_precision, set_matmul_precision
-from weft._lazy.threads import cpus, set_threads, threads
+from weft._lazy.threads import set_threads, threads
 from weft._tensor.arguments import flag
 from weft._tensor.composite.convert import TYPE_NAMES
 from weft._tensor.convert import resolve_device

@@ -12,10 +12,15 @@ from weft._base.device import DeviceLike
 from weft._base.device import device as Device
 from weft._base.dtype import DType
 from weft._base.exception_wrapper import ExceptionWrapper as ExceptionWrapper
+from weft._base.layout import layout as layout_class
+from weft._base.layout import sparse_coo
 from weft._base.types import Arg
 from weft._switches import get_device_module
 from weft._tensor.codegen import op
+from weft._tensor.composite.copies import empty_strided
+from weft._tensor.composite.sparse import sparse_compressed_tensor, sparse_coo_tensor
 from weft._tensor.convert import tensor
+from weft._tensor.legacy_types import make_wrapper_subclass
 from weft._tensor.storage import _Storage
 from weft._tensor.tensor import Tensor
 from weft.accelerator import current_accelerator, current_device_index, device_count
@@ -67,8 +72,11 @@ def _reorder_tensors_as(tensors: Sequence[Tensor], ordered_tensors: Sequence[Ten
 
 def _rebuild_tensor(storage: _Storage, storage_offset: int, size: Sequence[int], stride: Sequence[int]) -> Tensor:
     """A tensor over a storage with a type of elements."""
-    dtype = getattr(storage, "dtype", None)
-    return tensor([], dtype=dtype, device=storage.device).set_(storage.untyped(), storage_offset, size, stride)
+    return _over(storage, storage_offset, size, stride, getattr(storage, "dtype", None))
+
+
+def _over(storage: _Storage, offset: int, size: Sequence[int], stride: Sequence[int], dtype: DType | None) -> Tensor:
+    return tensor([], dtype=dtype, device=storage.device).set_(storage.untyped(), offset, size, stride)
 
 
 def _rebuild_tensor_v2(
@@ -83,6 +91,53 @@ def _rebuild_tensor_v2(
     """A tensor over a storage, with a gradient or without."""
     del backward_hooks, metadata
     return _rebuild_tensor(storage, storage_offset, size, stride).requires_grad_(requires_grad)
+
+
+def _rebuild_tensor_v3(
+    storage: _Storage,
+    storage_offset: int,
+    size: Sequence[int],
+    stride: Sequence[int],
+    requires_grad: bool,
+    backward_hooks: Arg,
+    dtype: DType,
+    metadata: Arg = None,
+) -> Tensor:
+    """A tensor of a type over the bytes of a storage, with a gradient or without."""
+    del backward_hooks, metadata
+    return _over(storage, storage_offset, size, stride, dtype).requires_grad_(requires_grad)
+
+
+def _rebuild_sparse_tensor(layout: layout_class, data: tuple[Any, ...]) -> Tensor:
+    """A sparse tensor of its parts and size; `check_invariants` says whether they are checked."""
+    if layout is sparse_coo:
+        indices, values, size, *coalesced = data
+        return sparse_coo_tensor(indices, values, size, is_coalesced=coalesced[0] if coalesced else None)
+    compressed, plain, values, size = data
+    return sparse_compressed_tensor(compressed, plain, values, size, layout=layout)
+
+
+def _rebuild_meta_tensor_no_storage(
+    dtype: DType, size: Sequence[int], stride: Sequence[int], requires_grad: bool
+) -> Tensor:
+    """A tensor on the meta device."""
+    return empty_strided(size, stride, dtype=dtype, device="meta", requires_grad=requires_grad)
+
+
+def _rebuild_wrapper_subclass(
+    cls: type[Tensor],
+    dtype: DType,
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int,
+    layout: layout_class,
+    device: DeviceLike,
+    requires_grad: bool,
+) -> Tensor:
+    """A tensor without elements, of a class that computes operators on it."""
+    return make_wrapper_subclass(
+        cls, size, stride, storage_offset, None, dtype, layout, device, requires_grad=requires_grad
+    )
 
 
 def _rebuild_parameter(data: Tensor, requires_grad: bool, backward_hooks: Arg) -> Parameter:

@@ -8,14 +8,16 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from mmap import MAP_SHARED
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
+from weft import _weights_only_unpickler as _weights_only_unpickler
 from weft._base.device import DeviceLike
 from weft._base.device import device as device_class
+from weft._base.exports import on_first_use
 from weft._base.site import warn_user
 from weft._base.state import ambient
 from weft._base.types import Arg, FileLike, PathLike, PyTree
@@ -25,7 +27,9 @@ from weft._checkpoint.archive import MemoryFile, mapped_file, opened, write_to_p
 from weft._checkpoint.buffers import Bytes
 from weft._checkpoint.extra_files import all_extra_files, members_of_extra
 from weft._checkpoint.extra_files import set_extra_files_hook as set_extra_files_hook
+from weft._checkpoint.former_names import _check_dill_version, _check_save_filelike
 from weft._checkpoint.map_location import Locate, MapLocation, Raised, locator
+from weft._checkpoint.options import SETTINGS, skipping
 from weft._checkpoint.options import LoadEndianness as LoadEndianness
 from weft._checkpoint.options import get_crc32_options as get_crc32_options
 from weft._checkpoint.options import get_default_load_endianness as get_default_load_endianness
@@ -33,21 +37,30 @@ from weft._checkpoint.options import get_default_mmap_options as get_default_mma
 from weft._checkpoint.options import set_crc32_options as set_crc32_options
 from weft._checkpoint.options import set_default_load_endianness as set_default_load_endianness
 from weft._checkpoint.options import set_default_mmap_options as set_default_mmap_options
+from weft._checkpoint.options import skip_data as skip_data
+from weft._checkpoint.packages import default_restore_location as default_restore_location
+from weft._checkpoint.packages import location_tag as location_tag
+from weft._checkpoint.packages import register_package as register_package
+from weft._checkpoint.packages import validate_cuda_device as validate_cuda_device
 from weft._checkpoint.pickled import globals_named
+from weft._checkpoint.records import _check_seekable, _is_zipfile
 from weft._checkpoint.safe import add_safe_globals as add_safe_globals
 from weft._checkpoint.safe import clear_safe_globals as clear_safe_globals
 from weft._checkpoint.safe import get_safe_globals as get_safe_globals
+from weft._checkpoint.safe import is_trusted
 from weft._checkpoint.safe import safe_globals as safe_globals
+from weft._checkpoint.sources import SourceChangeWarning as SourceChangeWarning
+from weft._checkpoint.tar_files import is_tar, load_tar
 from weft._checkpoint.tensorfile import TensorFile, named_tensors, writer_of
 from weft._checkpoint.torch_pickle import pickled
 from weft._checkpoint.torch_writer import write_archive, write_stream
 from weft._tensor.convert import existing
+from weft._tensor.overriding import setting
 from weft._tensor.tensor import Tensor
 from weft.errors import (
     ArgumentError,
     CheckpointError,
     EmptyFileError,
-    NoFileError,
     PickleError,
     UnreadableError,
     ValueRangeError,
@@ -60,6 +73,26 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from weft._checkpoint.pickled import Fetch
+
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {
+        "weft._checkpoint.former_names": (
+            *("INT_SIZE", "IS_WINDOWS", "LONG_SIZE", "MAGIC_NUMBER", "MAP_PRIVATE", "PROTOCOL_VERSION", "SHORT_SIZE"),
+            *("STORAGE", "STORAGE_KEY_SEPARATOR", "StorageType", "UNSAFE_MESSAGE", "_get_layout"),
+            *("_get_restore_location", "_maybe_decode_ascii", "_should_read_directly", "mkdtemp"),
+            *("check_module_version_greater_or_equal", "normalize_storage_type"),
+        ),
+        "weft._checkpoint.options": ("_serialization_tls", "_get_storage_alignment"),
+        "weft._checkpoint.packages": ("_package_registry",),
+        "weft._checkpoint.records": (
+            *("_is_compressed_file", "_is_path", "_is_torchscript_zip", "_open_buffer_reader", "_open_buffer_writer"),
+            *("_open_file", "_open_file_like", "_open_zipfile_reader", "_open_zipfile_writer", "_opener"),
+            *("_open_zipfile_writer_buffer", "_open_zipfile_writer_file"),
+        ),
+    },
+)
+"""What libraries call of PyTorch's module."""
 
 MAP_LOCATION = MapLocation
 """Where `load` puts tensors: a device, a mapping from devices to others, or a function; None leaves them."""
@@ -122,12 +155,11 @@ def _save(
             raise CheckpointError("cannot save extra files as safetensors: give save_file() their text as `metadata`")
         save_file(obj, f)
         return
-    if not isinstance(f, _PATHS) and not hasattr(f, "write"):
-        raise NoFileError(
-            "expected 'f' to be string, path, or a file-like object with a 'write' attribute: save() got "
-            f"{type(f).__name__}"
-        )
+    _check_save_filelike(f)
+    _check_dill_version(pickle_module)
     _refuse_text(f, "save", "wb")
+    if skipping.skip_data and not in_archive:
+        raise CheckpointError("Cannot use skip_data=True with _use_new_zipfile_serialization=False")
     content, storages = pickled(obj, pickle_module, protocol, older=not in_archive, check=check)
     if extra_files and not in_archive:
         raise CheckpointError("cannot save extra files in the older format, which is no archive")
@@ -189,6 +221,8 @@ def load(
     if the file is empty. `AttributeError` if `f` is not a file.
     """
     log_api_usage_once("torch.load")
+    _check_dill_version(pickle_module)
+    mmap = SETTINGS["load.mmap"] if mmap is None else mmap
     trusts = _trusts(weights_only, pickle_module)
     if mmap and not isinstance(f, _PATHS):
         raise ValueRangeError("f must be a file path in order to use the mmap argument")
@@ -196,12 +230,14 @@ def load(
     # All that goes wrong in between is told with the file's name.
     try:
         with _opened(f) as (file, name), _refusals(name):
-            reading = _Reading(trusts, pickle_module, encoding)
+            modes = ambient().overrides.dispatchers
+            reading = _Reading(trusts, pickle_module, encoding, any(mode.makes_fakes for mode in modes))
             mapped = None
             if mmap and isinstance(f, _PATHS):
                 mapped = mapped_file(f, shared=get_default_mmap_options() == MAP_SHARED)
-            loaded = _load(file, locate, mapped, reading, _extra_files)
-            return tree_map(_lifted, loaded) if ambient().overrides.dispatchers else loaded
+            with setting(dispatchers=()) if modes else nullcontext():
+                loaded = _load(file, locate, mapped, reading, _extra_files)
+            return tree_map(_lifted, loaded) if modes else loaded
     except Raised as carrier:
         raise carrier.error from None
 
@@ -248,11 +284,12 @@ def _trusts(weights_only: bool | None, pickle_module: ModuleType | None) -> bool
 
 @dataclass(frozen=True)
 class _Reading:
-    """How the pickles of a file are read."""
+    """How the pickles of a file are read; if `fake`, tensors get no elements."""
 
     trusts: bool
     pickle_module: Any
     encoding: str
+    fake: bool = False
 
     def own(self, content: bytes, stored: Fetch) -> PyTree:
         """The object of a pickle in the package's own files."""
@@ -319,11 +356,17 @@ class safe_open:
 
 def get_unsafe_globals_in_checkpoint(f: FileLike) -> list[str]:
     """The classes and functions named in a file that `load` would refuse. Nothing is built."""
-    with _opened(f) as (file, name), _refusals(name), opened(file) as reader:
-        if native.DESCRIPTION not in reader:
-            return torch_files.unsafe_globals(reader)
-        names = globals_named(io.BytesIO(reader.read(native.PICKLE))) if native.PICKLE in reader else ()
-        return sorted(name for name in names if not whole.is_known(name))
+    with _opened(f) as (file, name):
+        if not _is_zipfile(file) and (file.seek(0) or not _is_zipfile(file)):
+            raise ValueRangeError(f"Expected input to be a checkpoint returned by torch.save: {name} is no archive")
+        with _refusals(name), opened(file) as reader:
+            if native.DESCRIPTION in reader:
+                named = globals_named(io.BytesIO(reader.read(native.PICKLE))) if native.PICKLE in reader else ()
+                return sorted(entry for entry in named if not whole.is_known(entry))
+            allowed = _weights_only_unpickler._get_allowed_globals()
+            return sorted(
+                entry for entry in torch_files.globals_in(reader) if entry not in allowed and not is_trusted(entry)
+            )
 
 
 def _refuse_text(f: FileLike, function: str, mode: str) -> None:
@@ -339,12 +382,7 @@ def _opened(f: FileLike) -> Iterator[tuple[IO[bytes], str]]:
         with open(f, "rb") as file:
             yield file, str(f)
         return
-    for attribute in ("seek", "tell", "read"):
-        if not hasattr(f, attribute):
-            raise NoFileError(
-                f"'{type(f).__name__}' object has no attribute '{attribute}'. You can only torch.load from a file that "
-                "is seekable. Please pre-load the data into a buffer like io.BytesIO and try to load from it instead."
-            )
+    _check_seekable(f)
     _refuse_text(f, "load", "rb")
     yield f, str(getattr(f, "name", f"<{type(f).__name__}>"))
 
@@ -384,7 +422,7 @@ def _load(
                 extra[name] = reader.read(f"{prefix}extra/{name}")  # pyright: ignore[reportOptionalSubscript]  it has names
             if is_own:
                 return native.load(reader, locate, reading.own)
-            return torch_files.load_archive(reader, locate, reading.encoding, reading.torch)
+            return torch_files.load_archive(reader, locate, reading.encoding, reading.torch, fake=reading.fake)
     if head[8:9] == b"{":
         return dict(named_tensors(TensorFile(file, mapped), locate))
     if head == torch_files.LEGACY_START and mapped is not None:
@@ -393,7 +431,9 @@ def _load(
             "torch.save your checkpoint with this option in order to use mmap."
         )
     if head == torch_files.LEGACY_START:
-        return torch_files.load_stream(file, size, locate, reading.encoding, reading.torch)
+        return torch_files.load_stream(file, size, locate, reading.encoding, reading.torch, fake=reading.fake)
+    if is_tar(file):
+        return load_tar(file, locate, reading.encoding, reading.torch)
     raise PickleError("it is no checkpoint: neither a zip archive, nor safetensors, nor an old file of PyTorch's")
 
 

@@ -43,6 +43,10 @@ ARGUMENTS = {("exception_wrapper", "where")}
 """Modules, and the arguments and attributes in them that are PyTorch's."""
 
 
+_BINDING = (ast.Name, ast.Attribute, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.arg, ast.ExceptHandler)
+_BINDING += (ast.MatchAs, ast.MatchStar)
+
+
 def bound(node: ast.AST) -> str | None:
     """The name that a node of a syntax tree binds, if it does."""
     match node:
@@ -60,6 +64,8 @@ def bound(node: ast.AST) -> str | None:
 def refused(source: str) -> Iterator[tuple[int, str]]:
     """The lines of a module that bind a refused name, and the word."""
     for node in ast.walk(ast.parse(source)):
+        if type(node) not in _BINDING:
+            continue  # half of the nodes
         name = (bound(node) or "").strip("_")
         word = name.lower()
         if word in MEANT and (word not in CLASSES or name != word):

@@ -130,8 +130,8 @@ def main() -> None:
     torch.save(layouts(), FOLDER / "layouts.pt")
     torch.save({"x": torch.empty(1, device="meta")}, FOLDER / "meta.pt")
     torch.save(quantized(), FOLDER / "quantized.pt")
+    torch.save({"x": torch.zeros(1, dtype=torch.complex32)}, FOLDER / "complex32.pt")
     refused = {
-        "complex32": torch.zeros(1, dtype=torch.complex32),
         "storage": torch.ones(1).untyped_storage(),
         "class": Counter,
         "module": torch.nn.Identity(),

@@ -159,7 +159,6 @@ def test_quantized_tensors():
 
 
 REFUSED = {
-    "complex32": (PickleError, r"it holds elements of type torch.complex32, which there is not here"),
     "class": (PickleError, "it holds collections.Counter by itself; classes and functions are not loaded"),
     "module": (
         PickleError,

@@ -86,7 +86,7 @@ def test_files_are_refused_unless_they_are_trusted():
     )
     reason = (
         r"Weights only load failed. Unsupported global: GLOBAL argparse.Namespace .* trust this class or function, "
-        r"allow it with `torch.serialization.add_safe_globals\(\[argparse.Namespace\]\)` .* load it with "
+        r"use `torch.serialization.add_safe_globals\(\[argparse.Namespace\]\)` or .* to allowlist it.* load it with "
         r"`weights_only=False`.$"
     )
     for options in ({}, {"weights_only": True}):

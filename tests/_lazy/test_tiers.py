@@ -30,7 +30,7 @@ def tiers(monkeypatch):
 
 def layers(x, count=12):
     for _ in range(count):
-        x = weft.tanh(x) * 1.5 + x.sin()
+        x = weft.tanh(x) * 1.5 + x.abs()
     return x
 
 
@@ -39,7 +39,7 @@ def graphs():
 
 
 def test_a_new_graph_is_interpreted():
-    layers(weft.ones(3000)).tolist()
+    layers(weft.ones(30_000)).tolist()
     (graph,) = graphs()
     assert not weft.explain()
     assert (graph.runs, graph.operators) == (1, 49)
@@ -48,7 +48,7 @@ def test_a_new_graph_is_interpreted():
 
 
 def test_it_is_compiled_when_interpreting_it_has_cost_as_much():
-    x = weft.rand(10_000)
+    x = weft.rand(100_000)
     x.tolist()
     first = layers(x).numpy()
     (graph,) = [graph for graph in graphs() if graph.operators > 10]
@@ -69,7 +69,7 @@ def test_the_same_program_makes_the_same_choices():
     def choices():
         program._programs.clear()
         explain._log.clear()
-        x = weft.full((10_000,), 0.5)
+        x = weft.full((100_000,), 0.5)
         for _ in range(200):
             layers(x).numpy()
         return [(c.operators, c.runs) for c in weft.explain()]
@@ -78,8 +78,15 @@ def test_the_same_program_makes_the_same_choices():
 
 
 def test_what_is_large_from_the_beginning_is_compiled_at_once():
-    layers(weft.zeros(2_000_000)).numpy()
+    layers(weft.zeros(10_000_000)).numpy()
     assert [c.runs for c in weft.explain()] == [0]
+
+
+def test_what_is_slower_compiled_stays_interpreted():
+    x = weft.full((100_000,), 0.5)
+    for _ in range(300):
+        x.sin().sort().values.numpy()
+    assert not weft.explain()
 
 
 def test_small_graphs_stay_interpreted():
@@ -166,7 +173,7 @@ def test_moving_tensors_does_not_start_xla():
 
 
 def test_explain_tells_each_line_once():
-    for n in range(3000, 3006):
+    for n in range(30_000, 30_006):
         layers(weft.ones(n), 40).tolist()
     text = str(weft.explain())
     assert text.splitlines()[0] == "0 compilations, 0.00 s"
@@ -197,7 +204,7 @@ def test_costs_grow_with_work():
 
     small, large = cost(jnp.tanh, (10,)), cost(jnp.tanh, (1_000_000,))
     assert small.compiling == large.compiling
-    assert small.interpreting < 1e-5 < 1e-3 < large.interpreting
+    assert small.interpreting < 1e-5 < 1e-4 < large.interpreting
     assert cost(loop(100), (10,)).interpreting > 50 * cost(jnp.tanh, (10,)).interpreting
     assert cost(loop(100), (10,)).compiling == cost(loop(10), (10,)).compiling
     assert (
@@ -205,6 +212,10 @@ def test_costs_grow_with_work():
         < cost(conv, (8, 64, 32, 32), (64, 64, 3, 3)).interpreting
     )
     assert cost(lambda x: x.reshape(-1), (1000, 1000)).interpreting < 1e-5
+    ordered = cost(jnp.sort, (10_000,))
+    assert ordered.interpreting < ordered.running  # NumPy's sort is faster than XLA's, so it is no reason to compile
+    product = cost(jnp.matmul, (64, 128), (128, 32))
+    assert 1 < product.interpreting / product.running < 4
 
 
 def test_elsewhere_than_on_the_cpu_the_first_tier_is_programs_of_single_applications():

@@ -178,15 +178,25 @@ WITHOUT = ("-c",)
 WITH = ("-m", "weft", "-c")
 
 
-@pytest.mark.parametrize(("writer", "reader"), [(WITH, WITHOUT), (WITHOUT, WITH), (WITH, WITH)])
-def test_files_are_read_with_and_without_the_alias(tmp_path, writer, reader):
-    def text(program, how):
-        return program if how is WITH else program.replace("torch as t", "weft as t")
+def in_process(program, how, folder):
+    """Run a program with or without the alias."""
+    run(program if how is WITH else program.replace("torch as t", "weft as t"), *how, folder=folder)
 
-    run(text(WRITE, writer), *writer, folder=tmp_path)
-    run(text(READ, reader), *reader, folder=tmp_path)
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """The folders of files that were written with and without the alias."""
+    folders = {how: tmp_path_factory.mktemp("written") for how in (WITH, WITHOUT)}
+    for how, folder in folders.items():
+        in_process(WRITE, how, folder)
+    return folders
+
+
+@pytest.mark.parametrize(("writer", "reader"), [(WITH, WITHOUT), (WITHOUT, WITH), (WITH, WITH)])
+def test_files_are_read_with_and_without_the_alias(written, writer, reader):
+    in_process(READ, reader, written[writer])
     if reader is WITH:  # another process has no `torch` that a pickle of Python's could name
-        run(text(READ_PLAIN, reader), *reader, folder=tmp_path)
+        in_process(READ_PLAIN, reader, written[writer])
 
 
 def test_graphs_optimizers_and_errors_take_classes_for_weft_s():

@@ -1,4 +1,4 @@
-"""What the processes of the tests run."""
+"""What the processes of the tests run. To import it loads no tensors: most of these processes need none."""
 
 import multiprocessing.util
 import os
@@ -106,14 +106,6 @@ def write_to_what_comes(there, back):
     back.put((kind, parameter.requires_grad, parameter.is_leaf, numbers.stride(), numbers.storage_offset(), True))
     back.put(weft.arange(3).share_memory_())
     there.get()
-
-
-class Labelled(weft.Tensor):
-    """A class of tensors as programs define them."""
-
-
-def send_subclass(sender):
-    sender.send(weft.arange(3).as_subclass(Labelled))
 
 
 def loss_of(model, inputs):

@@ -12,7 +12,7 @@ import pytest
 
 import weft as torch
 import weft.multiprocessing as mp
-from tests.multiprocessing import functions
+from tests.multiprocessing import functions, labelled
 
 METHODS = ["fork", "spawn"]
 
@@ -103,12 +103,12 @@ def test_a_forked_process_sends_tensors_of_classes_of_programs():
     (torch.ones(2) * 2).sum().item()  # starts XLA's threads, which the process lacks
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=functions.send_subclass, args=(sender,))
+    process = context.Process(target=labelled.send_subclass, args=(sender,))
     process.start()
     sender.close()
     found = receiver.recv()
     process.join()
-    assert (type(found), found.tolist()) == (functions.Labelled, [0, 1, 2])
+    assert (type(found), found.tolist()) == (labelled.Labelled, [0, 1, 2])
 
 
 def test_results_of_operators_with_gradients_are_refused():

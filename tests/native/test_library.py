@@ -89,7 +89,7 @@ def test_bfloat16_without_tiles():
 @pytest.mark.soak
 def test_avx2():
     """The variant for CPUs without AVX-512 passes the same tests."""
-    names = ("products", "convolutions", "attention", "recurrent", "rows", "extremes", "optimizer")
+    names = ("products", "convolutions", "attention", "recurrent", "rows", "extremes", "optimizer", "ufuncs", "threads")
     tests = [f"tests/native/test_{name}.py" for name in names]
     options = ["-p", "no:cacheprovider", *tests]
     assert any(" passed" in line for line in run("-m", "pytest", *options, WEFT_NATIVE_VARIANT="avx2"))

@@ -49,8 +49,8 @@ class _Pause:
                 del self._depths[thread]
                 if self._forks:
                     self._changed.notify_all()
-            if not self._was_enabled:
-                return
+            if depth or not self._was_enabled:
+                return  # within another stretch, still
             if not self._depths:
                 gc.enable()
                 return

@@ -157,6 +157,9 @@ DTYPES = (
     complex64,
     complex128,
 )
+NAMED = tuple([d for d in vars().copy().values() if isinstance(d, NamedDType)])
+"""Types that no tensor has here."""
+
 _BY_NAME = {d.name: d for d in vars().copy().values() if isinstance(d, DType)}
 _BY_NUMPY = {d.numpy: d for d in DTYPES}
 _REAL = {complex64: float32, complex128: float64}

@@ -91,8 +91,11 @@ class _Patch(ContextDecorator):
             setattr(self._module, name, value)
 
 
-def become_settings(name: str, settings: Mapping[str, Any], aliases: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Make a module that is being imported one of settings, with these values at first. `aliases` are older names."""
+def become_settings(name: str, settings: dict[str, Any], aliases: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Make a module that is being imported one of settings. The dict has their values now and later.
+
+    `aliases` are older names.
+    """
     module = sys.modules[name]
-    vars(module).update(_settings=dict(settings), _aliases=aliases)
+    vars(module).update(_settings=settings, _aliases=aliases)
     module.__class__ = SettingsModule

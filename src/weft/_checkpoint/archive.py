@@ -1,4 +1,4 @@
-"""Zip archives of uncompressed members, each aligned to 64 bytes. Reading does not trust the content."""
+"""Zip archives of uncompressed members at aligned places. Reading does not trust the content."""
 
 from __future__ import annotations
 
@@ -45,21 +45,63 @@ class _Sink:
         self.flush = getattr(file, "flush", lambda: None)
 
 
+class _Unchecked(zipfile.ZipInfo):
+    """A member without a checksum: it has 0 in its place, as PyTorch writes it."""
+
+    CRC = property(lambda self: 0, lambda self, checksum: None)  # pyright: ignore[reportAssignmentType]
+
+
+class Writer:
+    """Writes an archive to an open file, which may be a pipe. It is laid out as PyTorch's, which computes offsets.
+
+    The places of contents are multiples of `alignment`. Without `checked`, members have no checksums.
+    """
+
+    def __init__(self, file: IO[bytes], alignment: int = ALIGNMENT, *, checked: bool = True) -> None:
+        self._archive = zipfile.ZipFile(cast("IO[bytes]", _Sink(file)), "w", zipfile.ZIP_STORED, allowZip64=True)
+        self._alignment = alignment
+        self._checked = checked
+
+    def add(self, name: str, content: memoryview | bytes) -> None:
+        """Write a member."""
+        kind = zipfile.ZipInfo if self._checked else _Unchecked
+        pieces = (content[at : at + _CHUNK] for at in range(0, len(content), _CHUNK))
+        self._add(kind(name, _EPOCH), len(content), pieces)
+
+    def add_room(self, name: str, size: int) -> None:
+        """Write a member of `size` zeros, without a checksum: what is written there later needs none."""
+        pieces = (bytes(min(_CHUNK, size - at)) for at in range(0, size, _CHUNK))
+        self._add(_Unchecked(name, _EPOCH), size, pieces)
+
+    def _add(self, info: zipfile.ZipInfo, size: int, pieces: Iterable[memoryview | bytes]) -> None:
+        assert self._archive.fp is not None, "an open archive has a file"
+        info.file_size = size
+        is_large = size >= _LARGE
+        extra = (_ZIP64 if is_large else 0) + 4
+        start = self._archive.fp.tell() + _HEADER + len(info.filename.encode()) + extra
+        padding = -start % self._alignment
+        info.extra = struct.pack("<HH", _PADDING_ID, padding) + b"Z" * padding
+        with self._archive.open(info, "w", force_zip64=is_large) as member:
+            info.extra = b""  # the directory at the end has none
+            for piece in pieces:
+                member.write(piece)
+
+    def close(self) -> None:
+        """Write the directory, after which nothing can be added."""
+        self._archive.close()
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 def write(file: IO[bytes], members: Iterable[Member]) -> None:
-    """Write an archive to an open file, which may be a pipe. It is laid out as PyTorch's, which computes offsets."""
-    with zipfile.ZipFile(cast("IO[bytes]", _Sink(file)), "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-        assert archive.fp is not None, "an open archive has a file"
+    """Write an archive of some members to an open file."""
+    with Writer(file) as writer:
         for name, content in members:
-            info = zipfile.ZipInfo(name, _EPOCH)
-            info.file_size = len(content)
-            is_large = len(content) >= _LARGE
-            start = archive.fp.tell() + _HEADER + len(name.encode()) + (_ZIP64 if is_large else 0) + 4
-            padding = -start % ALIGNMENT
-            info.extra = struct.pack("<HH", _PADDING_ID, padding) + b"Z" * padding
-            with archive.open(info, "w", force_zip64=is_large) as member:
-                info.extra = b""  # the directory at the end has none
-                for at in range(0, len(content), _CHUNK):
-                    member.write(content[at : at + _CHUNK])
+            writer.add(name, content)
 
 
 def write_to_path(path: Path, put: Callable[[IO[bytes]], None]) -> None:
@@ -134,15 +176,21 @@ class Reader:
     def array(self, name: str) -> Bytes:
         """A member's content in new memory, with its checksum verified; or, if mapped, its part of the file."""
         size = self.size(name)
-        start = self._start(name)
+        start = self.start(name)
         if self._mapped is not None:
             return self._mapped[start : start + size]
         content = room(size)
-        if _checksum(parts(self._file, start, content, name)) != self._members[name].CRC:
+        checksum = _checksum(parts(self._file, start, content, name))
+        if self._members[name].CRC not in (checksum, 0):  # 0 is none
             raise CheckpointError(f"the member {name!r} is damaged (Bad CRC-32 for file {name!r})")
         return content
 
-    def _start(self, name: str) -> int:
+    def header_start(self, name: str) -> int:
+        """Where the header of a member begins, in bytes from the beginning of the file."""
+        return self._members[name].header_offset
+
+    def start(self, name: str) -> int:
+        """Where the content of a member begins, in bytes from the beginning of the file."""
         info = self._members[name]
         self._file.seek(info.header_offset)
         header = self._file.read(_HEADER)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from weft._base.device import DeviceLike, device
+from weft._base.device import CPU, DeviceLike, device
+from weft._base.device import device as as_device
 from weft._base.guards import is_mapping
 from weft._base.of_pytorch import way_from_pytorch
 from weft._base.types import AnyCallable, Arg
-from weft._tensor.convert import existing
-from weft.errors import ArgumentError, CheckpointError, DeviceError
+from weft._checkpoint.packages import default_restore_location, existing_location
+from weft.errors import ArgumentError, CheckpointError, WeftError
 
 
 class StoredElements:
@@ -30,17 +31,17 @@ class StoredElements:
     def __len__(self) -> int:
         return self._nbytes
 
-    def to(self, target: DeviceLike) -> StoredElements:
+    def to(self, device: DeviceLike) -> StoredElements:
         """These elements on a device."""
-        return StoredElements(self._nbytes, device(target))
+        return StoredElements(self._nbytes, as_device(device))
 
     def cpu(self) -> StoredElements:
         """These elements in the host's memory."""
         return self.to("cpu")
 
-    def cuda(self, index: int | None = None) -> StoredElements:
+    def cuda(self, index: DeviceLike | int | None = None) -> StoredElements:
         """These elements on a GPU."""
-        return self.to(device("cuda", index))
+        return self.to(device("cuda", index) if index is None or isinstance(index, int) else index)
 
 
 class Raised(Exception):
@@ -62,13 +63,14 @@ MapLocation: TypeAlias = DeviceLike | Mapping[Arg, DeviceLike] | AnyCallable | N
 def locator(wanted: MapLocation) -> Locate:
     """The function that `map_location` stands for. `TypeError` for an invalid argument."""
     if wanted is None:
-        return lambda saved, _: _existing(device(saved))
-    if isinstance(wanted, (str, device)):
-        fixed = _existing(device(wanted))
-        return lambda saved, _: fixed
+        return _place
+    if isinstance(wanted, (str, bytes, device)):
+        name = wanted.decode() if isinstance(wanted, bytes) else str(wanted)
+        _place(name, 0)  # which must exist, also for a file without tensors
+        return lambda _, nbytes: _place(name, nbytes)
     if is_mapping(wanted):
-        named = {str(old): device(new) for old, new in wanted.items()}
-        return lambda saved, _: _existing(named.get(saved) or device(saved))
+        named = {str(old): str(new) for old, new in wanted.items()}
+        return lambda saved, nbytes: _place(named.get(saved, saved), nbytes)
     if not callable(wanted):
         raise ArgumentError(
             f"'{type(wanted).__name__}' object is not callable: load(): map_location must be a device, a string, a "
@@ -77,29 +79,28 @@ def locator(wanted: MapLocation) -> Locate:
 
     def ask(saved: str, nbytes: int) -> device:
         try:
-            answer = wanted(StoredElements(nbytes, device("cpu")), saved)
+            answer = wanted(StoredElements(nbytes, CPU), saved)
         except Exception as error:
             raise Raised(error) from error
-        if answer is None:
-            return _existing(device(saved))
-        if not isinstance(answer, StoredElements):
-            raise CheckpointError(
-                "a map_location function returns the storage that it was given, on a device, or None; got "
-                f"{type(answer).__name__}"
-            )
-        return _existing(answer.device)
+        return _place(saved, nbytes) if answer is None else _device_of(answer, "a map_location function")
 
     return ask
 
 
-def _existing(target: device) -> device:
+def _place(location: str, nbytes: int) -> device:
+    """The device at which elements are put whose location has this name."""
     try:
-        return existing(target)
-    except DeviceError as error:
-        if target.type != "cuda":
-            raise DeviceError(f"{error}; map_location='cpu' loads the tensors to the CPU") from None
-        raise DeviceError(
-            "Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False. If you are "
-            "running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu') to map your "
-            f"storages to the CPU. ({error})"
-        ) from None
+        answer = default_restore_location(StoredElements(nbytes, CPU), location)
+    except WeftError:
+        raise
+    except Exception as error:  # of a function that a program has registered
+        raise Raised(error) from error
+    return _device_of(answer, "the function of register_package")
+
+
+def _device_of(answer: object, source: str) -> device:
+    if not isinstance(answer, StoredElements):
+        raise CheckpointError(
+            f"{source} returns the storage that it was given, on a device, or None; got {type(answer).__name__}"
+        )
+    return existing_location(answer.device)

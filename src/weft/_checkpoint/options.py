@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import mmap
-from dataclasses import dataclass
+import threading
 from enum import Enum
+from typing import Any
 
 from weft.errors import ArgumentError, ValueRangeError
 
@@ -17,41 +18,53 @@ class LoadEndianness(Enum):
     BIG = 3
 
 
-@dataclass
-class _Options:
-    endianness: LoadEndianness | None = None
-    mapping: int = mmap.MAP_PRIVATE
-
-
 # no cell: no program depends on it
-_options = _Options()
+SETTINGS: dict[str, Any] = {
+    "load.mmap": False,
+    "load.endianness": None,
+    "load.mmap_flags": mmap.MAP_PRIVATE,
+    "load.calculate_storage_offsets": False,
+    "save.compute_crc32": True,
+    "save.use_pinned_memory_for_d2h": False,
+    "save.storage_alignment": 64,
+}
+"""What `weft.utils.serialization.config` shows, by name. `load.calculate_storage_offsets` changes nothing, since the
+directory of an archive has all offsets, nor does `save.use_pinned_memory_for_d2h`."""
 
 
 def get_default_load_endianness() -> LoadEndianness | None:
     """The byte order that is taken for files of PyTorch's which do not say theirs; None is little-endian."""
-    return _options.endianness
+    return SETTINGS["load.endianness"]
 
 
 def set_default_load_endianness(endianness: object) -> None:
     """Set it, to a `LoadEndianness` or None."""
     if not (endianness is None or isinstance(endianness, LoadEndianness)):
         raise ArgumentError("Invalid argument type in function set_default_load_endianness")
-    _options.endianness = endianness
+    SETTINGS["load.endianness"] = endianness
 
 
 def get_default_mmap_options() -> int:
     """How `load(mmap=True)` maps files: `mmap.MAP_PRIVATE` or `mmap.MAP_SHARED`."""
-    return _options.mapping
+    return SETTINGS["load.mmap_flags"]
 
 
 def get_crc32_options() -> bool:
-    """Whether files get checksums: always, since they cost little here."""
-    return True
+    """Whether `save` gives the members of archives checksums: by default it does."""
+    return SETTINGS["save.compute_crc32"]
 
 
 def set_crc32_options(compute_crc32: bool) -> None:
-    """Has no effect: files get checksums, so that whatever reads zip archives takes them."""
-    del compute_crc32
+    """Set it. Archives without checksums are not verified when they are loaded, and other programs refuse them."""
+    SETTINGS["save.compute_crc32"] = compute_crc32
+
+
+def get_storage_alignment() -> int:
+    """The number of bytes of which the places of members in archives are multiples."""
+    return SETTINGS["save.storage_alignment"]
+
+
+_get_storage_alignment = get_storage_alignment  # PyTorch's name
 
 
 class set_default_mmap_options:
@@ -66,10 +79,46 @@ class set_default_mmap_options:
                 "Invalid argument in function set_default_mmap_options, expected mmap.MAP_PRIVATE or mmap.MAP_SHARED, "
                 f"but got {flags}"
             )
-        self._before, _options.mapping = _options.mapping, flags
+        self._before, SETTINGS["load.mmap_flags"] = get_default_mmap_options(), flags
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, *_: object) -> None:
-        _options.mapping = self._before
+        SETTINGS["load.mmap_flags"] = self._before
+
+
+# --- archives without the elements ------------------------------------------------------------------------------------
+
+
+class _SerializationLocal(threading.local):
+    """What `skip_data` sets, in each thread."""
+
+    skip_data = False
+    materialize_fake_tensors = False
+
+
+# no cell: files are not read or written in a captured function
+skipping = _SerializationLocal()
+_serialization_tls = skipping  # PyTorch's name
+
+
+class skip_data:
+    """A block in which `save` leaves the bytes of storages zero, and `load` leaves them in the file.
+
+    Saved elements can be written later, at the places that `PyTorchFileReader.get_record_offset` gives: those members
+    have no checksums. Loaded tensors are zeros. With `materialize_fake_tensors`, fake tensors are saved as zeros, too.
+
+        with skip_data():
+            save(state, "later.pt")
+    """
+
+    def __init__(self, materialize_fake_tensors: bool = False) -> None:
+        self.materialize_fake_tensors = materialize_fake_tensors
+
+    def __enter__(self) -> None:
+        self._before = skipping.skip_data, skipping.materialize_fake_tensors
+        skipping.skip_data, skipping.materialize_fake_tensors = True, self.materialize_fake_tensors
+
+    def __exit__(self, *_: object) -> None:
+        skipping.skip_data, skipping.materialize_fake_tensors = self._before

@@ -68,6 +68,7 @@ class Unpickler:
     find      gives the object of a global name such as `torch._utils._rebuild_tensor_v2`, or raises
     stored    gives the object of a persistent id
     set_state sets the state of an object that was built, and returns the object
+    named     gives what stands for a class or function that a call has given, if the program trusts it
     keys      checks the keys of containers
     encoding  of Python 2's strings; "bytes" leaves them bytes
     """
@@ -79,8 +80,10 @@ class Unpickler:
         set_state: Callable[[Unpickled, Unpickled], Unpickled],
         keys: KeyChecker,
         encoding: str = "utf-8",
+        named: Callable[[Unpickled], Unpickled] = lambda x: x,
     ) -> None:
         self._find = find
+        self._named = named
         self._stored = stored
         self._set_state = set_state
         self._checked_key = keys.checked
@@ -195,15 +198,18 @@ class Unpickler:
 
     def _set_item(self, _: object) -> None:
         value, key = self._stack.pop(), self._stack.pop()
-        self._set([key, value])
+        self._set([key, value], "SETITEM")
 
     def _set_items(self, _: object) -> None:
         self._set(self._since_mark())
 
-    def _set(self, items: list[Unpickled]) -> None:
+    def _set(self, items: list[Unpickled], instruction: str = "SETITEMS") -> None:
         target = self._stack[-1]
         if type(target) not in _DICTS:
-            raise PickleError(f"its pickle sets items of a {type(target).__name__}")
+            raise PickleError(
+                f"its pickle sets items of a {type(target).__name__}. Can only {instruction} for dict, "
+                f"collections.OrderedDict, collections.Counter, but got {type(target)}"
+            )
         for key, value in zip(items[::2], items[1::2], strict=True):
             target[self._checked_key(key)] = value
 
@@ -221,7 +227,7 @@ class Unpickler:
 
     def _reduce(self, _: object) -> None:
         args, function = self._stack.pop(), self._stack.pop()
-        self._stack.append(_called(function, args, "build"))
+        self._stack.append(self._named(_called(function, args, "build")))
 
     def _new_object(self, _: object) -> None:
         args, kind = self._stack.pop(), self._stack.pop()
@@ -262,7 +268,9 @@ def short_repr(x: object) -> str:
 
 def _called(function: Unpickled, args: Unpickled, how: str) -> Unpickled:
     if type(function) is not Global or getattr(function, how) is None:
-        raise PickleError(f"its pickle calls {short_repr(function)}, which is nothing to call")
+        of = getattr(function, "__self__", None)
+        advice = "" if of is None else f" (unrecognized function {function} which belongs to {of})"
+        raise PickleError(f"its pickle calls {short_repr(function)}, which is nothing to call{advice}")
     if not is_plain_tuple(args):
         raise PickleError(f"its pickle calls {function.name} with a {type(args).__name__} instead of arguments")
     arguments: Sequence[Unpickled] = args if function.trusted is None else [itself(arg) for arg in args]

@@ -20,7 +20,9 @@ from weft._checkpoint.pickled import Global, itself, short_repr
 from weft._checkpoint.torch_names import full_names
 from weft.errors import ArgumentError, PickleError, ValueRangeError
 
-_NEVER = ("sys", "os", "posix", "nt")
+blocked_modules = ("sys", "os", "posix", "nt")
+"""Modules of which nothing is called, whatever the program trusts."""
+
 _NUMBER_TYPE = re.compile(r"[biufc][0-9]{1,2}")
 
 
@@ -73,6 +75,16 @@ def get_safe_globals() -> list[Trusted]:
     return list(_Allowed.by_name.values())
 
 
+def trusted_by_name() -> dict[str, AnyCallable]:
+    """The classes and functions that are trusted, by name."""
+    return dict(_Allowed.by_name)
+
+
+def is_trusted(name: str) -> bool:
+    """Whether the program trusts what has this name in a file."""
+    return _trusted(name) is not None
+
+
 def clear_safe_globals() -> None:
     """Remove all trusted classes and functions."""
     _Allowed.by_name = {}
@@ -94,16 +106,16 @@ class safe_globals:
 
 def trusted_global(name: str) -> Global:
     """A global that the program trusts; for all others a `PickleError`, which says how to allow them."""
-    if name.partition(".")[0] in _NEVER:
+    if name.partition(".")[0] in blocked_modules:
         raise PickleError(f"Trying to load unsupported GLOBAL {name} whose module {name.partition('.')[0]} is blocked.")
     trusted = _trusted(name)
     if trusted is None:
         short = name.removeprefix("builtins.")
         raise PickleError(
             f"Weights only load failed. Unsupported global: GLOBAL {short} was not an allowed global by default. If "
-            f"you trust this class or function, allow it with `torch.serialization.add_safe_globals([{short}])` or "
-            f"within `torch.serialization.safe_globals([{short}])`. If you trust the source of the file, whose code is "
-            "then run, load it with `weights_only=False`."
+            f"you trust this class or function, use `torch.serialization.add_safe_globals([{short}])` or the "
+            f"`torch.serialization.safe_globals([{short}])` context manager to allowlist it. If you trust the source "
+            "of the file, whose code is then run, load it with `weights_only=False`."
         )
     new = partial(trusted.__new__, trusted) if isinstance(trusted, type) else None
     return Global(name, trusted, new, trusted=trusted)
@@ -119,10 +131,21 @@ def _trusted(name: str) -> AnyCallable | None:
     return None
 
 
+def global_of(x: Unpickled) -> Unpickled:
+    """What stands for a class or function that the program trusts, if `x` is one itself; else `x`."""
+    if type(x) is Global or not callable(x):
+        return x
+    trusted = next((name for name, entry in _Allowed.by_name.items() if entry is x or entry == x), None)
+    return x if trusted is None else trusted_global(trusted)
+
+
 def set_trusted_state(x: Unpickled, state: Unpickled) -> Unpickled:
     """Set a state on an object of a trusted class, as Python's pickle does."""
     if type(x) not in _Allowed.by_name.values():
-        raise PickleError(f"its pickle sets the state of a {type(x).__name__}, which has none to set")
+        raise PickleError(
+            f"its pickle sets the state of a {type(x).__name__}, which has none to set. Can only build Tensor, "
+            f"Parameter, OrderedDict or types allowlisted via `add_safe_globals`, but got {type(x)}"
+        )
     if hasattr(x, "__setstate__"):
         x.__setstate__(state)
         return x

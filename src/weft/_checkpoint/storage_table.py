@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from weft._base.device import META
 from weft._base.dtype import DType
 from weft._checkpoint.buffers import bytes_of, elements_of
+from weft._checkpoint.packages import location_tag
 from weft._checkpoint.torch_names import STORAGES, UNTYPED, TorchGlobal
 from weft._tensor.alias import layout_of, owner_of
-from weft._tensor.storage import TypedStorage, UntypedStorage
+from weft._tensor.storage import TypedStorage, UntypedStorage, storage_of
 from weft._tensor.tensor import Tensor
 from weft.ops._strides import Layout, row_major
+
+_SEVERAL_TYPES = (
+    "Cannot save multiple tensors or storages that view the same data as different types; save one of them, or the "
+    "untyped storage, storage.untyped()"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,17 +28,23 @@ class StorageRecord:
     key     its name there
     name    the class of its elements, by PyTorch's name; with `UNTYPED`, tensors on it have their own types
     source  the tensor that has its elements
+    home    the name of its location
     """
 
     key: str
     name: TorchGlobal
     source: Tensor
+    home: str
 
     @property
     def persistent_id(self) -> tuple[str, TorchGlobal, str, str, int]:
         """How a pickle refers to it; the number is that of elements, or of bytes if it is untyped."""
-        nbytes = self.source.nbytes
-        return "storage", self.name, self.key, str(self.source.device), nbytes // self.name.itemsize
+        return "storage", self.name, self.key, self.home, self.nbytes // self.name.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the elements in bytes."""
+        return self.source.nbytes
 
     @property
     def is_typed(self) -> bool:
@@ -67,15 +80,24 @@ class StorageTable:
         self._whole: dict[int, StorageRecord] = {}  # by the identity of the owner
         self._parts: dict[int, tuple[Tensor, StorageRecord]] = {}  # views that were stored alone, by their owner's
         self._records: list[StorageRecord] = []
+        self._homes: dict[int, str] = {}  # where the owners of fake tensors claim to be
         self._kept: list[Tensor] = []  # identities are compared as long as the pickle is written
 
     def __iter__(self) -> Iterator[StorageRecord]:
         return iter(self._records)
 
-    def of_tensor(self, tensor: Tensor, name: TorchGlobal | None = None) -> tuple[StorageRecord, Layout]:
-        """The storage of a tensor, and the tensor's place in it; `name` is given for the integers of quantized ones."""
+    def of_tensor(
+        self, tensor: Tensor, name: TorchGlobal | None = None, *, exact: bool = False
+    ) -> tuple[StorageRecord, Layout]:
+        """The storage of a tensor, and the tensor's place in it; `name` is given for the integers of quantized ones.
+
+        If `exact`, a view is stored with all of its storage.
+        """
         self._kept.append(tensor)
         owner = owner_of(tensor)
+        if exact and tensor is not owner:
+            self._homes.setdefault(id(owner), str(tensor.device))
+            return self._record_of(owner, tensor.dtype, name), layout_of(tensor, exact=True)
         whole = Layout(tuple(tensor.shape), row_major(tuple(tensor.shape)), 0, tensor.dtype)
         if not _is_part(tensor, owner):
             return self._new(tensor, name or STORAGES[tensor.dtype]), whole
@@ -101,10 +123,7 @@ class StorageTable:
         if not isinstance(storage, TypedStorage):
             return self._record_of(owner, None, None)
         if id(owner) in self._untyped:
-            raise TypeError(
-                "Cannot save multiple tensors or storages that view the same data as different types; save the untyped "
-                "storage, storage.untyped()"
-            )
+            raise TypeError(_SEVERAL_TYPES)
         return self._record_of(owner, storage.dtype, None)
 
     def _require_no_part(self, key: int) -> None:
@@ -121,11 +140,16 @@ class StorageTable:
         if record is None:
             record = self._whole[key] = self._new(owner, wanted)
         elif record.name is not wanted:
+            if owner.device is META:  # which has no elements to disagree about
+                return self._new(owner, wanted)
+            if record.name.itemsize != wanted.itemsize and record.is_typed and wanted is not UNTYPED:
+                raise TypeError(_SEVERAL_TYPES)
             raise StorageAgain(StorageTable(self._shared, self._untyped | {key}))
         return record
 
     def _new(self, source: Tensor, name: TorchGlobal) -> StorageRecord:
-        record = StorageRecord(str(len(self._records)), name, source)
+        home = self._homes.get(id(source)) or location_tag(storage_of(source))
+        record = StorageRecord(str(len(self._records)), name, source, home)
         self._records.append(record)
         return record
 

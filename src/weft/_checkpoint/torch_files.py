@@ -6,9 +6,13 @@ import io
 import pickle
 import struct
 from collections.abc import Callable, Collection
+from dataclasses import replace
+from functools import partial
 from typing import IO, Self, TypeGuard
 
-from weft._base.dtype import DTYPES, QUANTIZED, from_numpy
+import numpy as np
+
+from weft._base.dtype import DTYPES, NAMED, QUANTIZED, from_numpy
 from weft._base.guards import is_dict, is_list, is_plain_dict, is_plain_list, is_plain_tuple
 from weft._base.layout import FORMATS, SCHEMES
 from weft._base.types import PyTree
@@ -16,10 +20,14 @@ from weft._checkpoint.archive import Reader, filled
 from weft._checkpoint.buffers import Bytes
 from weft._checkpoint.keys import Unpickled
 from weft._checkpoint.map_location import Locate
-from weft._checkpoint.options import LoadEndianness, get_default_load_endianness
+from weft._checkpoint.options import LoadEndianness, get_default_load_endianness, skipping
 from weft._checkpoint.pickled import Fetch, Global, Unpickler, globals_named, short_repr
-from weft._checkpoint.safe import Plain, trusted_global
-from weft._checkpoint.torch_tensors import CLASSES, NAMES, Storage, TensorBuilder
+from weft._checkpoint.safe import Plain, global_of, trusted_global
+from weft._checkpoint.sources import check_source
+from weft._checkpoint.torch_functions import FORMER_CLASSES
+from weft._checkpoint.torch_layouts import rebuilt_sparse
+from weft._checkpoint.torch_names import SPARSE_TENSOR
+from weft._checkpoint.torch_tensors import CLASSES, NAMES, Storage, TensorBuilder, Unset
 from weft._tensor.storage import TypedStorage, UntypedStorage
 from weft.errors import CheckpointError, PickleError
 from weft.ops._type_names import scalar_name
@@ -28,10 +36,11 @@ LEGACY_START = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 """The first pickle of a file before 1.6: a magic number."""
 
 LEGACY_PROTOCOL = 1001
-_STORAGE_TYPES = {f"{scalar_name(dtype)}Storage": dtype for dtype in DTYPES} | {
+storage_types = {f"{scalar_name(dtype)}Storage": dtype for dtype in DTYPES} | {
     f"{scalar_name(dtype)}Storage": from_numpy(dtype.numpy) for dtype in QUANTIZED
 }
-_OTHER_TYPES = ("float", "complex", "bits", "uint", "int")
+"""Types of elements by the names of classes of storages."""
+
 _MOST_COPIED = 1 << 28  # bytes that views of storages may take, besides 16 times the size of the file
 
 
@@ -45,11 +54,17 @@ class _NameResolver:
     def __init__(self, pickle_size: int, tensors: TensorBuilder | None = None) -> None:
         self._plain = Plain(pickle_size)
         self._surveys = tensors is None
+        self._tensor_of = _nothing if tensors is None else tensors.of_state
         self.storages: dict[str, Storage] = {}
         rebuild = tensors.table() if tensors is not None else {name: Global(name, _nothing) for name in NAMES}
-        self._tensors = rebuild | {f"torch.{dtype.name}": dtype for dtype in (*DTYPES, *QUANTIZED)}
+        self._tensors = rebuild | {f"torch.{dtype.name}": dtype for dtype in (*DTYPES, *QUANTIZED, *NAMED)}
         self._tensors |= {repr(constant): constant for constant in (*SCHEMES, *FORMATS)}
         self._table = self._plain.table() | self._tensors
+
+    @property
+    def table(self) -> dict[str, Unpickled]:
+        """What stands for the globals of plain objects, tensors and types, by name."""
+        return dict(self._table)
 
     def tensors_and_types(self, name: str) -> Unpickled:
         """What stands for a global that builds tensors, a type of elements or a class of storages; else None."""
@@ -60,6 +75,10 @@ class _NameResolver:
 
     def trusted(self, name: str) -> Unpickled:
         """The same for Python's own reader of pickles, which needs the classes themselves."""
+        if name == SPARSE_TENSOR.full_name:
+            return Global(name, partial(rebuilt_sparse, check=None))
+        if name in FORMER_CLASSES:
+            return None
         return CLASSES.get(name) or self.tensors_and_types(name)
 
     def find(self, name: str) -> Unpickled:
@@ -67,26 +86,25 @@ class _NameResolver:
         entry = self._table.get(name) or self.tensors_and_types(name)
         if entry is not None:
             return entry
-        module, _, kind = name.rpartition(".")
-        if module == "torch" and kind.startswith(_OTHER_TYPES):
-            raise PickleError(
-                f"it holds elements of type {name}, which there is not here; convert the tensors there, such as with "
-                "`.to(torch.bfloat16)`"
-            )
-        return trusted_global(name)
+        trusted = trusted_global(name)
+        return Global(name, _Blank) if self._surveys else trusted
 
     def stored(self, pid: Unpickled) -> Storage:
         """The storage that a persistent id names."""
         pid = _as_text(pid)
         if not is_plain_tuple(pid) or len(pid) not in (5, 6) or pid[0] != "storage":
-            raise PickleError(f"its pickle refers to something outside of it that is no storage: {short_repr(pid)}")
+            kind = f"{type(pid[0])}" if is_plain_tuple(pid) and pid else f"{type(pid)}"
+            raise PickleError(
+                f"its pickle refers to something outside of it that is no storage: {short_repr(pid)}. Only "
+                f"persistent_load of storage is allowed, but got {kind}"
+            )
         _, kind, key, location, count, *view = pid
         if type(kind) is not Global or type(key) is not str or type(location) is not str or type(count) is not int:
             raise PickleError(f"its pickle refers to a storage in a way that makes no sense: {short_repr(key)}")
-        if count < 0 or any(part is not None for part in view):
+        if count < 0:
             raise PickleError(f"its pickle refers to a part of a storage, or to {count} elements")
         word = kind.name.rpartition(".")[2]
-        dtype = _STORAGE_TYPES.get(word)
+        dtype = storage_types.get(word)
         if dtype is None and word != "UntypedStorage":
             raise PickleError(
                 f"it holds elements in a torch.{word}, which there is not here; convert the tensors there"
@@ -94,20 +112,37 @@ class _NameResolver:
         storage = Storage(key, dtype, location, count * (dtype.itemsize if dtype else 1))
         if self.storages.setdefault(key, storage) != storage:
             raise PickleError(f"its pickle describes the storage {key!r} in two ways")
-        return storage
+        return storage if view in ([], [None]) else _part(storage, count, view[0])
 
     def stored_or_class(self, pid: Unpickled) -> Unpickled:
         """The storage, or the class of modules, that a persistent id names; old files have classes so."""
         pid = _as_text(pid)
-        return pid[1] if is_plain_tuple(pid) and pid[:1] == ("module",) else self.stored(pid)
+        if not (is_plain_tuple(pid) and pid[:1] == ("module",) and len(pid) == 4):
+            return self.stored(pid)
+        _, kind, path, source = pid
+        if isinstance(kind, type):
+            check_source(kind, path, source)
+        return kind
 
     def set_state(self, x: Unpickled, state: Unpickled) -> Unpickled:
         """Set the state of an object, and return the object; `PickleError` if it must not have one."""
-        return None if x is None else self._plain.set_state(x, state)
+        if x is None or isinstance(x, _Blank):
+            return x
+        return self._tensor_of(state) if isinstance(x, Unset) else self._plain.set_state(x, state)
 
     def load(self, file: IO[bytes], encoding: str) -> Unpickled:
         """The object of the pickle in a file."""
-        return Unpickler(self.find, self.stored, self.set_state, self._plain.keys, encoding).load(file)
+        return Unpickler(self.find, self.stored, self.set_state, self._plain.keys, encoding, global_of).load(file)
+
+
+def _part(storage: Storage, count: int, view: Unpickled) -> Storage:
+    """A part of a storage, as PyTorch 0.3 has written it: its own key, and where it lies, in elements."""
+    if not is_plain_tuple(view) or len(view) != 3 or not all(type(n) is int for n in view[1:]):
+        raise PickleError("its pickle refers to a part of a storage in a way that makes no sense")
+    _, start, length = view
+    if start < 0 or length < 0 or start + length > count:
+        raise PickleError(f"its pickle refers to {length} elements from {start} of a storage of {count}")
+    return replace(storage, part=(start, length))
 
 
 def _as_text(entries: Unpickled) -> Unpickled:
@@ -144,6 +179,8 @@ class _StorageSearch:
         """What stands in the place of `x`, which is put among those that wait if it is a container."""
         if isinstance(x, Storage):
             return self._build(x)
+        if isinstance(x, Unset):
+            raise PickleError("its pickle calls torch.Tensor, which is nothing to call")
         if isinstance(x, Global) and x.trusted is not None:
             return x.trusted
         if isinstance(x, Global):
@@ -186,25 +223,38 @@ def _with_storages(obj: Unpickled, build: Callable[[Storage], TypedStorage | Unt
 # --- zip archives -----------------------------------------------------------------------------------------------
 
 
-def load_archive(reader: Reader, locate: Locate, encoding: str, trusted: Trusted | None = None) -> PyTree:
-    """The object in a zip archive; `trusted` reads a pickle whose code may be run."""
+def load_archive(
+    reader: Reader, locate: Locate, encoding: str, trusted: Trusted | None = None, *, fake: bool = False
+) -> PyTree:
+    """The object in a zip archive.
+
+    `trusted` reads a pickle whose code may be run. If `fake`, tensors have no elements, which are not read.
+    """
     prefix = prefix_of(reader)
     is_big = get_default_load_endianness() is LoadEndianness.BIG
     order = reader.read(f"{prefix}byteorder") if f"{prefix}byteorder" in reader else b"big" if is_big else b"little"
     if order not in (b"little", b"big"):
         raise CheckpointError(f"its byte order is {order!r}, which is none")
 
+    def start(storage: Storage) -> int:
+        return reader.start(f"{prefix}data/{storage.key}")
+
     def fetch(storage: Storage) -> Bytes:
+        if skipping.skip_data:
+            return np.zeros(storage.nbytes, np.uint8)
         name = f"{prefix}data/{storage.key}"
         if reader.size(name) != storage.nbytes:
-            raise CheckpointError(f"the member {name!r} has {reader.size(name)} bytes instead of {storage.nbytes}")
+            raise CheckpointError(
+                f"the member {name!r} has {reader.size(name)} bytes instead of {storage.nbytes}: record size "
+                f"({reader.size(name)} bytes) does not match expected size ({storage.nbytes} bytes)"
+            )
         return reader.array(name)
 
     content = reader.read(f"{prefix}data.pkl")
     # A small file may describe many tensors over one storage with strides that copy it again and again; what they may
     # cost is bounded by the file's own size.
     limit = 16 * reader.length + _MOST_COPIED
-    tensors = TensorBuilder(fetch, locate, limit, big=order == b"big")
+    tensors = TensorBuilder(fetch, locate, limit, big=order == b"big", start=start, fake=fake)
     return _object(io.BytesIO(content), tensors, encoding, trusted)
 
 
@@ -222,8 +272,13 @@ def _object(content: io.BytesIO, tensors: TensorBuilder, encoding: str, trusted:
     return obj
 
 
+def folder_of(reader: Reader) -> str:
+    """The folder in which the members of an archive are, with a slash; empty if they are in none."""
+    return f"{reader.names[0].partition('/')[0]}/" if reader.names and "/" in reader.names[0] else ""
+
+
 def prefix_of(reader: Reader) -> str:
-    """The folder of all members, with a slash."""
+    """The folder of a checkpoint's members, with a slash; `CheckpointError` if there is no checkpoint."""
     members = [name for name in reader.names if name == "data.pkl" or name.endswith("/data.pkl")]
     if len(members) != 1:
         raise CheckpointError(f"it has {len(members)} members data.pkl" if members else "it is no checkpoint")
@@ -236,9 +291,21 @@ def prefix_of(reader: Reader) -> str:
     return prefix
 
 
-def unsafe_globals(reader: Reader) -> list[str]:
-    """The globals of a zip archive that loading would refuse."""
-    return _refused(reader.read(f"{prefix_of(reader)}data.pkl"))
+def globals_in(reader: Reader) -> set[str]:
+    """The globals that a zip archive names."""
+    return globals_named(io.BytesIO(reader.read(f"{prefix_of(reader)}data.pkl")))
+
+
+def allowed_globals() -> dict[str, Unpickled]:
+    """What stands for the globals that loading takes without being told to trust them, by name."""
+    storages = {f"{module}.{kind}": Global(kind, None) for module in ("torch", "torch.cuda") for kind in storage_types}
+    untyped = {f"torch.storage.{kind}": Global(kind, None) for kind in ("UntypedStorage", "TypedStorage")}
+    return _NameResolver(0).table | storages | untyped
+
+
+def plain_object(file: IO[bytes], encoding: str) -> PyTree:
+    """The object of a pickle by itself, without tensors: no code is run but that which the program trusts."""
+    return _NameResolver(1 << 20).load(file, encoding)
 
 
 def require_plain(content: bytes) -> None:
@@ -295,7 +362,15 @@ class _Survey(pickle.Unpickler):
         return self._names.stored_or_class(pid)
 
 
-def load_stream(file: IO[bytes], size: int, locate: Locate, encoding: str, trusted: Trusted | None = None) -> PyTree:
+def load_stream(
+    file: IO[bytes],
+    size: int,
+    locate: Locate,
+    encoding: str,
+    trusted: Trusted | None = None,
+    *,
+    fake: bool = False,
+) -> PyTree:
     """The object in a file of the older format: pickles, then the storages one after another.
 
     The pickle is read twice: first to find the storages behind it, then to build the tensors, which need them.
@@ -319,12 +394,19 @@ def load_stream(file: IO[bytes], size: int, locate: Locate, encoding: str, trust
     places = _places(file, _NameResolver(size).load(file, encoding), survey.storages, last, ">q" if big else "<q")
 
     def fetch(storage: Storage) -> Bytes:
+        if skipping.skip_data:
+            return np.zeros(storage.nbytes, np.uint8)
         return filled(file, places[storage.key], storage.nbytes, f"storage {storage.key}")
 
     behind = file.tell()
     file.seek(begin)
     content = io.BytesIO(file.read(end - begin))
-    tensors = TensorBuilder(fetch, locate, 16 * size + _MOST_COPIED, big=big)
+
+    def start(storage: Storage) -> int:
+        return places[storage.key]
+
+    limit = 16 * size + _MOST_COPIED
+    tensors = TensorBuilder(fetch, locate, limit, big=big, start=start, fake=fake)
     obj = _object(content, tensors, encoding, trusted)
     file.seek(behind)
     return obj

@@ -59,8 +59,8 @@ def layout_named(name: Unpickled) -> NamedConstant:
         raise PickleError(f"it names a layout that there is not: {short_repr(name)}") from None
 
 
-def rebuilt_sparse(target: Unpickled, data: Unpickled) -> Tensor:
-    """A sparse tensor; indices outside of the size are refused."""
+def rebuilt_sparse(target: Unpickled, data: Unpickled, check: bool | None = True) -> Tensor:
+    """A sparse tensor. Indices outside of the size are refused, or, without `check`, as `check_invariants` says."""
     if not isinstance(target, layout) or not is_plain_tuple(data) or not 3 <= len(data) <= 4:
         raise PickleError("its pickle makes a sparse tensor of something else than a layout and parts")
     count = 2 if target is sparse_coo else 3
@@ -72,11 +72,16 @@ def rebuilt_sparse(target: Unpickled, data: Unpickled) -> Tensor:
     values = values.detach()
     if target is sparse_coo:
         coalesced = data[3] if len(data) == 4 else None
-        return made_of_coordinates(indices[0], values, size, None, None, requires_grad, True, coalesced is True)
+        return made_of_coordinates(indices[0], values, size, None, None, requires_grad, check, coalesced is True)
     if target not in _COMPRESSED:
         raise PickleError(f"its pickle makes a sparse tensor of the layout {target!r}")
     name = f"{repr(target).removeprefix('torch.')}_tensor"
-    return made_of_compressed(name, target, (indices[0], indices[1]), values, size, None, None, requires_grad, True)
+    return made_of_compressed(name, target, (indices[0], indices[1]), values, size, None, None, requires_grad, check)
+
+
+def by_coordinates(indices: Unpickled, values: Unpickled, size: Unpickled = None) -> Tensor:
+    """A sparse tensor, as PyTorch's older classes make it."""
+    return rebuilt_sparse(sparse_coo, (indices, values, size))
 
 
 def rebuilt_nested(buffer: Unpickled, sizes: Unpickled, strides: Unpickled, offsets: Unpickled) -> Tensor:

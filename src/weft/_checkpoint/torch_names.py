@@ -54,6 +54,7 @@ QUANTIZED_TENSOR = TorchGlobal("torch._utils", "_rebuild_qtensor")
 SPARSE_TENSOR = TorchGlobal("torch._utils", "_rebuild_sparse_tensor")
 TYPED_TENSOR = TorchGlobal("torch._utils", "_rebuild_tensor_v2")
 UNTYPED_TENSOR = TorchGlobal("torch._utils", "_rebuild_tensor_v3")
+WRAPPER_TENSOR = TorchGlobal("torch._utils", "_rebuild_wrapper_subclass")
 
 UNTYPED = TorchGlobal("torch.storage", "UntypedStorage")
 _TYPED = (

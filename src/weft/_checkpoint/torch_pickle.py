@@ -18,9 +18,12 @@ from weft._base.dtype import DType
 from weft._base.guards import is_dict, is_list_or_tuple
 from weft._base.layout import layout, memory_format, qscheme
 from weft._base.of_pytorch import is_of_pytorch
+from weft._base.site import warn_user
 from weft._base.size import Size
 from weft._base.types import AnyCallable, Arg, Args, PyTree
 from weft._checkpoint.buffers import computed
+from weft._checkpoint.options import skipping
+from weft._checkpoint.sources import source_of
 from weft._checkpoint.storage_table import StorageAgain, StorageRecord, StorageTable
 from weft._checkpoint.torch_layouts import has_layout_of_torch, parts_of
 from weft._checkpoint.torch_names import (
@@ -32,6 +35,7 @@ from weft._checkpoint.torch_names import (
     PARAMETER_WITH_STATE,
     TYPED_TENSOR,
     UNTYPED_TENSOR,
+    WRAPPER_TENSOR,
     renamed,
 )
 from weft._lazy.owner import Stored
@@ -41,6 +45,7 @@ from weft._tensor.storage import TypedStorage, UntypedStorage
 from weft._tensor.tensor import Tensor
 from weft.errors import CheckpointError, PicklingError
 from weft.nn._lazy_parameter import is_lazy
+from weft.nn._module import Module
 from weft.nn._parameter import Buffer, Parameter
 from weft.nn._state_dict import StateDict
 from weft.ops._strides import row_major
@@ -102,13 +107,19 @@ def _pickler_class(base: type[pickle.Pickler]) -> AnyCallable:
             super().__init__(file, protocol)
             self._storages = storages
             self._view = (None,) if older else ()  # a part of a storage, which nothing writes
+            self._sourced: set[type] | None = set() if older else None
 
         def persistent_id(self, obj: object) -> tuple[object, ...] | None:
             if isinstance(obj, StorageRecord):
                 return (*obj.persistent_id, *self._view)
             if isinstance(obj, (TypedStorage, UntypedStorage)):
                 return (*self._storages.of_storage(obj).persistent_id, *self._view)
-            return None
+            if self._sourced is None or not (isinstance(obj, type) and issubclass(obj, Module)):
+                return None
+            if obj in self._sourced:  # the class itself is a part of what stands for it the first time
+                return None
+            self._sourced.add(obj)
+            return ("module", obj, *source_of(obj))
 
         def reducer_override(self, obj: object) -> Reduced:
             if isinstance(obj, (Tensor, _Elements)):
@@ -157,6 +168,10 @@ def _reduced(obj: Tensor | _Elements, storages: StorageTable) -> Reduced:
         return _data(obj.tensor, False, storages)
     if is_lazy(obj):
         return type(obj), (obj.requires_grad, obj.device, obj.dtype)
+    if skipping.skip_data:
+        _check_skipped(obj)
+    if _HOME in obj.__dict__:
+        return _reduced_without_elements(obj, storages)
     value = obj._read()
     owner = value.aval.owner
     if owner is not None and not has_layout_of_torch(owner):
@@ -175,6 +190,32 @@ def _reduced(obj: Tensor | _Elements, storages: StorageTable) -> Reduced:
     if kind is Tensor and not attributes:
         return function, args
     return FROM_TYPE, (function, kind, args, attributes)
+
+
+_HOME = "_wrapper_device"  # the attribute of tensors without elements that says on which device they claim to be
+
+
+def _check_skipped(x: Tensor) -> None:
+    if x.is_nested:
+        raise NotImplementedError("Cannot serialize nested tensor under skip_data context manager")
+    if x.device is META:
+        warn_user("Serializing tensors on the meta device under skip_data context manager is a no-op")
+
+
+def _reduced_without_elements(x: Tensor, storages: StorageTable) -> Reduced:
+    """How a tensor is made again whose class holds what stands for it, or a fake one as a tensor of zeros."""
+    if skipping.skip_data and skipping.materialize_fake_tensors and hasattr(x, "fake_mode"):
+        record, places = storages.of_tensor(x, exact=True)
+        args = (record, places.offset, (*places.sizes,), (*places.strides,), x.requires_grad, _no_hooks())
+        return (TYPED_TENSOR, args) if record.is_typed else (UNTYPED_TENSOR, (*args, x.dtype))
+    if hasattr(x, "fake_mode"):
+        raise TypeError("a fake tensor has no elements; save it under skip_data(materialize_fake_tensors=True)")
+    sizes = tuple(x.shape)
+    args = (type(x), x.dtype, sizes, tuple(x.stride()), 0, x.layout, x.device, x.requires_grad)
+    attributes = {name: value for name, value in extras_of(x).items() if name != _HOME}
+    own_state = getattr(type(x), "__getstate__", None)
+    state = attributes if own_state is getattr(Tensor, "__getstate__", None) else x.__getstate__()
+    return FROM_TYPE, (WRAPPER_TENSOR, type(x), args, state)
 
 
 def _data_of_class(obj: Tensor, storages: StorageTable) -> tuple[AnyCallable, type[Tensor], Args]:

@@ -3,91 +3,67 @@
 from __future__ import annotations
 
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from math import prod
 from sys import getrefcount
-from typing import ClassVar, NoReturn, TypeGuard
+from typing import ClassVar
 
 import numpy as np
 
-from weft._base.device import device
-from weft._base.dtype import DType, uint8
+from weft._base.device import META, device
+from weft._base.dtype import DType, NamedDType, complex32, complex64, float16, uint8
 from weft._base.guards import is_plain_dict, is_plain_tuple
-from weft._base.layout import named
-from weft._base.size import Size
 from weft._base.types import AnyCallable
 from weft._checkpoint.buffers import Bytes, array_on, tensor_of, without_data
 from weft._checkpoint.keys import Unpickled
 from weft._checkpoint.map_location import Locate
-from weft._checkpoint.pickled import Global, short_repr
-from weft._checkpoint.storages import MOST_DIMS, MOST_SIZE, view_of_storage
+from weft._checkpoint.pickled import Global
+from weft._checkpoint.storages import MOST_SIZE, view_of_storage
+from weft._checkpoint.torch_functions import CLASSES as CLASSES
+from weft._checkpoint.torch_functions import DIM_RANGE, FUNCTIONS, check_place, class_of
+from weft._checkpoint.torch_functions import Unset as Unset
 from weft._checkpoint.torch_layouts import (
-    layout_named,
-    rebuilt_jagged,
-    rebuilt_nested,
     rebuilt_quantized,
-    rebuilt_sparse,
 )
 from weft._checkpoint.torch_names import (
     FROM_CPU,
-    FROM_TYPE,
-    GET_LAYOUT,
-    JAGGED_TENSOR,
-    META_TENSOR,
-    NESTED_TENSOR,
-    PARAMETER,
-    PARAMETER_WITH_STATE,
     QUANTIZED_TENSOR,
-    SPARSE_TENSOR,
     TYPED_TENSOR,
     UNTYPED_TENSOR,
+    WRAPPER_TENSOR,
 )
 from weft._lazy import refcounts
 from weft._lazy.aligned import room
-from weft._lazy.owner import Stored
 from weft._tensor.alias import owner_of
-from weft._tensor.copying import handle_on, rebuild_owned, restored, slots_of
-from weft._tensor.dim_names import checked_names, set_names
+from weft._tensor.legacy_types import make_wrapper_subclass
+from weft._tensor.origins import note_origin
 from weft._tensor.storage import TypedStorage, UntypedStorage, typed
 from weft._tensor.tensor import Tensor
 from weft.errors import PickleError
-from weft.nn._lazy_parameter import UninitializedBuffer, UninitializedParameter
-from weft.nn._parameter import Buffer, Parameter
 from weft.ops._strides import Layout
 
-_NESTED = "torch.nested._internal.nested_tensor.NestedTensor"
-_DIM_RANGE = "torch._dynamo.decorators._DimRange"
-_NAMED, _OWNED, _STORED = (f"{x.__module__}.{x.__qualname__}" for x in (named, rebuild_owned, Stored))
-
-
-class _DimRange:
-    """Stands for what PyTorch's compiler notes of a tensor's dims, which nothing reads here."""
-
-    def __setstate__(self, state: object) -> None:
-        pass
-
-
-CLASSES: dict[str, type] = {
-    "torch.Tensor": Tensor,
-    "torch.nn.parameter.Parameter": Parameter,
-    "torch.nn.parameter.Buffer": Buffer,
-    _NESTED: Tensor,
-    _DIM_RANGE: _DimRange,
-}
-"""The classes of tensors in PyTorch's pickles, by name."""
+_NO_BYTES: Bytes = np.empty(0, np.uint8)
 
 
 @dataclass(frozen=True)
 class Storage:
-    """A storage in a file. `dtype` is None if it is untyped, so that its tensors have their own types."""
+    """A storage in a file. `dtype` is None if it is untyped, so that its tensors have their own types.
+
+    `part` is the start and the length, in elements, of a part that stands for a storage of its own.
+    """
 
     key: str
     dtype: DType | None
     location: str
     nbytes: int
+    part: tuple[int, int] | None = None
+
+    @property
+    def count(self) -> int:
+        """The number of elements of the storage or its part."""
+        return self.nbytes // (self.dtype.itemsize if self.dtype else 1) if self.part is None else self.part[1]
 
 
 class TensorBuilder:
@@ -97,10 +73,23 @@ class TensorBuilder:
     locate  gives the device of a storage, as `map_location` says
     limit   bytes that copies of parts of storages may take together
     big     whether elements are big-endian
+    start   gives the place of a storage in the file, which those on the meta device keep
+    fake    whether tensors are built on the meta device, and say that they are where they were saved
     """
 
-    def __init__(self, fetch: Callable[[Storage], Bytes], locate: Locate, limit: int, *, big: bool = False) -> None:
+    def __init__(
+        self,
+        fetch: Callable[[Storage], Bytes],
+        locate: Locate,
+        limit: int,
+        *,
+        big: bool = False,
+        start: Callable[[Storage], int] | None = None,
+        fake: bool = False,
+    ) -> None:
         self._fetch = fetch
+        self._start = start
+        self._fake = fake
         self._locate = locate
         self._left = limit
         self._big = big
@@ -108,28 +97,30 @@ class TensorBuilder:
         self._places: dict[str, device] = {}
         self._first: dict[str, tuple[Tensor, Layout]] = {}  # the first tensor on a storage, while it is the only one
         self._shared: dict[str, Tensor] = {}  # storages with several tensors
-        self._blanks: dict[str, TypedStorage | UntypedStorage] = {}  # storages without elements, which code may hold
+        self._blanks: dict[object, TypedStorage | UntypedStorage] = {}  # storages without elements, which code may hold
         self._records: dict[int, Storage] = {}  # what they stand for, by identity
 
     def table(self) -> dict[str, Global]:
         """What stands for the globals of `NAMES`."""
         methods = {name: partial(make, self) for name, make in self.METHODS.items()}
-        table = {name: Global(name, make) for name, make in (methods | _FUNCTIONS).items()}
-        return table | {_DIM_RANGE: Global(_DIM_RANGE, None, lambda: None)}
+        table = {name: Global(name, make) for name, make in (methods | FUNCTIONS).items()}
+        return table | {DIM_RANGE: Global(DIM_RANGE, None, lambda: None)}
 
     def storage(self, storage: Storage) -> TypedStorage | UntypedStorage:
         """A storage by itself, which tensors on it share."""
         dtype = storage.dtype or uint8
-        places = Layout((storage.nbytes // dtype.itemsize,), (1,), 0, dtype)
-        untyped = self._on_storage(storage, places, self._device_of(storage)).untyped_storage()
+        places = Layout((storage.count,), (1,), storage.part[0] if storage.part else 0, dtype)
+        elements = self._on_storage(storage, places, self._device_of(storage))
+        untyped = (elements if storage.part is None else elements.clone()).untyped_storage()
         return untyped if storage.dtype is None else typed(untyped, dtype)
 
     def standing_for(self, storage: Storage) -> TypedStorage | UntypedStorage:
         """The storage for a pickle whose code may be run; it has its elements once `fill` is called."""
-        blank = self._blanks.get(storage.key)
+        key = (storage.key, storage.part)
+        blank = self._blanks.get(key)
         if blank is None:
             blank = object.__new__(UntypedStorage if storage.dtype is None else TypedStorage)
-            self._blanks[storage.key] = blank
+            self._blanks[key] = blank
             self._records[id(blank)] = storage
         return blank
 
@@ -194,28 +185,48 @@ class TensorBuilder:
         storage = self._record(storage)
         if storage is None or not isinstance(dtype, DType):
             raise PickleError("its pickle makes a tensor of something else than a storage and a type")
-        count = storage.nbytes // dtype.itemsize
-        _check_place(count, offset, size, stride)
+        check_place(storage.nbytes // dtype.itemsize if storage.part is None else storage.count, offset, size, stride)
+        offset += storage.part[0] if storage.part is not None else 0
         bits = metadata if is_plain_dict(metadata) else {}
         conj, neg = bits.get("conj") is True, bits.get("neg") is True
         target = self._device_of(storage)
         places = Layout(tuple(size), tuple(stride), offset, dtype)
         # Bits of conjugation and negation, and elements shown several times, are computed into memory of their own.
-        if conj or neg or prod(size) * dtype.itemsize > storage.nbytes:
-            array = array_on(target, dtype, places.sizes, self._cut(storage, places), big=self._big)
-            tensor = tensor_of(array, places.sizes, dtype, target)
+        if isinstance(dtype, NamedDType):
+            tensor = self._named(storage, places, target)
+        elif conj or neg or prod(size) * dtype.itemsize > storage.nbytes:
+            tensor = self._new(storage, places, target)
             tensor = tensor.conj().resolve_conj() if conj else tensor
             tensor = -tensor if neg else tensor
         else:
             tensor = self._on_storage(storage, places, target)
         return tensor.requires_grad_(grad is True)
 
+    def _new(self, storage: Storage, places: Layout, target: device) -> Tensor:
+        """A tensor with memory of its own, of elements of a storage."""
+        content = _NO_BYTES if target is META else self._cut(storage, places)
+        array = array_on(target, places.dtype, places.sizes, content, big=self._big)
+        return tensor_of(array, places.sizes, places.dtype, target)
+
+    def _named(self, storage: Storage, places: Layout, target: device) -> Tensor:
+        """A tensor of a type that no tensor has here: pairs of half-precision numbers become `complex64`."""
+        if places.dtype is not complex32:
+            raise PickleError(
+                f"it holds elements of type {places.dtype}, which there is not here; convert the tensors there, such "
+                "as with `.to(torch.bfloat16)`"
+            )
+        halves = _NO_BYTES if target is META else self._cut(storage, places)
+        pairs = halves.view(float16.numpy.newbyteorder(">" if self._big else "<")).astype(np.float32)
+        array = array_on(target, complex64, places.sizes, pairs.view(np.uint8))
+        return tensor_of(array, places.sizes, complex64, target)
+
     def _on_storage(self, storage: Storage, places: Layout, target: device) -> Tensor:
         """A tensor on a storage. It only has its own elements until a second one is built, with which it shares all."""
         key = storage.key
+        if target is META:
+            return self._on_meta(storage, places)
         if key not in self._first:
-            array = array_on(target, places.dtype, places.sizes, self._cut(storage, places), big=self._big)
-            tensor = tensor_of(array, places.sizes, places.dtype, target)
+            tensor = self._new(storage, places, target)
             self._first[key] = tensor, places
             return tensor
         if key not in self._shared:
@@ -223,6 +234,15 @@ class TensorBuilder:
         self._left -= prod(places.sizes) * places.dtype.itemsize
         self._check_left()
         return view_of_storage(self._shared[key], places)
+
+    def _on_meta(self, storage: Storage, places: Layout) -> Tensor:
+        """A tensor on a storage without elements, which is always a whole one: it costs nothing."""
+        if storage.key not in self._shared:
+            count = storage.nbytes // places.dtype.itemsize
+            whole = self._shared[storage.key] = without_data((count,), places.dtype)
+            if self._start is not None:
+                note_origin(whole, self._start(storage), device(storage.location) if self._fake else META)
+        return view_of_storage(self._shared[storage.key], places)
 
     def _common(self, storage: Storage, target: device, first: Tensor, places: Layout) -> Tensor:
         """The whole storage as a tensor: the first tensor on it, or, if that is only a part, a new one.
@@ -233,13 +253,13 @@ class TensorBuilder:
             return first
         dtype = places.dtype
         count = storage.nbytes // dtype.itemsize
-        whole = Layout((count,), (1,), 0, dtype)
-        array = array_on(target, dtype, whole.sizes, self._cut(storage, whole), big=self._big)
-        tensor = tensor_of(array, whole.sizes, dtype, target)
+        tensor = self._new(storage, Layout((count,), (1,), 0, dtype), target)
         owner_of(first).data = view_of_storage(tensor, places)
         return tensor
 
     def _device_of(self, storage: Storage) -> device:
+        if self._fake:
+            return META
         if storage.key not in self._places:
             self._places[storage.key] = self._locate(storage.location, storage.nbytes)
         return self._places[storage.key]
@@ -277,176 +297,42 @@ class TensorBuilder:
         tensor = data.to(dtype=dtype, device=self._locate(location, data.nbytes))
         return tensor.detach().requires_grad_(requires_grad is True)
 
+    def _wrapper(
+        self,
+        kind: Unpickled,
+        dtype: Unpickled,
+        size: Unpickled,
+        stride: Unpickled,
+        offset: Unpickled,
+        target: Unpickled,
+        home: Unpickled,
+        requires_grad: Unpickled,
+    ) -> Tensor:
+        """A tensor of a class whose tensors have no elements; its attributes follow as a state."""
+        if not isinstance(dtype, DType) or not isinstance(home, device) or type(offset) is not int:
+            raise PickleError("its pickle makes a tensor of a subclass of something else than a type and a device")
+        check_place(MOST_SIZE, 0, size, stride)
+        place = home if self._fake else self._locate(str(home), 0)
+        return make_wrapper_subclass(
+            class_of(kind), size, stride, offset, None, dtype, target, place, requires_grad=requires_grad is True
+        )
+
+    def of_state(self, state: Unpickled) -> Tensor:
+        """The tensor that PyTorch's oldest pickles make of `torch.Tensor()` by a state: a storage, and places in it."""
+        if not is_plain_tuple(state) or len(state) != 4:
+            raise PickleError("its pickle sets the state of a Tensor, which has none to set")
+        return self._plain(*state)
+
     METHODS: ClassVar[dict[str, AnyCallable]] = {
         "torch._utils._rebuild_tensor": _plain,
         TYPED_TENSOR.full_name: _version_2,
         UNTYPED_TENSOR.full_name: _version_3,
         FROM_CPU.full_name: _from_cpu,
         QUANTIZED_TENSOR.full_name: _quantized,
+        WRAPPER_TENSOR.full_name: _wrapper,
     }
     """What a builder does for PyTorch's functions."""
 
 
-def _lazy(
-    kind: type[UninitializedParameter | UninitializedBuffer],
-    requires_grad: Unpickled,
-    home: Unpickled = None,
-    dtype: Unpickled = None,
-) -> Tensor:
-    """A parameter or buffer without a shape. PyTorch gives the device and the type as a state, or not at all."""
-    if not isinstance(home, (device, type(None))) or not isinstance(dtype, (DType, type(None))):
-        raise PickleError("its pickle makes an uninitialized tensor of something else than a device and a type")
-    return kind(requires_grad is True, home, dtype)
-
-
-def _stored(kind: Unpickled, facts: Unpickled, parts: Unpickled) -> Stored[Tensor]:
-    """What a file holds of a tensor with an owner that PyTorch does not know."""
-    if (
-        type(kind) is not str
-        or not is_plain_dict(facts)
-        or not is_plain_dict(parts)
-        or not all(isinstance(part, Tensor) for part in parts.values())
-    ):
-        raise PickleError("its pickle describes a tensor by something else than facts and tensors")
-    return Stored(kind, facts, parts)
-
-
-def _is_stored(x: object) -> TypeGuard[Stored[Tensor]]:
-    return isinstance(x, Stored)
-
-
-def _owned(kind: Unpickled, stored: Unpickled, requires_grad: Unpickled, attributes: Unpickled) -> Tensor:
-    """The tensor of which that was stored."""
-    if not _is_stored(stored):
-        raise PickleError("its pickle makes a tensor with an owner of something else than what such a one stores")
-    tensor, target = restored(stored), _class_of(kind)
-    if not isinstance(tensor, target):
-        tensor = handle_on(target, tensor, False)
-    return _with_attributes(tensor.requires_grad_(requires_grad is True), attributes)
-
-
-def _on_meta(dtype: Unpickled, size: Unpickled, stride: Unpickled, requires_grad: Unpickled) -> Tensor:
-    if not isinstance(dtype, DType):
-        raise PickleError("its pickle makes a tensor of something else than a type")
-    _check_place(MOST_SIZE, 0, size, stride)
-    return without_data(tuple(size), dtype).requires_grad_(requires_grad is True)
-
-
-def _check_place(count: int, offset: Unpickled, size: Unpickled, stride: Unpickled) -> None:
-    """`PickleError` for sizes and strides that are invalid, or lead out of a storage of `count` elements."""
-    numbers = (offset, *size, *stride)
-    if type(size) not in _TUPLES or not is_plain_tuple(stride) or len(size) != len(stride) or len(size) > MOST_DIMS:
-        raise PickleError("its pickle makes a tensor whose sizes and strides disagree")
-    if not all(type(n) is int and 0 <= n < MOST_SIZE for n in numbers):
-        raise PickleError(
-            f"its pickle makes a tensor of size [{', '.join(map(short_repr, size[:8]))}], which there is not"
-        )
-    last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-    if prod(size) and last >= count:
-        raise PickleError(
-            f"its pickle makes a tensor of size {list(size)} that needs {last + 1} elements of a storage of {count}"
-        )
-
-
-_TUPLES = (tuple, Size)
-
-
-def _without_elements(*_: object) -> NoReturn:
-    raise PickleError("it holds a tensor of a subclass without elements; save a plain tensor")
-
-
-def _parameter(data: Unpickled, requires_grad: Unpickled, _: Unpickled) -> Tensor:
-    if not isinstance(data, Tensor):
-        raise PickleError(f"its pickle makes a Parameter of a {type(data).__name__}")
-    return Parameter(data, requires_grad=requires_grad is True)
-
-
-def _parameter_with_state(data: Unpickled, requires_grad: Unpickled, hooks: Unpickled, state: Unpickled) -> Tensor:
-    return _with_attributes(_parameter(data, requires_grad, hooks), state)
-
-
-def _from_type(function: Unpickled, kind: Unpickled, args: Unpickled, state: Unpickled) -> Tensor:
-    """A tensor with the user's attributes, a Parameter, a Buffer, or one of a class that the program trusts."""
-    if type(function) is not Global or function.build is None or type(args) is not tuple:
-        raise PickleError("its pickle makes a tensor by something else than a function for that")
-    target = _class_of(kind)
-    tensor = function.build(*args)
-    if not isinstance(tensor, Tensor):
-        raise PickleError(f"its pickle makes a tensor of a {type(tensor).__name__}")
-    set_state = getattr(target, "__setstate__", None)
-    if set_state is not None:  # of a class that the program trusts
-        tensor = handle_on(target, tensor, tensor.requires_grad)
-        set_state(tensor, state)
-        return tensor
-    attributes = _attributes(state)
-    is_parameter = attributes.pop("_is_param", issubclass(target, Parameter))
-    if is_parameter and not isinstance(tensor, Parameter):
-        tensor = Parameter(tensor, requires_grad=tensor.requires_grad)
-    if function.name == JAGGED_TENSOR.full_name:  # whose parts have been given as arguments, too
-        attributes = {name: value for name, value in attributes.items() if name not in _PARTS_OF_JAGGED}
-    if attributes.pop("_is_buffer", False):
-        return Buffer(tensor, persistent=attributes.get("persistent") is not False)
-    if not isinstance(tensor, target):
-        tensor = handle_on(target, tensor, tensor.requires_grad)
-    return _with_attributes(tensor, attributes)
-
-
-_PARTS_OF_JAGGED = ("_values", "_offsets", "_lengths", "_ragged_idx", "_metadata_cache")
-
-
-def _class_of(kind: Unpickled) -> type[Tensor]:
-    """The class of tensors that a pickle names; PyTorch's functions get it as an argument."""
-    target = CLASSES.get(kind.name, kind.build) if type(kind) is Global else kind  # a class if the file is trusted
-    if not (isinstance(target, type) and issubclass(target, Tensor)):
-        raise PickleError(f"its pickle makes a tensor of {short_repr(kind)}, which is no class of tensors")
-    return target
-
-
-_OF_COMPILER = ("_dynamo_", "_specialize_on", "_has_dynamo_")
-"""How the names of attributes begin by which PyTorch's compiler notes what it assumes of a tensor."""
-
-
-def _attributes(state: Unpickled) -> dict[str, Unpickled]:
-    if is_plain_tuple(state) and len(state) == 2:  # of a class with slots
-        return _attributes(state[0]) | _attributes(state[1])
-    attributes: Unpickled = state
-    if attributes is None:
-        return {}
-    if type(attributes) not in (dict, OrderedDict) or not all(type(name) is str for name in attributes):
-        raise PickleError("its pickle gives a tensor a state that names no attributes")
-    return {name: value for name, value in attributes.items() if not name.startswith(_OF_COMPILER)}
-
-
-def _with_attributes(tensor: Tensor, state: Unpickled) -> Tensor:
-    for name, value in _attributes(state).items():
-        if name == "names":
-            set_names(tensor, checked_names(value, tensor.ndim))
-            continue
-        is_taken = hasattr(type(tensor), name) and name not in slots_of(type(tensor))
-        if is_taken or name in vars(tensor):
-            raise PickleError(f"its pickle gives a tensor the attribute {name!r}, which it must not have")
-        setattr(tensor, name, value)
-    return tensor
-
-
-_FUNCTIONS: dict[str, AnyCallable | None] = {
-    **dict.fromkeys(CLASSES),
-    "torch._utils._rebuild_wrapper_subclass": _without_elements,
-    "torch.nn.parameter.UninitializedBuffer": partial(_lazy, UninitializedBuffer),
-    "torch.nn.parameter.UninitializedParameter": partial(_lazy, UninitializedParameter),
-    PARAMETER.full_name: _parameter,
-    PARAMETER_WITH_STATE.full_name: _parameter_with_state,
-    SPARSE_TENSOR.full_name: rebuilt_sparse,
-    NESTED_TENSOR.full_name: rebuilt_nested,
-    JAGGED_TENSOR.full_name: rebuilt_jagged,
-    META_TENSOR.full_name: _on_meta,
-    FROM_TYPE.full_name: _from_type,
-    GET_LAYOUT.full_name: layout_named,
-    _NAMED: layout_named,
-    _OWNED: _owned,
-    _STORED: _stored,
-}
-"""What needs no builder; None for what is named, and not called."""
-
-NAMES = (*TensorBuilder.METHODS, *_FUNCTIONS)
+NAMES = (*TensorBuilder.METHODS, *FUNCTIONS)
 """Names of what PyTorch's pickles call to build tensors."""

@@ -8,13 +8,13 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import IO
 
-from weft._checkpoint.archive import Member, write
+from weft._checkpoint.archive import Member, Writer
+from weft._checkpoint.options import get_crc32_options, get_storage_alignment, skipping
 from weft._checkpoint.storage_table import StorageTable
 from weft._checkpoint.torch_files import LEGACY_PROTOCOL, LEGACY_START
 
 _VERSION = b"3\n"
 _FORMAT_VERSION = b"1"
-_ALIGNMENT = b"64"
 
 
 def write_archive(
@@ -24,22 +24,34 @@ def write_archive(
 
     `folder` is that of all members; PyTorch takes the name of the file. `extra` are further members.
     """
-    write(file, ((f"{folder}/{name}", member) for name, member in _members(content, storages, extra)))
+    alignment = get_storage_alignment()
+    with Writer(file, alignment, checked=get_crc32_options()) as writer:
+        for name, member in _before_storages(content, alignment):
+            writer.add(f"{folder}/{name}", member)
+        for record in storages:
+            name = f"{folder}/data/{record.key}"
+            if skipping.skip_data:
+                writer.add_room(name, record.nbytes)
+            else:
+                writer.add(name, record.content())
+        for name, member in _after_storages(content, extra):
+            writer.add(f"{folder}/{name}", member)
 
 
-def _members(content: bytes, storages: StorageTable, extra: Mapping[str, bytes]) -> Iterator[Member]:
+def _before_storages(content: bytes, alignment: int) -> Iterator[Member]:
     yield "data.pkl", content
     yield ".format_version", _FORMAT_VERSION
-    yield ".storage_alignment", _ALIGNMENT
+    yield ".storage_alignment", str(alignment).encode()
     yield "byteorder", b"little"
-    for record in storages:
-        yield f"data/{record.key}", record.content()
+
+
+def _after_storages(content: bytes, extra: Mapping[str, bytes]) -> Iterator[Member]:
     yield "version", _VERSION
-    yield ".data/serialization_id", _identity(content)
+    yield ".data/serialization_id", identity_of(content)
     yield from extra.items()
 
 
-def _identity(content: bytes) -> bytes:
+def identity_of(content: bytes) -> bytes:
     """40 digits, by which PyTorch counts how often a file is loaded: equal objects give equal files."""
     return str(int(hashlib.sha256(content).hexdigest(), 16))[:40].zfill(40).encode()
 

@@ -17,8 +17,11 @@ _ROOT = "weft"
 _C10D = "weft.distributed.distributed_c10d"
 _SHOWN_IN = {
     "weft._base.handles": ("weft.utils.hooks",),
+    "weft._checkpoint.former_names": ("weft.serialization",),
     "weft._checkpoint.options": ("weft.serialization",),
+    "weft._checkpoint.packages": ("weft.serialization",),
     "weft._checkpoint.safe": ("weft.serialization",),
+    "weft._checkpoint.sources": ("weft.serialization",),
     "weft._comm.stores.file_store": (_C10D,),
     "weft._comm.stores.store": (_C10D,),
     "weft._comm.stores.tcp_store": (_C10D,),
@@ -72,7 +75,7 @@ _PYTORCHS_PRIVATE = frozenset(
             "utils.data._utils",
             "utils.data._utils.collate",
         ),
-        *("utils.data._utils.fetch", "utils.data._utils.worker"),
+        *("_utils", "utils.data._utils.fetch", "utils.data._utils.worker"),
     )
 )
 """Modules that PyTorch has, too, under the same name, though a part of it begins with an underscore."""

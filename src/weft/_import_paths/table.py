@@ -41,14 +41,14 @@ TABLE = {
         "SymBoolType SymIntType TensorType ThroughputBenchmark TracingState TupleType Type UnionType Use Value "
         "_TensorIterator; _base.device: device; _base.dtype: dtype=DType; _base.layout: layout memory_format qscheme; "
         "_base.limits: finfo iinfo; _base.size: Size; _base.usage: _log_api_usage_once=log_api_usage_once; "
-        "_devices.streams: Event Stream; _extension: DisableTorchFunction DisableTorchFunctionSubclass DispatchKey "
-        "DispatchKeySet PyTorchFileReader _EnableTorchFunction _ExcludeDispatchKeyGuard _TensorMeta "
-        "_VariableFunctionsClass _are_functorch_transforms_active _current_autograd_node _current_graph_task_id "
-        "_get_accelerator _get_cudnn_enabled _get_default_device _get_function_stack_at _get_privateuse1_backend_name "
-        "_get_tracing_state _is_torch_function_all_disabled _is_torch_function_enabled _is_torch_function_mode_enabled "
-        "_is_tracing _len_torch_function_stack _pop_torch_function_stack _push_on_torch_function_stack; "
-        "_interop.operators: Tag; "
-        "_tensor.base: TensorBase _TensorBase=TensorBase; _tensor.generator: Generator; _tensor.overriding: "
+        "_checkpoint.records: PyTorchFileReader PyTorchFileWriter; _devices.streams: Event Stream; _extension: "
+        "DisableTorchFunction DisableTorchFunctionSubclass DispatchKey DispatchKeySet _EnableTorchFunction "
+        "_ExcludeDispatchKeyGuard _TensorMeta _VariableFunctionsClass _are_functorch_transforms_active "
+        "_current_autograd_node _current_graph_task_id _get_accelerator _get_cudnn_enabled _get_default_device "
+        "_get_function_stack_at _get_privateuse1_backend_name _get_tracing_state _is_torch_function_all_disabled "
+        "_is_torch_function_enabled _is_torch_function_mode_enabled _is_tracing _len_torch_function_stack "
+        "_pop_torch_function_stack _push_on_torch_function_stack; _interop.operators: Tag; _tensor.base: TensorBase "
+        "_TensorBase=TensorBase; _tensor.generator: Generator; _tensor.overriding: "
         "_disabled_torch_dispatch_impl=no_dispatch _disabled_torch_function_impl=disabled; _tensor.storage: "
         "StorageBase=UntypedStorage; autograd.function: _FunctionBase=Function; autograd.graph: _NodeBase=Node; "
         "errors: AcceleratorError=DeviceError OutOfMemoryError _LinAlgError=LinAlgError "
@@ -139,8 +139,8 @@ TABLE = {
         "utils._fake_tensor: DynamicOutputShapeException FakeTensor FakeTensorMode UnsupportedFakeTensorException"
     ),
     "_subclasses.fake_tensor": (
-        "utils._fake_tensor: DataDependentOutputException DynamicOutputShapeException FakeTensor FakeTensorMode "
-        "UnsupportedFakeTensorException is_fake unset_fake_temporarily"
+        "utils._fake_tensor: DataDependentOutputException DynamicOutputShapeException FakeTensor FakeTensorConverter "
+        "FakeTensorMode UnsupportedFakeTensorException is_fake unset_fake_temporarily"
     ),
     "_tensor_str": (
         "_tensor.display: PRINT_OPTS=_options _add_suffixes=joined _str=show _str_intern=shown_with "
@@ -335,7 +335,8 @@ TABLE = {
     "multiprocessing.reductions": "_absent.ignored: init_reductions; utils.weak: StorageWeakRef",
     "nested._internal": "",
     "nested._internal.nested_tensor": (
-        "_absent.refused: ViewNestedFromBuffer jagged_from_list; _absent.types: NestedTensor _tensor_symint_registry"
+        "_absent.refused: ViewNestedFromBuffer jagged_from_list; _absent.types: _tensor_symint_registry; "
+        "_checkpoint.torch_layouts: _rebuild_njt=rebuilt_jagged; _tensor.nested.tensor: NestedTensor"
     ),
     "nested._internal.ops": "_absent.refused: extract_kwargs",
     "nn._reduction": "nn._loss: get_enum=reduction_number legacy_get_string=legacy_reduction",

@@ -102,7 +102,7 @@ class InterpretedGraph:
         new: set[Signature] = set()
         for signature, _, _ in self._applications:
             costs = costs_of(signature)
-            seconds += costs.interpreting
+            seconds += costs.interpreting - costs.running
             if self._device is CPU or signature.execution.plain_run is not None:
                 continue
             if signature not in new:  # its program is still to be compiled
@@ -297,7 +297,7 @@ def _is_alone(arrays: Sequence[Array]) -> bool:
 
 
 def costs_of(signature: Signature) -> Costs:
-    """The cost of compiling a signature, and of interpreting it once its program exists."""
+    """The cost of compiling a signature, of interpreting it once its program exists, and of its part in a program."""
     execution = signature.execution
     if execution.costs is None:
         if signature.collective:

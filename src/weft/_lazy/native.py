@@ -6,6 +6,7 @@ take every call, are what a twin hands all other calls to, and run where there i
 
 from __future__ import annotations
 
+import os
 import warnings
 from contextlib import suppress
 from functools import partial
@@ -16,6 +17,7 @@ import numpy as np
 
 from weft._base import config
 from weft._base.interrupts import received, uninterrupted
+from weft._base.threads import initial_threads
 
 __all__ = ["native"]
 
@@ -38,4 +40,5 @@ else:
         native = None
 
 if native is not None:
+    native.set_threads(initial_threads(os.environ))
     native.watch(received, uninterrupted.poll, partial(np.errstate, all="ignore"))

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from contextlib import suppress
 
+from weft._base.threads import initial_threads
 from weft._lazy.native import native
 
-__all__ = ["cpus", "initial_threads", "set_threads", "threads"]
+__all__ = ["set_threads", "threads"]
 
-
-def cpus() -> int:
-    """The number of CPUs on which this process may run."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+_count = initial_threads(os.environ)  # no cell: how many threads compute changes no bit
 
 
 def threads() -> int:
@@ -27,15 +23,3 @@ def set_threads(count: int) -> None:
     _count = count
     if native is not None:
         native.set_threads(count)
-
-
-def initial_threads(environment: Mapping[str, str]) -> int:
-    """The number of threads for a process that starts with this environment."""
-    # A launcher of several processes on one host sets the variable, so that they do not wait for each other's threads.
-    with suppress(KeyError, ValueError):
-        return max(1, int(environment["OMP_NUM_THREADS"]))
-    return cpus()
-
-
-_count = 1
-set_threads(initial_threads(os.environ))

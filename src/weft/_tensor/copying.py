@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copyreg
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -96,13 +97,33 @@ def _copy(self: Tensor, memo: dict[Arg, Arg]) -> Tensor:
     key = (_STORAGE, id(owner))
     if key not in memo:
         memo[key] = handle_on(Tensor, owner, False)
-    with using(grad=False):
-        view: Tensor = memo[key].detach()
-        for call, others in path_of(self):
-            view = make_view(wrap(apply(call, (view._read(), *others))[0]), view, call, others)
     result: Tensor = new_handle(type(self))
-    share(result, view)
+    share(result, _at_place_of(self, memo[key]))
     return result
+
+
+def _at_place_of(tensor: Tensor, storage: Tensor) -> Tensor:
+    """The view of another storage that a tensor is of its own."""
+    with using(grad=False):
+        view: Tensor = storage.detach()
+        for call, others in path_of(tensor):
+            view = make_view(wrap(apply(call, (view._read(), *others))[0]), view, call, others)
+    return view
+
+
+def without_elements(tensor: Tensor, storages: dict[int, tuple[weakref.ref[Tensor], Tensor]]) -> Tensor:
+    """A tensor on the meta device in place of a tensor: at the same place of a storage, which aliases share.
+
+    `storages` are those that there are already, by the identities of owners. A tensor on the meta device keeps its own.
+    """
+    owner = owner_of(tensor)
+    if tensor._read().aval.device is META:
+        return tensor.detach()
+    entry = storages.get(id(owner))
+    if entry is None or entry[0]() is not owner:
+        meta = wrap(Value(aval_of(tuple(owner.shape), owner.dtype, device=META), NO_DATA))
+        storages[id(owner)] = entry = weakref.ref(owner), meta
+    return _at_place_of(tensor, entry[1])
 
 
 _STORAGE = "storage"  # a key in a memo, whose other keys are ids of objects

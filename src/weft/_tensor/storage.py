@@ -19,31 +19,18 @@ from weft._base.site import warn_user
 from weft._base.state import default_dtype, using
 from weft._base.types import Arg
 from weft._lazy.runtime import telling_of_memory
+from weft._tensor.addresses import start_of
 from weft._tensor.alias import owner_of
-from weft._tensor.base import Alias, TensorBase, new_handle
+from weft._tensor.base import Alias, new_handle
 from weft._tensor.convert import from_host, tensor
-from weft._tensor.memory import Memory
+from weft._tensor.origins import origin_of
 from weft._tensor.shared import MappedFile, file_tensor, move_to_segment, shared_by
 from weft._tensor.sharing import resize_storage
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor
-from weft._tensor.view import attach, external_memory_of, write
+from weft._tensor.view import attach, write
 from weft.errors import ArgumentError, IndexRangeError, OutOfRangeError, ShapeError, ValueRangeError
 from weft.ops._type_names import scalar_name
-
-
-def memory_of(owner: TensorBase) -> Memory:
-    """The memory of a tensor that owns its storage. What is there, `Tensor.data_ptr` says."""
-    size = max(owner._read().aval.nbytes, 1)
-    if owner._address is None or size > len(owner._address):
-        owner._address = Memory(size)
-    return owner._address
-
-
-def start_of(owner: TensorBase) -> int:
-    """The address of the first byte of a storage: where others write to it, or where `memory_of` shows it."""
-    external = external_memory_of(owner)
-    return memory_of(owner).start if external is None else external.address
 
 
 def storage_of(tensor: Tensor) -> UntypedStorage:
@@ -269,6 +256,12 @@ class UntypedStorage(_Storage):
     def owner(self) -> Tensor:
         return owner_of(self.handle)
 
+    @property
+    def _checkpoint_offset(self) -> int | None:
+        """Where the bytes of a storage on the meta device lie in the file from which it was loaded."""
+        origin = origin_of(self.handle)
+        return None if origin is None else origin.start
+
     def elements(self) -> Tensor:
         return elements_of(self, uint8)
 
@@ -339,8 +332,10 @@ class TypedStorage(_Storage):
         wrap_storage: object = None,
         dtype: DType | None = None,
         device: Any = None,
+        _internal: bool = False,
     ) -> None:
-        warn_user(_WARNING)
+        if not _internal:
+            warn_user(_WARNING)
         self.element_type = default_dtype() if dtype is None else dtype
         if wrap_storage is not None:
             if not isinstance(wrap_storage, UntypedStorage):
@@ -355,6 +350,10 @@ class TypedStorage(_Storage):
     def dtype(self) -> DType:
         """Type of the elements."""
         return self.element_type
+
+    @property
+    def _untyped_storage(self) -> UntypedStorage:
+        return self.wrapped
 
     @classmethod
     def from_buffer(cls, buffer: Any, *, dtype: DType, byte_order: str = "native", **place: int) -> TypedStorage:

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from weft._base.dtype import DType
 from weft.errors import DTypeError, ShapeError
 from weft.ops._autocast import CPU_FLOAT32
 from weft.ops._dims import Factors, Sizes, Static, pointwise
-from weft.ops._float8 import converted, through
+from weft.ops._float8 import converted, is_float8, through
 from weft.ops._kinds import Array, DTypeArg, HostDType, Scalar, Shape
 from weft.ops._rows import factory
 from weft.ops._table import SAVES, Public, Types, defop
@@ -38,7 +39,10 @@ def ones(size: Shape, *, dtype: DTypeArg) -> Array:
 @factory()
 def full(size: Shape, fill_value: Scalar, *, dtype: DTypeArg) -> Array:
     """One number everywhere."""
-    return jnp.full(size, converted(jnp.asarray(fill_value), dtype.numpy))
+    # By lax where that is the same: a program's first trace of this row takes 1.0 ms, by jnp 1.5.
+    value, target = jnp.asarray(fill_value), dtype.numpy
+    plain = jnp.issubdtype(value.dtype, jnp.floating) and jnp.issubdtype(target, jnp.floating) and not is_float8(target)
+    return lax.broadcast(lax.convert_element_type(value, target) if plain else converted(value, target), size)
 
 
 @factory()

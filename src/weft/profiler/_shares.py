@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 
-from weft._lazy.interpreter.costs import running_of
+from weft._lazy.interpreter.costs import costs_of
 from weft._lazy.interpreter.flatten import flattened
 from weft._lazy.signature import Signature
 from weft.profiler._collector import Computed
@@ -38,6 +38,6 @@ def _shares(program: Computed) -> Iterable[tuple[int, float]]:
 
 def shared(time: float, signatures: Sequence[Signature]) -> list[float]:
     """The parts of a time that some applications have; equal ones if none costs anything."""
-    costs = {s: running_of(flattened(s.trace)) for s in dict.fromkeys(signatures)}
+    costs = {s: costs_of(flattened(s.trace)).running for s in dict.fromkeys(signatures)}
     whole = sum(costs[signature] for signature in signatures)
     return [time * costs[s] / whole if whole else time / len(signatures) for s in signatures]

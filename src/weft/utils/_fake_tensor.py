@@ -13,6 +13,8 @@ from weft._base.layout import strided
 from weft._base.state import default_dtype
 from weft._base.types import Arg, Args, Kwargs, Result
 from weft._interop.aten.functions import DerivativeOverload, innermost_mode, modes
+from weft._tensor.copying import without_elements
+from weft._tensor.origins import origin_of
 from weft._tensor.overriding import no_dispatch, setting
 from weft._tensor.sharing import of_class
 from weft._tensor.tensor import Tensor
@@ -120,12 +122,22 @@ class FakeTensor(Tensor):
         return f"Parameter({text})" if getattr(self, "_is_param", False) else text
 
 
+class FakeTensorConverter:
+    """Makes fakes of tensors, for a mode."""
+
+    def from_real_tensor(self, fake_mode: FakeTensorMode, t: Tensor, **_: Arg) -> FakeTensor:
+        """`fake_mode.from_tensor(t)`."""
+        return fake_mode.from_tensor(t)
+
+
 class FakeTensorMode(TorchDispatchMode):
     """In its block, new tensors are fake, and operators on fake tensors give fake ones.
 
     Real tensors among the arguments are refused unless `allow_non_fake_inputs`; `from_tensor` makes fakes of them.
     Sizes are numbers: a `shape_env` is kept, and not asked.
     """
+
+    makes_fakes = True
 
     def __init__(
         self,
@@ -142,6 +154,7 @@ class FakeTensorMode(TorchDispatchMode):
         self.static_shapes = shape_env is None if static_shapes is None else static_shapes
         self.export = export
         self._memo: dict[int, tuple[ref[Tensor], FakeTensor]] = {}
+        self._storages: dict[int, tuple[ref[Tensor], Tensor]] = {}  # the fakes of tensors that share share one, too
 
     @classmethod
     def is_infra_mode(cls) -> bool:
@@ -158,8 +171,9 @@ class FakeTensorMode(TorchDispatchMode):
         if entry is not None and entry[0]() is tensor:
             return entry[1]
         with _without_fakes():
-            elem = tensor.detach().to("meta")
-            fake = FakeTensor(self, elem, tensor.device)
+            origin = origin_of(tensor)
+            elem = without_elements(tensor, self._storages)
+            fake = FakeTensor(self, elem, tensor.device if origin is None else origin.home)
             fake.requires_grad_(tensor.requires_grad)
         if isinstance(tensor, Parameter):
             fake._is_param = True

@@ -19,7 +19,11 @@ class TorchDispatchMode:
     A subclass defines `__torch_dispatch__(self, func, types, args=(), kwargs=None)`. `func` is an operator, such as
     `torch.ops.aten.add.Tensor`, and not the function that was called. While it runs, the mode is off, and the next
     outer mode is on.
+
+    makes_fakes  whether tensors in its block have no elements, so that loading reads none
     """
+
+    makes_fakes = False
 
     @classmethod
     def is_infra_mode(cls) -> bool:

@@ -30,6 +30,7 @@ from weft._base.interrupts import received, uninterrupted
 from weft._lazy import runtime as runtime  # sets jax up as programs expect it
 from weft._lazy.interpreter import prepare
 from weft._lazy.interpreter.machine import machine_for
+from weft._lazy.interpreter.probe import Tracing
 from weft._lazy.native import native
 
 pytestmark = pytest.mark.skipif(native is None, reason="the extension is not built")
@@ -329,3 +330,11 @@ def test_a_function_that_fails_leaves_nothing():
     with pytest.raises(TypeError):
         run([None])
     assert run([x])[0].tolist() == [1] * 3
+
+
+def test_constants_that_are_made_one_after_another_are_told_apart():
+    """A constant may be gone when the next one is made, in the same place."""
+    tracing, dtype = Tracing([]), np.dtype(np.float64)
+    numbers = np.arange(64.0)
+    probes = [tracing.constant(numbers[at : at + 8], dtype) for at in range(0, 64, 8)]
+    assert [tracing.buffers[x.buffer][0] for x in probes] == [*range(0, 64, 8)]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import gc
+import re
 from enum import Enum
+from functools import cache
 from importlib import import_module
 
 import pytest
 
 import weft
-from tests.module_state import CELLS, called, sources
+from tests.module_state import CELLS, texts
 from weft import nn
 from weft._base.cell import Cell, DerivedCell, LocalCell, Registry, settings
 from weft._base.dtype import DType
@@ -20,13 +21,15 @@ from weft.library import _scoped_library
 from weft.nn.utils import parametrize
 from weft.overrides import TorchFunctionMode
 
+MAKES_CELL = re.compile(rf"\b({'|'.join(CELLS)})(\[.*\])?\(")
 CALLS = 3  # the first may be thrown away, the second is captured, the third replayed
 
 
+@cache
 def cells() -> list[Cell]:
-    """All cells of the package that can be set."""
-    for name, source in sources().items():
-        if any(isinstance(node, ast.Call) and called(node) in CELLS for node in ast.walk(source.tree)):
+    """All cells of the package that can be set. Modules that call a class of cells are imported, to have them."""
+    for name, text in texts():
+        if MAKES_CELL.search(text):
             import_module(name)
     found = {cell.name: cell for cell in gc.get_objects() if type(cell) in (Cell, LocalCell)}
     return [found[name] for name in sorted(found)]

@@ -253,3 +253,11 @@ def test_older_classes():
     assert torch.sparse.LongTensor(2, 3).shape == (2, 3)
     with pytest.raises(TypeError, match=r"sparse.FloatTensor\(\) takes \(indices, values"):
         torch.sparse.FloatTensor("a")
+
+
+def test_methods_of_the_base_class_are_those_of_the_layout():
+    x = torch.tensor([[0.0, 1], [0, 0]])
+    assert torch.Tensor.indices(x.to_sparse()).tolist() == [[0], [1]]
+    assert torch.Tensor.crow_indices(x.to_sparse_csr()).tolist() == [0, 1, 1]
+    assert (torch.Tensor.sparse_dim(x.to_sparse()), torch.Tensor.dense_dim(x.to_sparse())) == (2, 0)
+    assert (torch.Tensor.sparse_dim(x), torch.Tensor.dense_dim(x)) == (0, 2)

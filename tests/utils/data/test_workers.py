@@ -20,6 +20,7 @@ import weft
 from tests.utils.data.in_workers import Asked, Pids, Shared, fail_to_start, kept, say_hello
 from weft._base import config
 from weft.utils import data
+from weft.utils.data._utils import worker as of_workers
 
 SPAWN = multiprocessing.get_context("spawn")
 SPAWNED = {"multiprocessing_context": SPAWN}
@@ -258,6 +259,7 @@ def test_what_cannot_be_pickled_is_named():
 HEADER = """
 import os, signal, sys
 from weft.utils import data
+from weft.utils.data._utils import worker as of_workers
 from tests.utils.data.in_workers import Asked, Pids, Stuck, kept
 """
 
@@ -356,3 +358,13 @@ def test_a_typed_program_may_use_what_workers_can_import(argument):
         "functions and classes at the top level of a module"
     ) in errors
     assert "spawn_main" not in errors
+
+
+def test_libraries_may_set_the_info_of_a_worker():
+    info = of_workers.WorkerInfo(id=1, num_workers=2, seed=3, dataset=None)
+    of_workers._worker_info = info
+    try:
+        assert data.get_worker_info() is of_workers._worker_info is info
+    finally:
+        of_workers._worker_info = None
+    assert data.get_worker_info() is None

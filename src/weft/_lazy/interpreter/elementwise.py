@@ -35,12 +35,13 @@ def elementwise(*names: str, kernel: str = "") -> Callable[[F], F]:
     Where the extension has a kernel of the given name, that computes float32 numbers: in one pass, and not in one for
     each step of a formula.
     """
-    compute = getattr(native, kernel, None)
+    compute: Function | None = getattr(native, kernel, None)
 
     def enter(function: F) -> F:
         def chosen(_: Params, ins: Types, outs: Types) -> Function:
-            is_for_kernel = compute is not None and computed_in(ins[0].dtype) == np.float32
-            return widened(compute if is_for_kernel else function, ins, outs)
+            if compute is not None and computed_in(ins[0].dtype) == np.float32:
+                return widened(compute, ins, outs)
+            return widened(function, ins, outs)
 
         entry(*names)(chosen)
         return function

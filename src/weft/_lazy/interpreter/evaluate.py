@@ -65,8 +65,9 @@ class Interpreted:
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """The results, computed within `quiet()`, which the caller enters once for several calls."""
         if self._steps is None:
-            self._steps, self._slots, self._results = _assembled(self.flat, self.bound)
+            steps, self._slots, self._results = _assembled(self.flat, self.bound)
             self._views = _shared_outputs(self.flat, self.bound)
+            self._steps = steps  # last, since it tells other threads that all is there
         slots: list[Arg] = self._slots.copy()
         slots[: len(arrays)] = arrays
         for apply, first, second, rest, out, more in self._steps:

@@ -26,7 +26,9 @@ def kind_of(x: Arg) -> object:
 @lru_cache(maxsize=4096)  # key: ufunc, types of the operands
 def resolved(ufunc: np.ufunc, kinds: tuple[Arg, ...]) -> tuple[tuple[np.dtype, ...], tuple[np.dtype, ...]] | None:
     """The types of a ufunc's loop for these operands, and of its results; None if there is no such loop."""
-    if getattr(np, ufunc.__name__, None) is not ufunc or ufunc.signature is not None:
+    if ufunc.signature is not None or ufunc not in [
+        getattr(library, ufunc.__name__, None) for library in (np, extension())
+    ]:
         return None
     if ufunc is np.power and any(getattr(kind, "kind", "") in "iu" for kind in kinds):
         return None  # its loop may raise

@@ -60,7 +60,7 @@ class Tracing:
         self.registers: list[tuple[int, int, Shape, Shape, np.dtype]] = []
         self.steps: list[Step] = []
         self._shadows: dict[int, Shadow] = {}
-        self._constants: dict[tuple[object, ...], Probe] = {}
+        self._constants: dict[tuple[object, ...], tuple[Probe, Arg]] = {}  # with the value: its `id` stays its own
         self.inputs: list[Probe] = []
         for at, (shape, strides, dtype) in enumerate(inputs):
             self.inputs.append(self.probe(~at, 0, shape, strides, dtype))
@@ -82,20 +82,19 @@ class Tracing:
     def constant(self, value: Arg, dtype: np.dtype) -> Probe:
         """A register with a known value."""
         number = (value, dtype) if type(value) in NUMBERS and value else None  # zeros of both signs are equal
-        probe = None if number is None else self._constants.get(number)
-        if probe is not None:
-            return probe
+        if number in self._constants:
+            return self._constants[number][0]
         array = np.asarray(value, dtype)
         if min(array.strides, default=0) < 0:
             array = array.copy()
         key = (array.shape, dtype, array.tobytes()) if array.nbytes <= 16 else (id(value), dtype)
-        probe = self._constants.get(key)
-        if probe is None:
-            self.buffers.append(array.view())  # which keeps what `id` was taken of
-            probe = self._constants[key] = self.probe(len(self.buffers) - 1, 0, array.shape, array.strides, dtype)
+        if key not in self._constants:
+            self.buffers.append(array.view())
+            probe = self.probe(len(self.buffers) - 1, 0, array.shape, array.strides, dtype)
+            self._constants[key] = probe, value
         if number is not None:
-            self._constants[number] = probe
-        return probe
+            self._constants[number] = self._constants[key]
+        return self._constants[key][0]
 
     def shadow(self, buffer: int) -> Shadow:
         """The stand-in for a buffer's memory."""
@@ -126,7 +125,7 @@ class Tracing:
         buffers, registers, steps = mark
         for at in range(buffers, len(self.buffers)):
             self._shadows.pop(at, None)
-        self._constants = {key: probe for key, probe in self._constants.items() if probe.number < registers}
+        self._constants = {key: entry for key, entry in self._constants.items() if entry[0].number < registers}
         del self.buffers[buffers:], self.registers[registers:], self.steps[steps:]
 
     def loop(self, ufunc: np.ufunc, operands: Sequence[Arg]) -> Probe | tuple[Probe, ...]:

@@ -22,9 +22,7 @@ def _dot_general(params: Params, ins: Types, outs: Types) -> Function:
     as_left = _as_matrices(ins[0].shape, left_batch, left, inner, last=True)
     as_right = _as_matrices(ins[1].shape, right_batch, right, inner, last=False)
 
-    batch, contracted = (prod(ins[0].shape[d] for d in dims) for dims in (left_batch, left))
-    multiplications = prod(shape) * contracted // max(batch, 1)  # of one matrix
-    multiply = matmul_of(inner, multiplications)
+    multiply = matmul_of(inner)
 
     def dot(x: Array, y: Array) -> Array:
         return multiply(as_left(x), as_right(y)).reshape(shape).astype(dtype, copy=False)
@@ -32,17 +30,9 @@ def _dot_general(params: Params, ins: Types, outs: Types) -> Function:
     return dot
 
 
-def matmul_of(dtype: np.dtype, multiplications: int) -> Function:
-    """The function for products of matrices with elements of this type, each of so many multiplications.
-
-    The extension's kernels compute smaller products of floats. They use the caller's thread alone, as OpenBLAS' threads
-    take longer than one for these: a thread spins while it waits for the others.
-    """
-    is_for_kernels = dtype in (np.float32, np.float64) and multiplications < _LEAST_SPLIT
-    return getattr(native, "matmul", np.matmul) if is_for_kernels else np.matmul
-
-
-_LEAST_SPLIT = 25_000_000  # multiplications from which several threads save more than they cost while they wait
+def matmul_of(dtype: np.dtype) -> Function:
+    """The function for products of matrices with elements of this type: for floats a kernel of the extension."""
+    return getattr(native, "matmul", np.matmul) if dtype.type in (np.float32, np.float64) else np.matmul
 
 
 def _as_matrices(

@@ -113,8 +113,7 @@ def _products(grid: _Grid, x: Array, k: Array) -> Array:
     dims = range(windows.ndim)
     order = (*dims[:3], *dims[3 + ndim :], *dims[3 : 3 + ndim])  # (batch, group, channel, *window, *windows)
     columns = windows.transpose(order).reshape(*windows.shape[:2], k.shape[-1], prod(counts))
-    matmul = matmul_of(k.dtype, prod(k.shape[1:]) * prod(counts))
-    return matmul(k, columns).reshape(*windows.shape[:2], k.shape[1], *counts)
+    return matmul_of(k.dtype)(k, columns).reshape(*windows.shape[:2], k.shape[1], *counts)
 
 
 # --- reductions -----------------------------------------------------------------------------------------------

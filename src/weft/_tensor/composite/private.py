@@ -22,6 +22,12 @@ def _shape_as_tensor(input: Tensor) -> Tensor:
     return tensor(list(input.shape), dtype=int64)
 
 
+@composite(public=NO_METHOD)
+def _neg_view(input: Tensor) -> Tensor:
+    """The elements negated. PyTorch's is a view, by which the elements can be written, too."""
+    return op.neg(input)
+
+
 def _casting(name: str, dtype: DType) -> None:
     @composite(f"_cast_{name}", doc=f"The elements as {dtype}.", public=NO_METHOD)
     def _cast(input: Tensor, non_blocking: bool = False) -> Tensor:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -218,9 +219,18 @@ def sparse_mask(input: Tensor, mask: Tensor) -> Tensor:
 # --- what dense tensors lack ------------------------------------------------------------------------------------
 
 
+def _own_method(input: Tensor, name: str) -> Callable[[Tensor], Any] | None:
+    """What the class of a tensor has in place of a method of `Tensor`, which was called as `Tensor.<name>(input)`."""
+    own = getattr(type(input), name)
+    return None if own is getattr(Tensor, name) else own
+
+
 def _for_sparse(name: str, what: str) -> None:
     @composite(name, doc="Of a sparse tensor only: see `weft.sparse`. `RuntimeError` for others.", public=NO_FUNCTION)
-    def refuse(input: Tensor) -> NoReturn:
+    def refuse(input: Tensor) -> Any:
+        own = _own_method(input, name)
+        if own is not None:
+            return own(input)
         raise LayoutError(f"{name} expected sparse {what}tensor layout but got Strided; use to_sparse() first")
 
 
@@ -237,13 +247,15 @@ for _name in ("values", "_values", "_nnz"):
 @composite(public=NO_FUNCTION)
 def sparse_dim(input: Tensor) -> int:
     """The number of dims with indices: 0."""
-    return 0
+    own = _own_method(input, "sparse_dim")
+    return 0 if own is None else own(input)
 
 
 @composite(public=NO_FUNCTION)
 def dense_dim(input: Tensor) -> int:
     """The number of dims that are stored whole: all."""
-    return input.ndim
+    own = _own_method(input, "dense_dim")
+    return input.ndim if own is None else own(input)
 
 
 # --- weft.sparse ------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from weft._base.size import Size
 from weft._base.state import ambient, using
 from weft._base.types import AnyCallable, Arg, Args, Result
 from weft._lazy.refusal import require_dim
+from weft._tensor.addresses import memory_of
 from weft._tensor.alias import layout_of, owner_of
 from weft._tensor.arguments import Dim, refuse_of_other_library, sizes
 from weft._tensor.codegen import op
@@ -25,7 +26,7 @@ from weft._tensor.functions import composite
 from weft._tensor.scalar import fitting
 from weft._tensor.shared import move_to_segment, shared_by
 from weft._tensor.sharing import of_class, set_data
-from weft._tensor.storage import TypedStorage, UntypedStorage, elements_of, memory_of, storage_class, storage_of
+from weft._tensor.storage import TypedStorage, UntypedStorage, elements_of, storage_class, storage_of
 from weft._tensor.strided import strided_view
 from weft._tensor.tensor import Tensor, wrap
 from weft._tensor.view import external_memory_of, write

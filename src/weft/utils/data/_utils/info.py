@@ -37,6 +37,6 @@ def get_worker_info() -> WorkerInfo | None:
     return _CurrentWorker.info
 
 
-def set_worker_info(info: WorkerInfo) -> None:
+def set_worker_info(info: WorkerInfo | None) -> None:
     """Set the info of this process."""
     _CurrentWorker.info = info

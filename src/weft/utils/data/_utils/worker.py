@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from enum import Enum
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -184,8 +186,16 @@ def _generate_state(base_seed: int, worker_id: int) -> list[int]:
     return np.random.SeedSequence(words).generate_state(4).tolist()
 
 
-def __getattr__(name: str) -> WorkerInfo | None:
-    """`_worker_info`, which libraries read, and set to None where they use a dataset in threads of their own."""
-    if name == "_worker_info":
+class _WorkerModule(ModuleType):
+    """This module, whose `_worker_info` is the info of this process: libraries read it, and set it in threads."""
+
+    @property
+    def _worker_info(self) -> WorkerInfo | None:
         return get_worker_info()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    @_worker_info.setter
+    def _worker_info(self, info: WorkerInfo | None) -> None:
+        set_worker_info(info)
+
+
+sys.modules[__name__].__class__ = _WorkerModule

@@ -1,0 +1,1 @@
+"""Settings of saving and loading: `weft.utils.serialization.config`."""
