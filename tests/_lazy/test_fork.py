@@ -110,3 +110,21 @@ def test_a_child_that_is_forked_while_xla_starts():
     code = textwrap.dedent(STARTING)
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "6.0\n"), done.stderr
+
+
+def test_a_fork_is_quiet_after_a_device_was_asked_for_that_is_not_there():
+    """To ask jax for a GPU starts XLA, and so do questions whether there is one."""
+    program = """
+        import os
+
+        import torch
+
+        torch.cuda.is_available(), torch.accelerator.is_available()
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+    """
+    command = [sys.executable, "-W", "always", "-m", "weft", "-c", textwrap.dedent(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert "os.fork()" not in done.stderr

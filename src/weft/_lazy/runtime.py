@@ -92,13 +92,12 @@ def jax_device(target: device) -> JaxDevice:
     platform_name = _PLATFORMS[target.type]
     _Started.begun = True
     try:
-        devices = jax.local_devices(backend=platform_name)
+        devices = started_devices(platform_name)
     except RuntimeError as error:
         text = f"{target}: this machine has no {target.type} device that jax can use"
         if target.type == "cuda":
             raise NoDeviceError(f"Torch not compiled with CUDA enabled; {text}") from error
         raise DeviceError(text) from error
-    _answer_jax_on_forks()
     if devices[0].platform != "cpu":  # where the first tier is programs of single applications
         update_config("jax_persistent_cache_min_compile_time_secs", 0.0)
     index = target.index or 0
@@ -196,6 +195,14 @@ collector_paused.alone.append(_before_fork)
 os.register_at_fork(after_in_child=_after_fork)
 
 
+def started_devices(platform: str | None = None, *, everywhere: bool = False) -> list[jax.Device]:
+    """jax's devices of a platform, by default the best one, of this process or of all. To ask for them starts XLA."""
+    try:
+        return jax.devices(platform) if everywhere else jax.local_devices(backend=platform)
+    finally:
+        _answer_jax_on_forks()  # also where there is no such device: XLA runs then, too
+
+
 @cache
 def _answer_jax_on_forks() -> None:
     """Keep jax from warning of every fork that the child will probably not live: Weft's children never enter XLA.
@@ -249,7 +256,7 @@ def has_started() -> bool:
 def xla_devices(*, everywhere: bool = False) -> list[JaxDevice]:
     """The jax devices that `xla:0`, `xla:1`, … name in this process; or, in order, those of all processes."""
     jax_device(device("xla", 0))
-    return jax.devices() if everywhere else jax.local_devices()
+    return started_devices(everywhere=everywhere)
 
 
 def memory_of(held: AnyArray) -> tuple[int, int]:

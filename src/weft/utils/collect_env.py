@@ -17,6 +17,7 @@ import numpy as np
 
 import weft
 from weft._base.environment import displayed_value
+from weft._lazy.runtime import started_devices
 
 _PACKAGES = re.compile(
     r"(jax|nvidia|libtpu|torch|tensorboard|numpy|scipy|ml[-_]dtypes|opt[-_]einsum|optax|safetensors|pooch|rich|"
@@ -138,7 +139,7 @@ def _os_name() -> str:
 
 def _devices() -> list[str] | None:
     try:
-        devices = jax.devices()
+        devices = started_devices(everywhere=True)
     except RuntimeError:  # a backend that cannot be started
         return None
     return [f"{device.platform}:{device.id} {device.device_kind}" for device in devices]

@@ -12,7 +12,7 @@ from weft._base.dtype import bfloat16 as bfloat16
 from weft._base.site import warn_user
 from weft._base.types import Json
 from weft._lazy import compile_cache
-from weft._lazy.runtime import in_runtime, jax_device
+from weft._lazy.runtime import in_runtime, jax_device, started_devices
 from weft.errors import DeviceError, PreconditionError
 from weft.ops._jax import update_config
 from weft.xla import _devices
@@ -109,22 +109,22 @@ def global_device_count() -> int:
 
 def addressable_runtime_device_count() -> int:
     """The number of devices of this process."""
-    return len(jax.local_devices())
+    return len(started_devices())
 
 
 def global_runtime_device_count() -> int:
     """The number of devices of all processes."""
-    return len(jax.devices())
+    return len(started_devices(everywhere=True))
 
 
 def local_device_attributes() -> list[dict[str, Json]]:
     """The attributes of the devices of this process."""
-    return [_attributes(held) for held in jax.local_devices()]
+    return [_attributes(held) for held in started_devices()]
 
 
 def global_runtime_device_attributes() -> list[dict[str, Json]]:
     """The attributes of the devices of all processes."""
-    return [_attributes(held) for held in jax.devices()]
+    return [_attributes(held) for held in started_devices(everywhere=True)]
 
 
 def runtime_device_attributes(device: str) -> dict[str, Json]:

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TypeVar
 
-import jax
-
 from weft._base.device import DeviceLike
 from weft._base.failing import before_leaving
 from weft._base.guards import is_int, is_list_or_tuple
@@ -16,6 +14,7 @@ from weft._base.types import Arg, Args
 from weft._comm.stores import keys
 from weft._comm.stores.store import PrefixStore
 from weft._comm.stores.tcp_store import TCPStore
+from weft._lazy.runtime import started_devices
 from weft.distributed._group_xla import join as join_group
 from weft.distributed.constants import default_pg_timeout
 from weft.errors import ArgumentError, ValueRangeError
@@ -104,7 +103,7 @@ def launch(
 
 
 def _device_count() -> int:
-    held = jax.local_devices()
+    held = started_devices()
     return int(number("CPU_NUM_DEVICES", 1)) if held[0].platform == "cpu" else len(held)
 
 
