@@ -166,8 +166,10 @@ from weft._assertions import _check_tensor_all_with as _check_tensor_all_with
 from weft._assertions import _check_type as _check_type
 from weft._assertions import _check_value as _check_value
 from weft._assertions import _check_with as _check_with
+from weft.compiler import _disable_dynamo as _disable_dynamo
 from weft._absent.ignored import _disable_functionalization as _disable_functionalization
 from weft._absent.ignored import _enable_functionalization as _enable_functionalization
+from weft._extension import _has_compatible_shallow_copy_type as _has_compatible_shallow_copy_type
 from weft._absent.refused import _nested_compute_contiguous_strides_offsets as _nested_compute_contiguous_strides_offsets
 from weft._absent.refused import _nested_view_from_buffer as _nested_view_from_buffer
 from weft._absent.refused import _scaled_mm_v2 as _scaled_mm_v2
@@ -302,6 +304,7 @@ from weft._switches import set_num_interop_threads as set_num_interop_threads
 from weft._switches import set_num_threads as set_num_threads
 from weft._tensor.display import set_printoptions as set_printoptions
 from weft.random import set_rng_state as set_rng_state
+from weft._absent.ignored import set_vital as set_vital
 from weft._switches import set_warn_always as set_warn_always
 from weft._base.layout import sparse_bsc as sparse_bsc
 from weft._base.layout import sparse_bsr as sparse_bsr

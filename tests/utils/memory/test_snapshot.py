@@ -65,7 +65,7 @@ class Net(nn.Module):
 
 
 def test_what_keeps_it(recording):
-    net, x = Net(), torch.ones(1201, 701)
+    net, x = Net(), torch.ones(4801, 701)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
     net(x).sum().backward()
     optimizer.step()
@@ -80,7 +80,7 @@ def test_what_keeps_it(recording):
         assert by_name[kind, name].nbytes == 701 * 3 * 4
     assert by_name["buffer", "Net.scale"].nbytes == 709 * 4
     # `exp` reads its result, which is the program's own `y`, and `sigmoid` its own
-    assert {(one.kind, one.operator) for one in of_size(1201 * 3 * 4)} == {
+    assert {(one.kind, one.operator) for one in of_size(4801 * 3 * 4)} == {
         ("tensor", "exp"),
         ("saved for backward", "sigmoid"),
     }
