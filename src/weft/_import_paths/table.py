@@ -142,6 +142,10 @@ TABLE = {
         "utils._fake_tensor: DataDependentOutputException DynamicOutputShapeException FakeTensor FakeTensorConverter "
         "FakeTensorMode UnsupportedFakeTensorException is_fake unset_fake_temporarily"
     ),
+    "_subclasses.functional_tensor": (
+        "_absent.types: FunctionalTensor FunctionalTensorMode; utils._fake_tensor: mb_unwrap_functional_tensor"
+    ),
+    "_subclasses.meta_utils": "_absent.types: MetaConverter",
     "_tensor_str": (
         "_tensor.display: PRINT_OPTS=_options _add_suffixes=joined _str=show _str_intern=shown_with "
         "_tensor_str=elements_text get_printoptions printoptions set_printoptions"

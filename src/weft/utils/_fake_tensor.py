@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from weakref import ref
 
 from weft._base.device import CPU, META, DeviceLike, canonical, default_device, device
@@ -23,6 +23,8 @@ from weft.nn import Parameter
 from weft.ops._aten import AtenOverload, aten
 from weft.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from weft.utils._pytree import tree_leaves, tree_map
+
+T = TypeVar("T")
 
 
 class DataDependentOutputException(WeftError, RuntimeError):
@@ -276,3 +278,8 @@ def detect_fake_mode(inputs: object = None) -> FakeTensorMode | None:
     """The `FakeTensorMode` that is on, or that has made a tensor among `inputs`."""
     own = (x.fake_mode for x in tree_leaves(inputs) if isinstance(x, FakeTensor))
     return active_fake_mode() or next(own, None)
+
+
+def mb_unwrap_functional_tensor(tensor: T) -> T:
+    """The tensor itself, as none stands for another one here; libraries call it by PyTorch's name."""
+    return tensor
