@@ -17,18 +17,11 @@ INLINE VecF polynomial(VecF x, const float (&coefficients)[N]) {
   return y;
 }
 
-// e^x by Cephes' polynomial, also where the result is infinite or below the normal numbers: vec.h has `exp` without.
+// e^x, also where the result is infinite or below the normal numbers: vec.h has `exp` without.
 INLINE VecF whole_exp(VecF x) {
-  const VecF lowest = splat(-104.f), highest = splat(89.f), magic = splat(12582912.f);  // 1.5 * 2^23: rounds
-  VecF y = x < lowest ? lowest : x;
-  y = y > highest ? highest : y;
-  const VecF shifted = y * 1.44269504f + magic, n = shifted - magic;
-  const VecF r = y - n * 0.693359375f + n * 2.12194440e-4f;
-  const VecF p = polynomial(
-      r, {1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f});
-  const VecI whole = (VecI)((VecU)shifted - (VecU)magic), half = whole >> 1;  // 2^n may be no number, 2^(n / 2) is
-  const VecF first = (VecF)((half + 127) << 23), second = (VecF)((whole - half + 127) << 23);
-  return (p * r * r + r + 1.f) * first * second;
+  const Exponential e = exponential(x, -104.f, 89.f);
+  const VecI n = (VecI)e.n, half = n >> 1;  // 2^n may be no number, 2^(n / 2) is
+  return e.p * (VecF)((half + 127) << 23) * (VecF)((n - half + 127) << 23);
 }
 
 // The sources of coefficients stand in weft/_lazy/interpreter/error.py, which has the same functions for all types.

@@ -39,21 +39,24 @@ Matrix<T> dense(const char* from, npy_intp rows, npy_intp columns, const npy_int
   return {copies, columns, false};
 }
 
-void product(const Product& x, float) {
-  const Pool pool = threads_for(2.0 * static_cast<double>(x.m * x.n) * static_cast<double>(x.k));
-  (variant() == kAvx512 ? avx512::product_f32 : avx2::product_f32)(pool, x);
-}
-void product(const Product& x, double) {
-  const Pool pool = threads_for(4.0 * static_cast<double>(x.m * x.n) * static_cast<double>(x.k));
-  (variant() == kAvx512 ? avx512::product_f64 : avx2::product_f64)(pool, x);
+template <class T>
+void product(const Product& x) {
+  constexpr bool is_single = sizeof(T) == sizeof(float);
+  // Numbers of twice the size take twice the time.
+  const Pool pool = threads_for((is_single ? 2.0 : 4.0) * static_cast<double>(x.m * x.n) * static_cast<double>(x.k));
+  const bool is_wide = variant() == kAvx512;
+  if constexpr (is_single)
+    (is_wide ? avx512::product_f32 : avx2::product_f32)(pool, x);
+  else
+    (is_wide ? avx512::product_f64 : avx2::product_f64)(pool, x);
 }
 
 template <class T>
 void multiply(const Matrix<T>& a, const Matrix<T>& b, npy_intp m, npy_intp k, npy_intp n, T* c) {
   if (n == 1)  // kernels compute rows of the result, vector by vector
-    product({1, 1, m, k, b.ld != 1, !a.is_transposed, b.elements, a.elements, nullptr, c, b.ld, a.ld}, T{});
+    product<T>({1, 1, m, k, b.ld != 1, !a.is_transposed, b.elements, a.elements, nullptr, c, b.ld, a.ld});
   else
-    product({1, m, n, k, a.is_transposed, b.is_transposed, a.elements, b.elements, nullptr, c, a.ld, b.ld}, T{});
+    product<T>({1, m, n, k, a.is_transposed, b.is_transposed, a.elements, b.elements, nullptr, c, a.ld, b.ld});
 }
 
 // The loop of the function: dims are (matrices, m, k, n), strides those between matrices, then those of each operand.

@@ -180,9 +180,13 @@ INLINE VecF sqrt(VecF x) {
   return (VecF)_mm256_sqrt_ps((__m256)x);
 #endif
 }
-// e^x = 2^n p(r), 2 ulp (Cephes' polynomial). 0 below the normal numbers, so that -inf gives 0; NaN stays NaN.
-INLINE VecF exp(VecF x) {
-  const VecF lowest = splat(-87.33f), highest = splat(88.3f), magic = splat(12582912.f);  // 1.5 * 2^23: rounds
+// e^y = 2^n p, 2 ulp (Cephes' polynomial), for y between bounds.
+struct Exponential {
+  VecF p;
+  VecU n;
+};
+INLINE Exponential exponential(VecF x, float least, float most) {
+  const VecF lowest = splat(least), highest = splat(most), magic = splat(12582912.f);  // 1.5 * 2^23: rounds
   VecF y = x < lowest ? lowest : x;
   y = y > highest ? highest : y;
   const VecF shifted = y * 1.44269504f + magic, n = shifted - magic;
@@ -192,10 +196,14 @@ INLINE VecF exp(VecF x) {
   p = p * r + 4.1665795894e-2f;
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
-  p = p * r * r + r + 1.f;
-  const VecU power = ((VecU)shifted - (VecU)magic + 127u) << 23;
-  const VecF e = p * (VecF)power;
-  const VecF bounded = x > highest ? splat(__builtin_inff()) : e;
+  return {p * r * r + r + 1.f, (VecU)shifted - (VecU)magic};
+}
+// e^x. 0 below the normal numbers, so that -inf gives 0; NaN stays NaN.
+INLINE VecF exp(VecF x) {
+  constexpr float lowest = -87.33f, highest = 88.3f;
+  const Exponential e = exponential(x, lowest, highest);
+  const VecF inside = e.p * (VecF)((e.n + 127u) << 23);
+  const VecF bounded = x > highest ? splat(__builtin_inff()) : inside;
   return x < lowest ? VecF{} : bounded;
 }
 // e^x for x up to 88, 2 ulp of what x log2(e) rounds to: cheaper than `exp`. 0 below -87.7; NaN stays NaN.

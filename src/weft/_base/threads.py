@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 
-__all__ = ["cpus", "initial_threads"]
+__all__ = ["INITIAL_THREADS", "cpus", "initial_threads"]
 
 
 def cpus() -> int:
@@ -20,3 +20,7 @@ def initial_threads(environment: Mapping[str, str]) -> int:
     with suppress(KeyError, ValueError):
         return max(1, int(environment["OMP_NUM_THREADS"]))
     return cpus()
+
+
+INITIAL_THREADS = initial_threads(os.environ)
+"""The number of threads with which this process has started, whatever it does to its environment later."""

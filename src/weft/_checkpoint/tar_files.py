@@ -48,6 +48,7 @@ def load_tar(file: IO[bytes], locate: Locate, encoding: str, trusted: Trusted | 
     with tarfile.open(fileobj=file, mode="r:") as archive:
         storages, tensors, content = (_content(archive, name) for name in ("storages", "tensors", "pickle"))
     objects: dict[object, Unpickled] = {}
+    # How many storages there are, then of each its key, place and type in a pickle, its count, and its elements.
     for _ in range(_count(storages, encoding)):
         key, location, kind = _triple(storages, encoding)
         dtype = storage_types.get(kind.name.rpartition(".")[2]) if isinstance(kind, Global) else None
@@ -60,11 +61,12 @@ def load_tar(file: IO[bytes], locate: Locate, encoding: str, trusted: Trusted | 
         target = locate(location, len(elements))
         whole = tensor_of(array_on(target, dtype, (count,), elements), (count,), dtype, target)
         objects[key] = typed(whole.untyped_storage(), dtype)
+    # Storages that show a part of another one: each becomes a storage of its own.
     views = plain_object(storages, encoding)
     for target, root, offset, count in views if is_plain_list(views) else ():
         part = objects[root].elements()[offset : offset + count].clone()
         objects[target] = typed(part.untyped_storage(), objects[root].dtype)
-    for _ in range(_count(tensors, encoding)):
+    for _ in range(_count(tensors, encoding)):  # the key of each, that of its storage, and where it lies in that
         key, storage, _ = _triple(tensors, encoding)
         objects[key] = _tensor(tensors, objects[storage])
 

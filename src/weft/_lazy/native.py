@@ -6,7 +6,6 @@ take every call, are what a twin hands all other calls to, and run where there i
 
 from __future__ import annotations
 
-import os
 import warnings
 from contextlib import suppress
 from functools import partial
@@ -17,7 +16,7 @@ import numpy as np
 
 from weft._base import config
 from weft._base.interrupts import received, uninterrupted
-from weft._base.threads import initial_threads
+from weft._base.threads import INITIAL_THREADS
 
 __all__ = ["native"]
 
@@ -40,5 +39,5 @@ else:
         native = None
 
 if native is not None:
-    native.set_threads(initial_threads(os.environ))
+    native.set_threads(INITIAL_THREADS)
     native.watch(received, uninterrupted.poll, partial(np.errstate, all="ignore"))

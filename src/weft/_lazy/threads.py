@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
-from weft._base.threads import initial_threads
+from weft._base.threads import INITIAL_THREADS
 from weft._lazy.native import native
 
 __all__ = ["set_threads", "threads"]
 
-_count = initial_threads(os.environ)  # no cell: how many threads compute changes no bit
+_count = INITIAL_THREADS  # no cell: how many threads compute changes no bit
 
 
 def threads() -> int:

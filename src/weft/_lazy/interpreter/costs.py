@@ -70,10 +70,7 @@ _NUMBER_ANY = 2.5e-10
 _PRODUCT = {"conv_general_dilated": 3e-11, "dot_general": 1.3e-11}  # for each multiply-add, on one thread
 _SHARED_PRODUCT = 8e-12  # for each of a product that several threads compute
 _LEAST_SHARED = 8_000_000  # multiply-adds, from which on they do
-_RUNNING_PRODUCT = {
-    "conv_general_dilated": 1.2e-11,
-    "dot_general": 8e-12,
-}  # for each multiply-add, in a compiled program
+_RUNNING_PRODUCT = {"conv_general_dilated": 1.2e-11, "dot_general": 8e-12}  # the same in a compiled program
 _FUSED = 0.4  # what remains of the time for each element in a compiled program
 _RUNNING_NUMBER = {  # for each element in a compiled program, where XLA is slower than NumPy
     "sort": 1.7e-7, "cumsum": 4.6e-9, "cumprod": 4.6e-9, "argmax": 2e-9, "argmin": 2e-9, "pow": 4e-9, "sin": 3.4e-9,
