@@ -7,6 +7,7 @@ import sys
 import weakref
 from typing import Any
 
+import numpy as np
 import pytest
 
 import weft as torch
@@ -278,12 +279,17 @@ def test_nothing_is_left_of_views():
         kinds = [type(found) for found in gc.get_objects()]
         return [kinds.count(kind) for kind in (Value, torch.Tensor, weakref.ref)], [*map(sys.getrefcount, constants)]
 
+    def growth():
+        before = counted()
+        for _ in range(50):
+            step()
+        return [np.subtract(after, count) for after, count in zip(counted(), before, strict=True)]
+
     for _ in range(5):
         step()
-    objects, references = counted()
-    for _ in range(50):
-        step()
-    after, references_after = counted()
-    assert all(abs(a - b) < 20 for a, b in zip(after, objects, strict=True))
-    changes = [a - b for a, b in zip(references_after, references, strict=True)]
-    assert all(abs(change) < 100 for change in changes), changes
+    # A leak grows in each of the rounds. What earlier tests left (a thread that ends, a cache that drops its oldest
+    # entries) is freed in one of them: the counts then fall, by 128 references to None in the case that was seen.
+    rounds = [growth() for _ in range(3)]
+    objects, references = (np.median(counts, axis=0) for counts in zip(*rounds, strict=True))
+    assert (np.abs(objects) < 20).all(), objects
+    assert (np.abs(references) < 100).all(), references
