@@ -132,10 +132,19 @@ struct ProductLoop {
   npy_intp strides[6];  // of the operands in these
 };
 
-// Loops of which each goes over a tile (some rows, or a part of one) before the first one goes on to the next tile.
+// A step of a chain. It goes over all columns or over one element for each row, or reduces each row to one.
+struct ChainStep {
+  Loop loop;         // over (what is read, result)
+  npy_intp columns;  // 1, or those of the chain
+  bool reduces;
+  Ref start;   // an array of one element to start from; if null, the first one is copied
+  Found copy;  // of the first element
+};
+
+// Steps of which each goes over a tile (some rows, or a part of one) before the first one goes on to the next tile.
 struct Chain {
   npy_intp rows, columns, tile;
-  std::vector<Loop> loops;
+  std::vector<ChainStep> steps;
   npy_intp scratch;  // where the tiles of what only the chain uses are, in the arena
   npy_intp scratch_bytes;
 };

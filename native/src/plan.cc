@@ -161,12 +161,21 @@ class Plan {
     return added;
   }
 
+  // The elements of the largest operand.
+  npy_intp most_elements(const Step& step) const {
+    npy_intp most = 0;
+    for (const auto* numbers : {&step.ins, &step.outs}) {
+      for (const int number : *numbers) most = std::max(most, machine_.registers[number].count());
+    }
+    return most;
+  }
+
   void find_actions() {
     for (int first = 0; first < static_cast<int>(steps_.size());) {
       const int length = chain_length(machine_.registers, steps_, first);
       starts_.push_back(first);
       // A chain of one step serves where several threads are to compute it.
-      is_chain_.push_back(length > 1 || (length == 1 && machine_.registers[steps_[first].outs[0]].count() >= kShared));
+      is_chain_.push_back(length > 1 || (length == 1 && most_elements(steps_[first]) >= kShared));
       first += std::max(length, 1);
     }
     starts_.push_back(static_cast<int>(steps_.size()));
@@ -264,10 +273,7 @@ class Plan {
 
   void add(Action& action, int at, int count, const std::set<int>& inside) {
     const Step& step = steps_[starts_[at]];
-    npy_intp work = 0;
-    for (const auto* numbers : {&step.ins, &step.outs}) {
-      for (const int number : *numbers) work = std::max(work, machine_.registers[number].count());
-    }
+    npy_intp work = most_elements(step);
     if (is_chain_[at]) {
       action.kind = Kind::chain;
       action.at = static_cast<int>(machine_.chains.size());

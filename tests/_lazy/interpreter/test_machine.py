@@ -102,7 +102,7 @@ def test_reductions_over_any_dims(dtype, shape):
     for axes in {(0,), (len(shape) - 1,), tuple(range(len(shape))), (0, len(shape) - 1), (len(shape) // 2,)}:
         axes = tuple(sorted(set(axes)))
         if np.dtype(dtype) != bool:
-            same(lambda x, axes=axes: lax.reduce_sum_p.bind(x, axes=axes, out_sharding=None) if 0 else x.sum(axes), x)
+            same(lambda x, axes=axes: x.sum(axes), x)
         if np.dtype(dtype).kind != "c" and 0 not in shape:
             same(lambda x, axes=axes: (x.max(axes), x.min(axes)), x)
         same(lambda x, axes=axes: (x != 0).any(axes), x)
