@@ -125,22 +125,6 @@ def size_of(x: Array) -> Array:
     return jnp.abs(x) if jnp.iscomplexobj(x) else x * jnp.sign(x)
 
 
-def vector_norms(x: Array, p: float, axis: int | tuple[int, ...]) -> Array:
-    """p-norms along one axis or several, which keep size one; their gradient at 0 is 0."""
-    size = size_of(x)
-    if not x.ndim:
-        return size
-    if p == jnp.inf:
-        return jnp.max(size, axis=axis, keepdims=True)
-    if p == -jnp.inf:
-        return jnp.min(size, axis=axis, keepdims=True)
-    if p == 0:
-        return jnp.sum((size != 0).astype(size.dtype), axis=axis, keepdims=True)
-    total = jnp.sum(size**p, axis=axis, keepdims=True)
-    some = total > 0
-    return jnp.where(some, jnp.where(some, total, 1) ** (1 / p), 0)
-
-
 def element_loss(shapes: Sequence[Sizes], static: Static) -> Factors:
     """For losses of broadcasting inputs: without reduction the dims stay, otherwise none does."""
     factors = pointwise(shapes, static)

@@ -14,7 +14,7 @@ from weft.ops._findings import FirstOf, Flags, Misses
 from weft.ops._index import OUT_OF_SELF, outside, outside_dim
 from weft.ops._kernels.product import LINEAR
 from weft.ops._kinds import Array, Scalar, Whole
-from weft.ops._neural import vector_norms
+from weft.ops._norms import vector_norms
 from weft.ops._reduce import wide
 from weft.ops._table import (
     IN_FUNCTIONAL,

@@ -13,6 +13,7 @@ from weft.ops._autocast import ACCELERATOR_FLOAT32
 from weft.ops._dims import Factors, Sizes, Static, broadcast_shapes, reduces, wrap_dim
 from weft.ops._findings import Failures
 from weft.ops._kinds import Array, Dim, DimList, Dims, DTypeArg, Ord, Scalar
+from weft.ops._norms import vector_norms
 from weft.ops._reduce import axes, is_complex, is_inexact, real_type, to_dtype, wide
 from weft.ops._table import (
     ACCELERATOR_IN_FLOAT32,
@@ -27,27 +28,6 @@ from weft.ops._table import (
 )
 from weft.ops._type_names import scalar_name
 from weft.ops.decomposition import check_floating, diverges, non_finite
-
-
-def _safe_power(x: jax.Array, p: float) -> jax.Array:
-    """`x ** p` of non-negative numbers, with a gradient of zero at zero as in PyTorch."""
-    zero = x == 0
-    return jnp.where(zero, 0.0 if p > 0 else inf, jnp.where(zero, 1, x) ** p)
-
-
-def _power_norm(x: jax.Array, p: float, over: tuple[int, ...], keepdim: bool) -> jax.Array:
-    """The p-norm over axes; real. Its gradient spreads over ties and is zero at zero."""
-    if p == 2:
-        square = x.real**2 + x.imag**2 if is_complex(x.dtype) else x * x
-        return _safe_power(jnp.sum(square, axis=over, keepdims=keepdim), 0.5)
-    size = jnp.abs(x) if is_complex(x.dtype) else x * jnp.sign(x)  # a gradient of 0 at zero, where jax's is 1
-    if abs(p) == inf:
-        return (jnp.max if p > 0 else jnp.min)(size, axis=over, keepdims=keepdim)
-    if p == 0:
-        return jnp.sum((size != 0).astype(size.dtype), axis=over, keepdims=keepdim)
-    if p == 1:
-        return jnp.sum(size, axis=over, keepdims=keepdim)
-    return _safe_power(jnp.sum(_safe_power(size, p), axis=over, keepdims=keepdim), 1 / p)
 
 
 def _require_float(name: str, x: jax.Array) -> None:
@@ -89,7 +69,7 @@ def vector_norm(x: Array, ord: float = 2, dim: Dims = None, keepdim: bool = Fals
     _require_dtype("linalg.vector_norm", x, dtype)
     _require_identity(x, ord, dim)
     x = to_dtype(x, dtype)
-    return _power_norm(wide(x), ord, axes(dim, x.ndim), keepdim).astype(real_type(x.dtype))
+    return vector_norms(wide(x), ord, axes(dim, x.ndim), keepdims=keepdim).astype(real_type(x.dtype))
 
 
 def _singular_norm(x: jax.Array, ord: Ord, dim: tuple[int, int]) -> jax.Array:
@@ -144,7 +124,7 @@ def matrix_norm(
     # The square of 256 is no float16 any more.
     x = wide(to_dtype(A, dtype))
     if ord == "fro":
-        out = _power_norm(x, 2, (rows, columns), True)
+        out = vector_norms(x, 2, (rows, columns))
     elif ord == "nuc" or (not isinstance(ord, str) and abs(ord) == 2):
         check_floating("linalg.matrix_norm", A)
         out = jnp.expand_dims(_singular_norm(x, ord, (rows, columns)), (rows, columns))
@@ -174,7 +154,7 @@ def dist(input: Array, other: Array, p: float = 2) -> Array:
         text = "norm(): input dtype should be either floating point or complex."
         raise DTypeError(f"{text} Got {word} instead.")
     off = wide(input - other)
-    return _power_norm(off, p, axes(None, off.ndim), False).astype(real_type(input.dtype))
+    return vector_norms(off, p, axes(None, off.ndim), keepdims=False).astype(real_type(input.dtype))
 
 
 def _slices(shapes: Sequence[Sizes], static: Static) -> Factors:
@@ -197,7 +177,7 @@ def renorm(input: Array, p: float, dim: Dim, maxnorm: Scalar) -> Array:
     if input.ndim < 2:
         raise ShapeError(f"renorm: input needs at least 2 dimensions, got {input.ndim} dimensions")
     x = wide(input)
-    size = _power_norm(x, p, tuple(d for d in range(x.ndim) if d != dim), True)
+    size = vector_norms(x, p, tuple(d for d in range(x.ndim) if d != dim))
     most = jnp.asarray(maxnorm).astype(size.dtype)
     # 1e-7 keeps the scaled norm just under the bound, as in PyTorch.
     return (x * jnp.where(size > most, most / (size + 1e-7), 1)).astype(input.dtype)

@@ -19,8 +19,8 @@ from weft.ops._neural import (
     partial_loss,
     reduced,
     reduction_name,
-    vector_norms,
 )
+from weft.ops._norms import vector_norms
 from weft.ops._table import Check, Promote, Public, Shards, Types, defop
 from weft.ops._type_names import scalar_name
 

@@ -17,7 +17,8 @@ from weft.ops._dims import Factors, Sizes, Static, along
 from weft.ops._kernels.channels import BATCH_NORM
 from weft.ops._kernels.rows import LAYER_NORM
 from weft.ops._kinds import Array, Arrays, Dims, Real, Scalar, Shape
-from weft.ops._neural import like, per_channel, require_float, updated_statistics, vector_norms
+from weft.ops._neural import like, per_channel, require_float, updated_statistics
+from weft.ops._norms import vector_norms
 from weft.ops._reduce import wide
 from weft.ops._table import ACCELERATOR_IN_FLOAT32, IN_FUNCTIONAL, INTERNAL, Derivative, Promote, Public, Types, defop
 from weft.ops._type_names import scalar_name
