@@ -3,12 +3,11 @@ VERSIONS := 3.11 3.12 3.13
 VENV := .venv
 BASE := main
 BIN := $(VENV)/bin
-# Thousands of small programs run once each: where they are compiled, nothing of it is worth keeping.
+# Thousands of small programs run once each: where they are compiled, nothing of it is worth keeping. Without fusion
+# emitters, which go by way of MLIR, XLA compiles them in three fifths of the time.
 # What hundreds of processes import is compiled once, also where the environment says to write no bytecode.
-QUICK := XLA_FLAGS=--xla_backend_optimization_level=0 WEFT_COMPILE_CACHE= WEFT_SLOW_COMPILE_SECONDS=60 \
-	PYTHONDONTWRITEBYTECODE=
-# Without fusion emitters, which go by way of MLIR, XLA compiles the core in three fifths of the time.
-QUICKEST := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false
+QUICK := XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false" WEFT_COMPILE_CACHE= \
+	WEFT_SLOW_COMPILE_SECONDS=60 PYTHONDONTWRITEBYTECODE=
 
 # The tests of a file run in one process, so that what they share is made once; files in the order of tests/conftest.py.
 BY_FILE := -n 2 --dist loadfile --no-loadscope-reorder
@@ -43,7 +42,7 @@ demo: $(VENV)/.installed  ## train a GPT in two processes, kill one, and compare
 
 test: $(VENV)/.installed  ## every test that needs no PyTorch: interpreted, and what is about programs, and the core, compiled
 	WEFT_TIER=interpreted $(QUICK) $(BIN)/python -m pytest $(BY_FILE)
-	WEFT_TIER=compiled $(QUICK) XLA_FLAGS="$(QUICKEST)" $(BIN)/python -m pytest $(BY_FILE) -m "not (compiled or soak or oracle or faults)" $(CORE)
+	WEFT_TIER=compiled $(QUICK) $(BIN)/python -m pytest $(BY_FILE) -m "not (compiled or soak or oracle or faults)" $(CORE)
 
 test-compiled: $(VENV)/.installed  ## the same, all of it compiled
 	WEFT_TIER=compiled $(QUICK) $(BIN)/python -m pytest -n 2 --ignore tests/_lazy/interpreter

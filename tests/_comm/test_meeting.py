@@ -9,6 +9,7 @@ from functools import partial
 
 import pytest
 
+from weft._comm.stores import keys
 from weft._comm.stores.file_store import FileStore
 from weft._comm.stores.meeting import Meeting
 from weft._comm.stores.store import HashStore, PrefixStore
@@ -95,7 +96,8 @@ def test_a_rank_that_fails_is_told_to_those_who_wait():
     store = HashStore()
 
     def fails():
-        with Meeting(store, 1, 2, "meet", DistBackendError):
+        with Meeting(store, 1, 2, "meet", DistBackendError) as meeting:
+            meeting.store.wait([keys.member(0)], _LONG)  # or rank 0 would go on to the next meeting
             raise DistBackendError("the name is taken")
 
     waited, failed = together(partial(met, store, 0, 2), fails)
